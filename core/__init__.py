@@ -1,0 +1,22 @@
+"""Dovetail: a source-to-source compiler for PyTorch with executors that plug in.
+
+One word per thing.  A *prim* is a primitive operation; a *symbol* an operation that a trace can record, a prim or a language operation;
+a *bound symbol* a symbol applied to arguments, one line of a trace; a *spec* what is known of a tensor before it is computed; a *proxy*
+a traced value; a *meta* the rule from input specs to output specs; a *trace* a program of bound symbols that prints and runs as Python;
+a *pass* a function from trace to trace; a *language* how people spell programs; an *executor* what runs operations; a *claim* its offer
+to run one; a *checker* what decides on a claim; a *refusal* a checker's no, as a sentence; a *prologue* the guards and unpacking of inputs.
+"""
+
+if __name__ == "core":
+    raise ImportError("this folder is the package `dovetail`; write `import dovetail`")
+
+from dovetail.errors import DovetailError as DovetailError
+from dovetail.frontend import trace as trace
+from dovetail.jit import cache_misses as cache_misses
+from dovetail.jit import explain as explain
+from dovetail.jit import jit as jit
+from dovetail.jit import last_prologue_traces as last_prologue_traces
+from dovetail.jit import last_traces as last_traces
+
+__version__ = "0.1.0"
+__all__ = ["DovetailError", "cache_misses", "explain", "jit", "last_prologue_traces", "last_traces", "trace"]

@@ -1,0 +1,92 @@
+"""Element types, without torch.  One object per type: compare them with `is`."""
+
+from __future__ import annotations
+
+from dovetail.errors import require
+
+KINDS = ("bool", "int", "float", "complex")
+
+
+class DType:
+    """`short` is how traces print it, `kind` one of KINDS, `bytes` the size of one element."""
+
+    __slots__ = ("bytes", "inexact", "kind", "name", "short", "signed", "storage_only")
+
+    def __init__(self, name: str, short: str, kind: str, bytes: int, *, signed: bool = True, storage_only: bool = False):
+        self.name, self.short, self.kind, self.bytes = name, short, kind, bytes
+        self.signed = signed
+        self.storage_only = storage_only  # converts to and from other types, and computes nothing
+        self.inexact = kind in ("float", "complex")
+
+    def __repr__(self) -> str:
+        return f"dtypes.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name  # pickled as the global of that name in this module
+
+
+bool_ = DType("bool_", "b8", "bool", 1, signed=False)
+uint8 = DType("uint8", "u8", "int", 1, signed=False)
+uint16 = DType("uint16", "u16", "int", 2, signed=False)
+uint32 = DType("uint32", "u32", "int", 4, signed=False)
+uint64 = DType("uint64", "u64", "int", 8, signed=False)
+int8 = DType("int8", "i8", "int", 1)
+int16 = DType("int16", "i16", "int", 2)
+int32 = DType("int32", "i32", "int", 4)
+int64 = DType("int64", "i64", "int", 8)
+float8_e4m3fn = DType("float8_e4m3fn", "f8_e4m3fn", "float", 1, storage_only=True)
+float8_e4m3fnuz = DType("float8_e4m3fnuz", "f8_e4m3fnuz", "float", 1, storage_only=True)
+float8_e5m2 = DType("float8_e5m2", "f8_e5m2", "float", 1, storage_only=True)
+float8_e5m2fnuz = DType("float8_e5m2fnuz", "f8_e5m2fnuz", "float", 1, storage_only=True)
+float8_e8m0fnu = DType("float8_e8m0fnu", "f8_e8m0fnu", "float", 1, storage_only=True)
+bfloat16 = DType("bfloat16", "bf16", "float", 2)
+float16 = DType("float16", "f16", "float", 2)
+float32 = DType("float32", "f32", "float", 4)
+float64 = DType("float64", "f64", "float", 8)
+complex64 = DType("complex64", "c64", "complex", 8)
+complex128 = DType("complex128", "c128", "complex", 16)
+
+ALL = (
+    *(bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64),
+    *(float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu),
+    *(bfloat16, float16, float32, float64, complex64, complex128),
+)
+PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}  # what a number of that type is, the float default being float32
+REAL_OF = {complex64: float32, complex128: float64}
+COMPLEX_OF = {bfloat16: complex64, float16: complex64, float32: complex64, float64: complex128}
+
+
+def rank(kind: str) -> int:
+    """bool < int < float < complex."""
+    return KINDS.index(kind)
+
+
+def real_of(dtype: DType) -> DType:
+    """The type of one component of a complex number; a real type is its own."""
+    return REAL_OF.get(dtype, dtype)
+
+
+def wider(a: DType, b: DType) -> DType:
+    """The smallest type that both convert to, as torch.promote_types has it.
+
+    The higher kind wins, then the larger size; float16 and bfloat16 meet in float32, uint8 and int8 in int16,
+    float64 and complex64 in complex128.
+    """
+    if a is b:
+        return a
+    require(not (a.storage_only or b.storage_only), "{} and {} do not promote: float8 types are for storage; convert one of them first", a.short, b.short)
+    unpromoted = {a, b} & {uint16, uint32, uint64}
+    require(
+        not unpromoted or "float" in (a.kind, b.kind),
+        "{} and {} do not promote: PyTorch promotes uint16, uint32 and uint64 with floats only; convert one of them first",
+        a.short,
+        b.short,
+    )
+    low, high = sorted((a, b), key=lambda t: (rank(t.kind), t.bytes, t.signed))
+    if high.kind == "complex":
+        return complex128 if float64 in (low, high) or complex128 in (low, high) else complex64
+    if low.kind != high.kind:
+        return high
+    if high.kind == "float":
+        return float32 if high.bytes == 2 else high
+    return int16 if low is uint8 and high is int8 else high

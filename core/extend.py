@@ -1,0 +1,23 @@
+"""The public contract for plugins: executors, symbols, passes.  Everything here is documented, typed and kept."""
+
+from dovetail.executors import Executor as Executor
+from dovetail.executors import FusionExecutor as FusionExecutor
+from dovetail.executors import OperatorExecutor as OperatorExecutor
+from dovetail.executors import Verdict as Verdict
+from dovetail.executors import add_operator_executor as add_operator_executor
+from dovetail.executors import executors as executors
+from dovetail.executors import get_executor as get_executor
+from dovetail.executors import hookimpl as hookimpl
+from dovetail.executors import implementations_of as implementations_of
+from dovetail.executors import plugins as plugins
+from dovetail.langs.torch import symbol_for as symbol_for
+from dovetail.prims import Symbol as Symbol
+from dovetail.prims import Tag as Tag
+from dovetail.prims import TensorSpec as TensorSpec
+from dovetail.prims import make_prim as make_prim
+from dovetail.prims import prim as prim
+from dovetail.prims import symbols_of as symbols_of
+from dovetail.trace import BoundSymbol as BoundSymbol
+from dovetail.trace import Trace as Trace
+from dovetail.trace import compiled as compiled
+from dovetail.trace import watch as watch

@@ -1,0 +1,31 @@
+"""A symbol called on real tensors, outside any trace, runs: prims can be tried at the prompt, and printed programs executed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.errors import NotTracing
+from dovetail.executors import dispatch, resolve_executors
+from dovetail.langs.torch import spec_of
+from dovetail.prims import Symbol
+from dovetail.prims.op import nobody
+from dovetail.trace import Trace, compiled, leaves, recording, swap
+
+
+def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
+    """`symbol` on real tensors, by the executors in their default order.  Slow: a program is made for each call."""
+    tensors = {id(x): x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+    if not tensors and not any(tag.name in ("CREATION", "RANDOM") for tag in symbol.tags):
+        raise NotTracing(f"{symbol} wants a tensor among its arguments, or to be called inside dovetail.trace(fn)")
+    new = Trace("operation")
+    inputs = {key: new.tensor(spec_of(x)) for key, x in tensors.items()}
+    new.inputs = list(inputs.values())
+    args, kwargs = (swap(nest, lambda x: inputs.get(id(x), x)) for nest in (args, kwargs))
+    with recording(new):
+        new.outputs = new.record(symbol, args, kwargs)
+    return compiled(dispatch(new, resolve_executors()))(*tensors.values())
+
+
+nobody.run = run

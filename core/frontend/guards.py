@@ -1,0 +1,184 @@
+"""The prologue: a printed program that checks whether a compiled program fits a call, and finds its inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail import prims
+from dovetail.frontend import trees
+from dovetail.frontend.tracing import Acquired
+from dovetail.prims import Symbol
+from dovetail.trace import BoundSymbol, Proxy, Trace
+
+_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_OWN = set(vars(torch.nn.Module())) - {"training"}
+_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+
+
+@dataclasses.dataclass
+class Prologue:
+    """`trace` runs as `prologue(args, kwargs)`: it gives the tuple of inputs, or the number of the guard that failed."""
+
+    trace: Trace
+    reasons: list[str]
+
+
+def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written: list[Proxy]) -> Prologue:
+    """Guards on the arguments, on the module's state where `fn` is one, and on what the program read of torch's global state."""
+    build = _Builder(acquired)
+    for function, value in _switches(acquired):
+        build.check_value(build.add(prims.unpack_call, function), value, f"{function.__name__}()")
+    if isinstance(fn, torch.nn.Module):
+        build.module(fn)
+    build.nest(build.args, args, "args")
+    build.nest(build.kwargs, kwargs, "kwargs")
+    if written:
+        others = tuple(p for p in acquired.trace.inputs if p not in set(written))
+        build.guard(prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input")
+    build.trace.outputs = tuple(acquired.trace.inputs)
+    return Prologue(build.trace, build.reasons)
+
+
+def _switches(acquired: Acquired) -> list[tuple[Callable, Any]]:
+    found = [(torch.is_grad_enabled, torch.is_grad_enabled()), (_any_autocast, False)]
+    if "default_dtype" in acquired.read:
+        found.append((torch.get_default_dtype, torch.get_default_dtype()))
+    if "default_device" in acquired.read:
+        found.append((torch.get_default_device, torch.get_default_device()))
+    return found
+
+
+def overlap(written: tuple, others: tuple) -> bool:
+    """Whether a tensor in `written` shares its storage with another in `written` or `others`."""
+    storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
+    return len(set(storages)) < len(storages) or not set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()])
+
+
+class _Builder:
+    """Records the lines of a prologue."""
+
+    def __init__(self, acquired: Acquired):
+        self.args, self.kwargs = Proxy("args"), Proxy("kwargs")
+        self.trace = Trace("prologue", inputs=[self.args, self.kwargs], made_by="guards", names=acquired.trace.names)
+        self.tensors = {id(x): p for x, p in zip(acquired.tensors, acquired.trace.inputs, strict=True)}
+        self.found: set[Proxy] = set()  # inputs that a line before has unpacked
+        self.reasons: list[str] = []
+
+    def add(self, symbol: Symbol, *args: Any, out: Proxy | None = None, **kwargs: Any) -> Proxy:
+        """A line that unpacks something, into `out` or a new name."""
+        made = Proxy(f"v{next(self.trace.names)}") if out is None else out
+        self._line(symbol, args, kwargs, made)
+        return made
+
+    def guard(self, symbol: Symbol, *args: Any, reason: str, **kwargs: Any) -> None:
+        """A line that checks something; `reason` is what a miss says."""
+        self._line(symbol, args, kwargs | {"miss": len(self.reasons)}, None)
+        self.reasons.append(reason)
+
+    def _line(self, symbol: Symbol, args: tuple, kwargs: dict, out: Proxy | None) -> None:
+        reads = [a for a in args if isinstance(a, Proxy)]
+        self.trace.lines.append(BoundSymbol(symbol, args, kwargs, out, reads))
+
+    def nest(self, at: Proxy, value: Any, where: str) -> None:
+        """Guard the container `value` that stands at `at`, and what is in it."""
+        kind = type(value)
+        if kind in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            self.guard(prims.check_length, at, type=kind, length=len(value), reason=f"{where} is no longer a {kind.__name__} of length {len(value)}")
+            for i, item in enumerate(value):
+                self.item(at, i, item, f"{where}[{i}]")
+        elif kind is dict:
+            self.guard(prims.check_keys, at, type=kind, keys=tuple(value), reason=f"{where} no longer has the keys {list(value)}")
+            for key, item in value.items():
+                self.item(at, key, item, f"{where}[{key!r}]")
+        elif dataclasses.is_dataclass(value) and kind not in torch.utils._pytree.SUPPORTED_NODES:
+            self.guard(prims.check_type, at, type=kind, reason=f"{where} is no longer a {kind.__name__}")
+            for field in dataclasses.fields(value):
+                self.attribute(at, field.name, getattr(value, field.name), where)
+        elif kind in torch.utils._pytree.SUPPORTED_NODES:
+            leaves, tree = trees.flatten(value)
+            unpacked = Proxy(f"v{next(self.trace.names)}")
+            self._line(prims.unpack_leaves, (at,), {"flatten": trees.flatten, "tree": tree, "miss": len(self.reasons)}, unpacked)
+            self.reasons.append(f"{where} no longer has the structure it had")
+            for i, leaf in enumerate(leaves):
+                self.item(unpacked, i, leaf, f"{where}, leaf {i}")
+        else:
+            self.check_value(at, value, where)
+
+    def item(self, at: Proxy, key: Any, value: Any, where: str) -> None:
+        if isinstance(value, torch.Tensor):
+            self.tensor(prims.unpack_item, at, value, where, key=key)
+        else:
+            self.nest(self.add(prims.unpack_item, at, key=key), value, where)
+
+    def attribute(self, at: Any, name: str, value: Any, where: str) -> None:
+        if isinstance(value, torch.Tensor):
+            self.tensor(prims.unpack_attr, at, value, f"{where}.{name}", name=name)
+        else:
+            self.nest(self.add(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
+
+    def tensor(self, unpack: Symbol, at: Any, value: torch.Tensor, where: str, **key: Any) -> None:
+        proxy = self.tensors[id(value)]
+        if proxy in self.found:
+            again = self.add(unpack, at, **key)
+            self._line(prims.check_identity, (again,), {"value": proxy, "miss": len(self.reasons)}, None)
+            self.reasons.append(f"{where} is no longer the same tensor as {proxy.name}")
+            return
+        self.found.add(proxy)
+        self.add(unpack, at, out=proxy, **key)
+        self.guard(
+            prims.check_tensor,
+            proxy,
+            type=type(value),
+            dtype=value.dtype,
+            shape=proxy.spec.shape,
+            device=None if value.is_cpu else value.device,
+            requires_grad=value.requires_grad,
+            strides=None if proxy.spec.strides is None else tuple(value.stride()),
+            reason=f'{where} is no longer a tensor "{proxy.spec}"' + " that requires grad" * value.requires_grad,
+        )
+
+    def check_value(self, at: Proxy, value: Any, where: str) -> None:
+        if isinstance(value, _VALUES):
+            self.guard(prims.check_value, at, type=type(value), value=value, reason=f"{where} is no longer {value!r}")
+        else:
+            self.guard(prims.check_identity, at, value=value, reason=f"{where} is no longer the same {type(value).__name__}")
+
+    def module(self, fn: torch.nn.Module) -> None:
+        """Parameters and buffers are inputs, read anew at each call; submodules, mode, hooks and plain attributes are guarded."""
+        for path, module in fn.named_modules():
+            where = f"module.{path}" if path else "module"
+            at = Proxy(where.replace(".", "_"))
+            self.trace.constants[at] = module
+            self.submodules(at, module, where)
+            for table in ("_parameters", "_buffers"):
+                if held := getattr(module, table):
+                    self.table(self.add(prims.unpack_attr, at, name=table), held, where)
+            self.module_attributes(at, module, where)
+
+    def submodules(self, at: Proxy, module: torch.nn.Module, where: str) -> None:
+        if not module._modules:
+            return
+        table = self.add(prims.unpack_attr, at, name="_modules")
+        self.guard(prims.check_length, table, type=dict, length=len(module._modules), reason=f"{where} has other submodules")
+        for name, child in module._modules.items():
+            found = self.add(prims.unpack_item, table, key=name)
+            self.guard(prims.check_identity, found, value=child, reason=f"{where}.{name} was replaced")
+
+    def table(self, at: Proxy, held: dict, where: str) -> None:
+        for name, x in held.items():
+            if x is None:
+                self.check_value(self.add(prims.unpack_item, at, key=name), None, f"{where}.{name}")
+            else:
+                self.tensor(prims.unpack_item, at, x, f"{where}.{name}", key=name)
+
+    def module_attributes(self, at: Proxy, module: torch.nn.Module, where: str) -> None:
+        for name, value in vars(module).items():
+            if name not in _OWN and isinstance(value, _VALUES) and name.isidentifier():
+                self.check_value(self.add(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
+        for name in ("_forward_hooks", "_forward_pre_hooks"):
+            hooks, found = getattr(module, name), self.add(prims.unpack_attr, at, name=name)
+            self.guard(prims.check_length, found, type=type(hooks), length=len(hooks), reason=f"{where} has other forward hooks")

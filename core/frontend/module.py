@@ -1,0 +1,37 @@
+"""A compiled module is a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class CompiledModule(torch.nn.Module):
+    """A module that runs compiled programs and shares everything else with the module it was made from.
+
+    Parameters, buffers, submodules, `state_dict()`, `train()`, `to()` and attributes are the original's own, under the same names.
+    """
+
+    def __init__(self, module: torch.nn.Module, cache: Any):
+        vars(self)["_module"], vars(self)["_cache"] = module, cache
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._cache.call(args, kwargs)
+
+    forward = __call__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_module"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._module, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._module)})
+
+    def __repr__(self) -> str:
+        return f"compiled {self._module!r}"

@@ -1,0 +1,245 @@
+"""The native front end: run the Python on proxies that torch takes for tensors."""
+
+from __future__ import annotations
+
+import gc
+import time
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, is_tensor_method_or_property
+
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported
+from dovetail.frontend import trees
+from dovetail.langs.context import Language
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, TorchProxy, dtype_of, opaque, spec_of, write_out
+from dovetail.prims import recorder
+from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap
+
+_LANGUAGES = {"torch": LANGUAGE}
+_PLAIN = {int, float, bool, str, type(None), complex}
+
+
+class TorchEnvironment(Environment):
+    """Lends a trace torch's grad mode and default dtype, real tensors as constants, and every torch function."""
+
+    def __init__(self, language: Language):
+        self.language, self.proxy = language, language.proxy
+        self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
+        self.read: set[str] = set()  # what the program asked of torch's global state, so that the prologue guards it
+
+    def grad_enabled(self) -> bool:
+        return torch.is_grad_enabled()
+
+    def default_float(self) -> DType:
+        self.read.add("default_dtype")
+        return dtype_of(torch.get_default_dtype())
+
+    def lift(self, tree: Any, trace: Trace) -> Any:
+        """Real tensors met on the way become constants, NumPy's numbers Python's."""
+        args, kwargs = tree
+        if all([type(x) in _PLAIN or isinstance(x, Proxy) for x in args]) and not kwargs:
+            return tree
+        return swap(tree, lambda x: _lifted(x, trace))
+
+    def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """A torch function on proxies: what the table says, else its own Python body, else an opaque symbol."""
+        meaning = TABLE.get(func)
+        if meaning is not None:
+            out = kwargs.get("out")
+            if out is None:
+                return meaning(*args, **{k: v for k, v in kwargs.items() if k != "out"} if "out" in kwargs else kwargs)
+            return write_out(out, meaning(*args, **{k: v for k, v in kwargs.items() if k != "out"}))
+        if func in REFUSED:
+            raise Unsupported(f"{name_of(func)} is not traced: {REFUSED[func]}")
+        if isinstance(func, types.FunctionType):
+            with Factories():
+                return inlined(func)(*args, **kwargs)
+        return opaque(func, args, kwargs)
+
+    def attribute(self, proxy: Proxy, name: str) -> Any:
+        """What `proxy.name` is when the language does not say: an opaque method."""
+        if (asked := self.language.properties.get(name)) is not None:
+            return asked(proxy)
+        method = getattr(torch.Tensor, name, None)
+        if method is None:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        if not callable(method):
+            raise Unsupported(f"torch.Tensor.{name} is not traced; read it outside the compiled function and pass what it says as an argument")
+        return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
+
+
+def name_of(func: Any) -> str:
+    """The dotted name of a torch callable, for messages."""
+    owner = "torch.Tensor" if is_tensor_method_or_property(func) else getattr(func, "__module__", None) or "torch"
+    return f"{owner}.{getattr(func, '__name__', func)}".replace("torch._C._nn", "torch.nn.functional").replace("torch._VariableFunctions", "torch")
+
+
+def _lifted(x: Any, trace: Trace) -> Any:
+    if isinstance(x, Proxy):
+        return x
+    if isinstance(x, torch.Tensor):
+        return constant(x, trace)
+    if type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "ndim", 1) == 0:
+        return x.item()
+    return x
+
+
+def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
+    """The proxy for a real tensor that the program reads from outside."""
+    known = trace.environment.constants
+    if id(tensor) not in known:
+        known[id(tensor)] = proxy = trace.tensor(spec_of(tensor))
+        trace.constants[proxy] = tensor
+    return known[id(tensor)]
+
+
+@cache
+def inlined(func: types.FunctionType) -> types.FunctionType:
+    """torch's own Python for `func`, deaf to overrides, so that it runs instead of handing the call back to us."""
+    deaf = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False)
+    copy = types.FunctionType(func.__code__, {**func.__globals__, **deaf}, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+class Factories(TorchFunctionMode):
+    """Sees the torch calls that no proxy takes part in: those that make tensors are recorded, the rest run."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in FACTORIES or any(map(is_proxy, leaves((args, kwargs)))):
+            return recorder.get().environment.call(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+@dataclass
+class Acquired:
+    """A program as it came in: the trace, and what its inputs and outputs are part of."""
+
+    trace: Trace
+    tensors: list[torch.Tensor]  # the real tensors that the trace's inputs stand for
+    args: trees.Tree
+    out: trees.Tree | None  # None: the trace's outputs are the result as it stands
+    read: set[str] = field(default_factory=set)
+
+
+def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LANGUAGE) -> Acquired:
+    """Run `fn` on proxies for the tensors in its arguments, and for its parameters and buffers where it is a module.
+
+    Inputs: the module's tensors, each once, then those of the arguments, each once.
+    """
+    given, tree = trees.flatten((args, kwargs))
+    environment = TorchEnvironment(language)
+    new = Trace(language=language, environment=environment)
+    inputs = _Inputs(new)
+    with compiling(), recording(new):
+        began = time.perf_counter()
+        with inputs.of_module(fn), Factories():
+            placed = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in given]
+            args, kwargs = tree.build(placed)
+            result = fn(*args, **kwargs)
+            _unchanged((args, kwargs), placed, tree)
+        flat, out = trees.flatten(result)
+        flat = [_lifted(x, new) if isinstance(x, torch.Tensor) else x for x in flat]
+        plain = _is_plain(result)
+        new.outputs = out.build(flat) if plain else tuple(flat)
+        new.took = time.perf_counter() - began
+    return Acquired(new, inputs.tensors, tree, None if plain else out, environment.read)
+
+
+def trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[..., Trace]:
+    """`trace(fn)(*args, **kwargs)` is the program that `fn` is for arguments like these.
+
+    `fn` runs once on proxies; a tensor in the arguments, or a parameter of a module, becomes an input, everything else a constant.
+    `language` ("torch", "numpy") decides what the methods and operators of tensors mean.
+    """
+    chosen = _LANGUAGES[language] if isinstance(language, str) else language
+
+    def traced(*args: Any, **kwargs: Any) -> Trace:
+        return acquire(fn, args, kwargs, language=chosen).trace
+
+    return traced
+
+
+class _Inputs:
+    """One proxy for each distinct tensor."""
+
+    def __init__(self, new: Trace):
+        self.trace = new
+        self.tensors: list[torch.Tensor] = []
+        self.proxies: dict[int, Proxy] = {}
+
+    def proxy(self, x: torch.Tensor) -> Proxy:
+        if id(x) not in self.proxies:
+            self.proxies[id(x)] = p = self.trace.tensor(spec_of(x))
+            self.trace.inputs.append(p)
+            self.tensors.append(x)
+        return self.proxies[id(x)]
+
+    @contextmanager
+    def of_module(self, fn: Any) -> Iterator[None]:
+        """While open, the parameters and buffers of `fn` are proxies."""
+        modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
+        tables = [table for module in modules for table in (module._parameters, module._buffers)]
+        before, attributes = [dict(table) for table in tables], [set(vars(module)) for module in modules]
+        try:
+            for table in tables:
+                table.update({name: self.proxy(x) for name, x in table.items() if x is not None})
+            inside = [dict(table) for table in tables]
+            yield
+            self._state_unchanged(modules, tables, inside)
+        finally:
+            for table, old in zip(tables, before, strict=True):
+                table.clear()
+                table.update(old)
+            for module, names in zip(modules, attributes, strict=True):
+                for name in [n for n, x in vars(module).items() if is_proxy(x) and n not in names]:
+                    del vars(module)[name]
+
+    def _state_unchanged(self, modules: list, tables: list[dict], inside: list[dict]) -> None:
+        """A tensor put into a module while tracing would be lost, or leak: refuse it."""
+        for table, was in zip(tables, inside, strict=True):
+            for name, x in table.items():
+                if was.get(name) is not x:
+                    raise Unsupported(f"the module assigns its tensor {name!r} while it runs; write into it instead: self.{name}.copy_(value)")
+        for module in modules:
+            for name, x in vars(module).items():
+                if is_proxy(x):
+                    raise Unsupported(f"{type(module).__name__} keeps a traced tensor in self.{name}; return it, or write into a buffer with copy_")
+
+
+def _unchanged(nest: Any, placed: list[Any], tree: trees.Tree) -> None:
+    """A list or dict argument that `fn` changed would keep its old content outside: refuse it."""
+    now, shape = trees.flatten(nest)
+    if shape != tree or any(a is not b for a, b in zip(now, placed, strict=True)):
+        raise Unsupported("the function changes a list or dict that it was given, which the caller would not see; return the new value instead")
+
+
+def _is_plain(result: Any) -> bool:
+    """Whether `result` is made of tuples, lists and dicts alone, so that a printed program can return it as it is."""
+    if type(result) in (tuple, list):
+        return all(map(_is_plain, result))
+    if type(result) is dict:
+        return all(map(_is_plain, result.values()))
+    return is_proxy(result) or isinstance(result, torch.Tensor) or type(result) in _PLAIN
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Without the garbage collector, which would walk the growing trace again and again."""
+    if torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda")):
+        raise Unsupported("autocast is on, and tracing does not know its casts yet; call the compiled function outside torch.autocast, on a model in bfloat16")
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""How people spell programs: each language makes its operations from prims."""

@@ -1,0 +1,14 @@
+"""The core language: prims with broadcasting and type promotion.  Its functions are plain helpers and leave no line of their own."""
+
+from dovetail.langs.core.broadcasting import broadcast_shapes as broadcast_shapes
+from dovetail.langs.core.broadcasting import canonical_dim as canonical_dim
+from dovetail.langs.core.broadcasting import canonical_dims as canonical_dims
+from dovetail.langs.core.broadcasting import convert as convert
+from dovetail.langs.core.broadcasting import expand as expand
+from dovetail.langs.core.broadcasting import fit as fit
+from dovetail.langs.core.broadcasting import keep_dims as keep_dims
+from dovetail.langs.core.elementwise import *  # noqa: F403
+from dovetail.langs.core.promotion import default_float as default_float
+from dovetail.langs.core.promotion import inexact_of as inexact_of
+from dovetail.langs.core.promotion import promote as promote
+from dovetail.langs.core.promotion import wide as wide

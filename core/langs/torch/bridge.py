@@ -1,0 +1,76 @@
+"""PyTorch's dtypes, devices and tensors in Dovetail's terms, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail import devices, dtypes
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported, require
+from dovetail.langs.core import default_float
+from dovetail.prims import TensorSpec, recorder
+from dovetail.prims.spec import normal_strides
+from dovetail.trace import printing
+
+_NAMES = {d: d.name.removesuffix("_") for d in dtypes.ALL}
+TO_TORCH: dict[DType, torch.dtype] = {d: getattr(torch, name) for d, name in _NAMES.items() if hasattr(torch, name)}
+FROM_TORCH: dict[torch.dtype, DType] = {t: d for d, t in TO_TORCH.items()}
+_DEVICES: dict[torch.device, Device] = {}
+
+_KNOWN_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+
+printing.ROOTS["torch"] = printing.Root("import torch", torch)
+printing.ROOTS["operator"] = printing.Root("import operator", __import__("operator"))
+printing.LITERALS |= {
+    torch.dtype: lambda value: ("torch", repr(value)),
+    torch.layout: lambda value: ("torch", repr(value)),
+    torch.memory_format: lambda value: ("torch", repr(value)),
+    torch.device: lambda value: ("torch", f'torch.device("{value}")'),
+}
+
+
+def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> DType:
+    """A torch dtype as ours; None is `default`, or the default float."""
+    if dtype is None:
+        return default or default_float()
+    if isinstance(dtype, type):
+        dtype = {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}.get(dtype, dtype)
+    require(isinstance(dtype, torch.dtype), "wants a torch.dtype, got {!r}", dtype, error=TypeError)
+    found = FROM_TORCH.get(dtype)
+    require(found is not None, "{} is a dtype that Dovetail does not know; convert the tensor to another dtype first", dtype, error=NotImplementedError)
+    return found
+
+
+def device_of(device: Any) -> Device:
+    """A torch device, its name or its index as ours; None is torch's default device.
+
+    "cuda" means the current one, as in PyTorch.
+    """
+    if device is None:
+        recorder.get().environment.read.add("default_device")
+        device = torch.get_default_device()
+    if not isinstance(device, torch.device):
+        device = torch.device(device)
+    found = _DEVICES.get(device)
+    if found is None or (device.index is None and device.type != "cpu"):
+        named = torch.empty(0, device=device).device if device.index is None and device.type not in ("cpu", "meta") else device
+        found = _DEVICES[device] = devices.device(str(named) if device.type != "cpu" else "cpu")
+    return found
+
+
+def torch_device(device: Device) -> torch.device:
+    return torch.device(str(device))
+
+
+def spec_of(x: torch.Tensor) -> TensorSpec:
+    """What is known of a real tensor; only strided tensors have one."""
+    if type(x) not in _KNOWN_TYPES:
+        raise Unsupported(f"a {type(x).__name__} is not traced, only torch.Tensor itself; pass the plain tensors that it is made of")
+    if x.layout is not torch.strided or x.is_quantized:
+        what = "quantized" if x.is_quantized else str(x.layout)
+        raise Unsupported(f"a {what} tensor is not traced, only strided ones; call .to_dense() or .dequantize() before, outside the compiled function")
+    shape = tuple(x.shape)
+    return TensorSpec(shape, dtype_of(x.dtype), device_of(x.device), normal_strides(shape, x.stride()), x.requires_grad)

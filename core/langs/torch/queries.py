@@ -1,0 +1,110 @@
+"""What torch is asked about a tensor without computing: answered while tracing, with no line left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import TO_TORCH, torch_device
+from dovetail.langs.torch.symbol import LANGUAGE, Tensor, torchquery
+from dovetail.prims.spec import prod
+
+
+@torchquery(methods=("size",))
+def size(self: Tensor, dim: int | None = None) -> Any:
+    """The sizes, or the size at `dim`."""
+    shape = self.spec.shape
+    return torch.Size(shape) if dim is None else shape[core.canonical_dim(dim, len(shape))]
+
+
+@torchquery(methods=("stride",))
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """The strides in elements, or the stride at `dim`."""
+    steps = self.spec.steps
+    return steps if dim is None else steps[core.canonical_dim(dim, len(steps))]
+
+
+@torchquery("torch.numel", methods=("numel", "nelement"))
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return prod(input.spec.shape)
+
+
+@torchquery(methods=("dim", "ndimension"))
+def dim(self: Tensor) -> int:
+    """The number of dimensions."""
+    return len(self.spec.shape)
+
+
+@torchquery(methods=("element_size",))
+def element_size(self: Tensor) -> int:
+    """The bytes of one element."""
+    return self.spec.dtype.bytes
+
+
+@torchquery("torch.is_floating_point", methods=("is_floating_point",))
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a real floating one."""
+    return input.spec.dtype.kind == "float"
+
+
+@torchquery("torch.is_complex", methods=("is_complex",))
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is complex."""
+    return input.spec.dtype.kind == "complex"
+
+
+@torchquery("torch.is_signed", methods=("is_signed",))
+def is_signed(self: Tensor) -> bool:
+    """Whether the dtype has a sign."""
+    return self.spec.dtype.signed
+
+
+@torchquery("torch.is_conj", "torch.is_neg", "torch.is_inference", methods=("is_conj", "is_neg", "is_inference", "is_shared", "is_pinned"))
+def never(input: Tensor) -> bool:
+    """Traced tensors are plain: materialised, outside inference mode, in ordinary memory."""
+    return False
+
+
+@torchquery(methods=("is_contiguous",))
+def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
+    """Whether the elements lie in the order of `memory_format`."""
+    if memory_format is torch.contiguous_format:
+        return self.spec.strides is None
+    rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
+    require(rank is not None, "wants a memory format, got {!r}", memory_format)
+    return len(self.spec.shape) == rank and torch.empty_strided(self.spec.shape, self.spec.steps, device="meta").is_contiguous(memory_format=memory_format)
+
+
+@torchquery("torch.get_device", methods=("get_device",))
+def get_device(input: Tensor) -> int:
+    """The index of the device, -1 for the CPU."""
+    return -1 if input.spec.device.index is None else input.spec.device.index
+
+
+PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "shape": lambda x: torch.Size(x.spec.shape),
+    "dtype": lambda x: TO_TORCH[x.spec.dtype],
+    "device": lambda x: torch_device(x.spec.device),
+    "ndim": lambda x: len(x.spec.shape),
+    "requires_grad": lambda x: x.spec.requires_grad,
+    "is_leaf": lambda x: not x.spec.requires_grad,
+    "layout": lambda x: torch.strided,
+    "names": lambda x: (None,) * len(x.spec.shape),
+    "itemsize": lambda x: x.spec.dtype.bytes,
+    "nbytes": lambda x: prod(x.spec.shape) * x.spec.dtype.bytes,
+    "is_cpu": lambda x: x.spec.device.type == "cpu",
+    "is_cuda": lambda x: x.spec.device.type == "cuda",
+    "is_meta": lambda x: x.spec.device.type == "meta",
+    **dict.fromkeys(
+        ("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn", "is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"),
+        lambda x: False,
+    ),
+}
+LANGUAGE.properties |= PROPERTIES
+
+REFUSED: dict[Any, str] = {}  # torch callable -> why it is not traced

@@ -1,0 +1,86 @@
+"""Tensors from nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.devices import Device
+from dovetail.dtypes import PYTHON, DType
+from dovetail.dtypes import rank as kind_rank
+from dovetail.errors import require
+from dovetail.prims.op import Tag, prim
+from dovetail.prims.spec import NumberSpec, TensorSpec
+
+CREATION = {Tag.CREATION, Tag.NO_GRAD}
+_ZERO = {"bool": False, "int": 0, "float": 0.0, "complex": 0.0}
+
+
+def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape`, which holds no negative size."""
+    for n in shape:
+        require(n >= 0, "wants sizes that are not negative, got shape {}", shape)
+    return shape
+
+
+def number_kind(value: Any) -> str:
+    """bool, int, float or complex: the kind of a number."""
+    if type(value) is NumberSpec:
+        return value.kind
+    known = PYTHON.get(type(value))
+    require(known is not None, "wants a tensor or a Python number, got {}", type(value).__name__, error=TypeError)
+    return known.kind
+
+
+def require_number(value: Any, dtype: DType) -> None:
+    """Raise unless `value` is a number that `dtype` holds without losing its kind: an int is a float, a float is no int."""
+    kind = number_kind(value)
+    require(kind_rank(kind) <= kind_rank(dtype.kind), "wants a number of kind {} for {}, got {}", dtype.kind, dtype, value)
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros of the shape, dtype and device of a traced tensor."""
+    return full(shape=x.spec.shape, value=_ZERO[x.spec.dtype.kind], dtype=x.spec.dtype, device=x.spec.device)
+
+
+@prim(tags=CREATION | {Tag.CHEAP})
+def full(*, shape: tuple[int, ...], value: float, dtype: DType, device: Device) -> TensorSpec:
+    """A tensor of `shape` filled with `value`."""
+    require_number(value, dtype)
+    return TensorSpec(sized(shape), dtype, device)
+
+
+@prim(tags=CREATION | {Tag.CHEAP})
+def iota(*, length: int, start: float, step: float, dtype: DType, device: Device) -> TensorSpec:
+    """start, start + step, ..., start + (length - 1) * step; computed in float64 for floating dtypes, then rounded."""
+    require(dtype.kind in ("int", "float") and not dtype.storage_only, "wants an integer or floating dtype, got {}", dtype, error=NotImplementedError)
+    require_number(start, dtype)
+    require_number(step, dtype)
+    return TensorSpec(sized((length,)), dtype, device)
+
+
+@prim(tags=CREATION)
+def tensor_from_sequence(*, values: Any, dtype: DType, device: Device) -> TensorSpec:
+    """The numbers in `values`, a number or nested tuples of one length per level."""
+    shape = _nested_shape(values, 0)
+    _require_numbers(values, dtype)
+    return TensorSpec(shape, dtype, device)
+
+
+def _nested_shape(values: Any, depth: int) -> tuple[int, ...]:
+    if not isinstance(values, (tuple, list)):
+        return ()
+    if not values:
+        return (0,)
+    inner = _nested_shape(values[0], depth + 1)
+    for item in values[1:]:
+        got = _nested_shape(item, depth + 1)
+        require(got == inner, "wants sequences of one length at dim {}, got shapes {} and {}", depth + 1, inner, got, error=ValueError)
+    return (len(values), *inner)
+
+
+def _require_numbers(values: Any, dtype: DType) -> None:
+    if isinstance(values, (tuple, list)):
+        for item in values:
+            _require_numbers(item, dtype)
+    else:
+        require_number(values, dtype)

@@ -1,0 +1,63 @@
+"""Copies, moves and writes, and the two marks of an interleaved grad rule."""
+
+from __future__ import annotations
+
+from dovetail.devices import Device
+from dovetail.errors import require
+from dovetail.prims.op import Tag, prim
+from dovetail.prims.spec import TensorSpec, dense, laid_out
+
+
+@prim
+def clone(x: TensorSpec) -> TensorSpec:
+    """x in storage of its own, row-major."""
+    return x.fresh()
+
+
+@clone.vjp
+def clone_vjp(g, out, x):
+    return (g,)
+
+
+@prim
+def stride_order(x: TensorSpec, *, order: tuple[int, ...]) -> TensorSpec:
+    """x in storage of its own, dense, with dimension order[0] slowest and order[-1] fastest."""
+    require(sorted(order) == list(range(x.rank)), "wants a permutation of the dims of {}, got {}", x, order)
+    return laid_out(x, order)
+
+
+@stride_order.vjp
+def stride_order_vjp(g, out, x, *, order):
+    return (g,)
+
+
+@prim(tags={Tag.MEMORY, Tag.NO_GRAD})
+def copy_(x: TensorSpec, value: TensorSpec) -> None:
+    """Write `value` into x's storage."""
+    require(x.agrees(value), "wants a value of x's shape, dtype and device, {}, got {}", x, value)
+    repeats = x.strides is not None and any(n > 1 and step == 0 for n, step in zip(x.shape, x.strides, strict=True))
+    require(not repeats, "wants a place for every element, got {}, where several share one; clone it before writing", x)
+
+
+@prim
+def device_put(x: TensorSpec, *, device: Device) -> TensorSpec:
+    """x on `device`, in storage of its own."""
+    moved = dense(x)
+    return TensorSpec(moved.shape, moved.dtype, device, moved.strides)
+
+
+@device_put.vjp
+def device_put_vjp(g, out, x, *, device):
+    return (device_put(g, device=x.spec.device),)
+
+
+@prim(tags={Tag.NO_GRAD})
+def get_grad(out: TensorSpec) -> TensorSpec:
+    """The cotangent of a forward result; only inside an interleaved grad rule."""
+    return out.fresh()
+
+
+@prim(tags={Tag.MEMORY, Tag.NO_GRAD})
+def put_grad(x: TensorSpec, gx: TensorSpec) -> None:
+    """Add `gx` to the cotangent of a forward argument; only inside an interleaved grad rule."""
+    require(x.agrees(gx), "wants a cotangent like {}, got {}", x, gx)

@@ -1,0 +1,150 @@
+"""What an operation is: a name, a meta rule, and the rules that go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from enum import Enum, auto
+from types import SimpleNamespace
+from typing import Any
+
+from dovetail.errors import DovetailError, NotTracing
+
+
+class Tag(Enum):
+    """What a pass or an executor may rely on."""
+
+    ELEMENTWISE = auto()  # each output element depends on one element of each input
+    CHEAP = auto()  # a backward may compute it again rather than save it
+    VIEW = auto()  # the result shares the first input's storage; has a `put` rule
+    REDUCTION = auto()  # fewer elements out than in
+    CREATION = auto()  # makes a tensor from no tensor
+    MATMUL = auto()  # sums of products
+    MEMORY = auto()  # writes into its first argument
+    RANDOM = auto()  # draws from the generator of its device
+    HOST = auto()  # talks to Python, the terminal or the host processor
+    GUARD = auto()  # checks or unpacks an input; only in prologues
+    NO_GRAD = auto()  # no gradient flows through it, and none is expected to
+
+
+EFFECTS = frozenset({Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.GUARD})  # kept in order, never removed, never merged
+
+
+class Nobody:
+    """What a symbol meets when no trace is being recorded.  The front end gives it `run`, which runs one operation on real tensors."""
+
+    run: Callable[[Symbol, tuple, dict], Any] | None = None
+
+    def record(self, symbol: Symbol, args: tuple, kwargs: dict) -> Any:
+        if self.run is None:
+            raise NotTracing(f"{symbol} records into a trace and nothing is being traced; call it inside dovetail.trace(fn)")
+        return self.run(symbol, args, kwargs)
+
+
+nobody = Nobody()
+recorder: ContextVar[Any] = ContextVar("recorder", default=nobody)
+
+
+class Symbol:
+    """An operation that a trace can record.
+
+    A prim's `meta` maps specs to specs and checks them; any other symbol's `meta` is a program over proxies, recorded as its subsymbols.
+    `path` is how a printed program calls it: "prims.add" calls a function, ".view" a method of the first argument.
+    """
+
+    __slots__ = (
+        *("doc", "effects", "id", "is_prim", "language", "meta", "module", "name", "path", "tags"),
+        *("put_rule", "python_rule", "vjp_rule"),
+    )
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        meta: Callable,
+        *,
+        tags: Iterable[Tag] = (),
+        is_prim: bool = False,
+        language: Any = None,
+        id: str | None = None,
+        path: str | None = None,
+    ):
+        self.module, self.name, self.meta, self.doc = module, name, meta, meta.__doc__ or ""
+        self.id = f"{module}.{name}" if id is None else id
+        self.path = self.id if path is None else path
+        self.tags, self.is_prim, self.language = frozenset(tags), is_prim, language
+        self.effects = not EFFECTS.isdisjoint(self.tags)
+        self.vjp_rule: Callable | None = None
+        self.put_rule: Callable | None = None
+        self.python_rule: Callable | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return recorder.get().record(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return self.id
+
+    def __reduce__(self) -> tuple:
+        return symbol_named, (self.id,)
+
+    def vjp(self, rule: Callable) -> Callable:
+        """`rule(g, out, *args, **kwargs)` gives one cotangent per positional argument, None where there is none.
+
+        With several results `g` and `out` are tuples, and a result that nothing reads has None for its cotangent.
+        """
+        self.vjp_rule = rule
+        return rule
+
+    def put(self, rule: Callable) -> Callable:
+        """`rule(base, value, **kwargs)` is what `base` becomes when this view of it is overwritten with `value`."""
+        self.put_rule = rule
+        return rule
+
+    def python(self, rule: Callable) -> Callable:
+        """`rule(target, *words, **words)` is the statement that runs the symbol in a printed program, where that is not a call.
+
+        It is given the target and the arguments as they are written.
+        """
+        self.python_rule = rule
+        return rule
+
+
+SYMBOLS: dict[str, Symbol] = {}  # the registry: id -> symbol, so that traces can be pickled and printed programs run
+
+
+def register(symbol: Symbol, *, replace: bool = False) -> Symbol:
+    """Make `symbol` findable by its id; an id can be taken once, unless `replace`."""
+    if symbol.id in SYMBOLS and not replace:
+        raise DovetailError(f"a symbol called {symbol.id} exists already; choose another name or pass replace=True")
+    SYMBOLS[symbol.id] = symbol
+    return symbol
+
+
+def symbol_named(id: str) -> Symbol:
+    try:
+        return SYMBOLS[id]
+    except KeyError:
+        raise DovetailError(f"no symbol is called {id}; import the package that defines it") from None
+
+
+def symbols_of(module: str) -> SimpleNamespace:
+    """The registered symbols of `module` by name, as a printed program calls them."""
+    return SimpleNamespace(**{s.name: s for s in SYMBOLS.values() if s.module == module})
+
+
+def prim(meta: Callable | None = None, /, *, tags: Iterable[Tag] = ()) -> Any:
+    """Make a prim of its meta rule: name, signature, docstring and body are the operation's."""
+    if meta is None:
+        return lambda meta: prim(meta, tags=tags)
+    return register(Symbol("prims", meta.__name__, meta, tags=tags, is_prim=True))
+
+
+def make_prim(id: str, name: str, *, meta: Callable, tags: Iterable[Tag] = (), replace: bool = False) -> Symbol:
+    """A prim of your own, for code outside the core: `make_prim("mylib.snake", "snake", meta=...)`.
+
+    `meta` maps the specs of the arguments to the spec of the result.  `id` is "module.name"; programs print the call under it.
+    """
+    module, dot, last = id.rpartition(".")
+    if not dot or last != name or not id.replace(".", "_").isidentifier():
+        raise DovetailError(f'a symbol\'s id is "module.name" and ends in its name, got id {id!r} and name {name!r}')
+    return register(Symbol(module, name, meta, tags=tags, is_prim=True, id=id), replace=replace)

@@ -1,0 +1,119 @@
+"""Draws.  The first prims take the next numbers of their device's generator; the *_philox prims are functions of a seed and an offset.
+
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) turns a counter of four 32-bit words and a key of two into
+four random words.  The key is the seed, low word first.  Counter words 0 and 1 are the block number, low word first; words 2 and 3 the offset.
+A block's words become, in order, four numbers, or two float64 numbers of two words each, low word first.  With b bits per word (or pair):
+
+    uniform: low + (high - low) * u, where u is the top p bits divided by 2**p, and p = 53, 24, 11, 8 for float64, float32, float16, bfloat16
+    normal:  Box-Muller on numbers 2i and 2i + 1 of the stream: r = sqrt(-2 log(1 - u[2i])), then r cos(2 pi u[2i + 1]) and r sin(2 pi u[2i + 1]);
+             u has 53 bits for float64 and 24 for the others
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.devices import Device
+from dovetail.dtypes import DType, int64
+from dovetail.errors import require
+from dovetail.prims.creation import require_number, sized, zeros_like
+from dovetail.prims.op import Tag, prim
+from dovetail.prims.spec import TensorSpec
+from dovetail.prims.unary import FLOAT, ROUNDED, require_kind
+
+RANDOM = frozenset({Tag.RANDOM})
+CREATION = RANDOM | {Tag.CREATION, Tag.NO_GRAD}
+
+
+def drawn(shape: tuple[int, ...], dtype: DType, device: Device, kinds: tuple[str, ...] = FLOAT) -> TensorSpec:
+    out = TensorSpec(sized(shape), dtype, device)
+    require_kind(out, kinds)
+    return out
+
+
+@prim(tags=CREATION)
+def uniform(*, shape: tuple[int, ...], low: float, high: float, dtype: DType, device: Device) -> TensorSpec:
+    """Numbers spread evenly over [low, high)."""
+    _require_interval(low, high)
+    return drawn(shape, dtype, device)
+
+
+def _require_interval(low: Any, high: Any) -> None:
+    require(low <= high, "uniform expects low <= high, got {} and {}", low, high)
+
+
+@prim(tags=CREATION)
+def normal(*, shape: tuple[int, ...], mean: float, std: float, dtype: DType, device: Device) -> TensorSpec:
+    """Numbers of a normal distribution."""
+    require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
+    return drawn(shape, dtype, device)
+
+
+@prim(tags=CREATION)
+def exponential(*, shape: tuple[int, ...], rate: float, dtype: DType, device: Device) -> TensorSpec:
+    """Numbers of an exponential distribution with mean 1 / rate."""
+    require(rate > 0, "exponential expects rate > 0.0, but found rate {}", rate)
+    return drawn(shape, dtype, device)
+
+
+@prim(tags=CREATION)
+def randint(*, shape: tuple[int, ...], low: int, high: int, dtype: DType, device: Device) -> TensorSpec:
+    """Integers spread evenly over low, ..., high - 1; a floating dtype holds them too."""
+    require(low < high, "randint expects low < high, got {} and {}", low, high)
+    out = drawn(shape, dtype, device, ROUNDED)
+    require_number(low, dtype)
+    require_number(high, dtype)
+    return out
+
+
+@prim(tags=CREATION)
+def randperm(*, length: int, dtype: DType, device: Device) -> TensorSpec:
+    """The integers 0, ..., length - 1 in some order."""
+    return drawn((length,), dtype, device, ROUNDED)
+
+
+@prim(tags=RANDOM)
+def bernoulli(p: TensorSpec) -> TensorSpec:
+    """1 with probability p, else 0, in the dtype of p."""
+    require_kind(p, FLOAT)
+    return p.fresh()
+
+
+@bernoulli.vjp
+def bernoulli_vjp(g, out, p):
+    return (zeros_like(p),)
+
+
+@prim(tags=RANDOM | {Tag.NO_GRAD})
+def multinomial(x: TensorSpec, *, num_samples: int, replacement: bool) -> TensorSpec:
+    """`num_samples` positions along the last dimension, drawn with probabilities in proportion to the weights x."""
+    require_kind(x, FLOAT)
+    require(x.rank in (1, 2), "prob_dist must be 1 or 2 dim, got {}", x)
+    require(num_samples > 0, "cannot sample n_sample <= 0 samples, got {}", num_samples)
+    enough = replacement or num_samples <= x.shape[-1]
+    require(enough, "cannot sample n_sample > prob_dist.size(-1) samples without replacement, got {} of {}", num_samples, x)
+    return x.fresh((*x.shape[:-1], num_samples), int64)
+
+
+def counted(seed: TensorSpec, offset: TensorSpec, shape: tuple[int, ...], dtype: DType, device: Device) -> TensorSpec:
+    for x in (seed, offset):
+        require(x.dtype is int64 and x.rank == 0, "wants an int64 tensor of no dimensions, got {}", x)
+    return drawn(shape, dtype, device)
+
+
+@prim(tags={Tag.CREATION, Tag.NO_GRAD})
+def uniform_philox(
+    seed: TensorSpec, offset: TensorSpec, *, shape: tuple[int, ...], low: float, high: float, dtype: DType, device: Device
+) -> TensorSpec:
+    """Numbers spread evenly over [low, high): the same for the same seed and offset, unrelated for others."""
+    _require_interval(low, high)
+    return counted(seed, offset, shape, dtype, device)
+
+
+@prim(tags={Tag.CREATION, Tag.NO_GRAD})
+def normal_philox(
+    seed: TensorSpec, offset: TensorSpec, *, shape: tuple[int, ...], mean: float, std: float, dtype: DType, device: Device
+) -> TensorSpec:
+    """Numbers of a normal distribution: the same for the same seed and offset, unrelated for others."""
+    require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
+    return counted(seed, offset, shape, dtype, device)

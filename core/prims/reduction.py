@@ -1,0 +1,197 @@
+"""Fewer elements out than in, and the prim that undoes it.  `dims` are non-negative, sorted and distinct; the result drops them."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+from dovetail.dtypes import DType, bool_, int64, real_of
+from dovetail.errors import require
+from dovetail.prims import spec
+from dovetail.prims.elementwise import where
+from dovetail.prims.op import Tag, prim
+from dovetail.prims.shape import flat_reshape, require_dims
+from dovetail.prims.spec import TensorSpec
+from dovetail.prims.unary import INEXACT, NUMBERS, REAL, ROUNDED, conjugated, convert_element_type, converted, require_kind
+
+REDUCTION = frozenset({Tag.REDUCTION})
+NO_GRAD = REDUCTION | {Tag.NO_GRAD}
+
+
+def reduced(x: TensorSpec, dims: tuple[int, ...], kinds: tuple[str, ...], dtype: DType | None = None) -> TensorSpec:
+    """x without `dims`, row-major."""
+    require_dims(x, dims)
+    require_kind(x, kinds)
+    return x.fresh(tuple(n for d, n in enumerate(x.shape) if d not in dims), dtype)
+
+
+def require_elements(x: TensorSpec, dims: tuple[int, ...]) -> None:
+    """Raise where there is no element to pick: a largest or smallest of none."""
+    require_dims(x, dims)
+    for d in dims:
+        require(x.shape[d] != 0, "wants reduction dim {} of {} to have non-zero size", d, x, error=IndexError)
+
+
+def spread(g: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    """`g` repeated along the `dims` of `x` that a reduction dropped."""
+    shape = x.spec.shape
+    return broadcast_in_dim(g, shape=shape, dims=tuple(d for d in range(len(shape)) if d not in dims)) if dims else g
+
+
+def count(x: Any, dims: tuple[int, ...]) -> int:
+    """How many elements of `x` are reduced into one."""
+    return spec.prod(x.spec.shape[d] for d in dims)
+
+
+@prim(tags={Tag.VIEW, Tag.CHEAP})
+def broadcast_in_dim(x: TensorSpec, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> TensorSpec:
+    """Dimension i of x becomes dimension dims[i] of the result, in order; sizes of 1 and the other dimensions repeat."""
+    require(len(dims) == x.rank, "wants one dim of {} for each of {}, got {}", shape, x, dims)
+    strides, last = [0] * len(shape), -1
+    for d, n, step in zip(dims, x.shape, x.steps, strict=True):
+        require(last < d < len(shape), "wants increasing dims of shape {}, got {}", shape, dims)
+        last = d
+        require(n == shape[d] or n == 1, "wants {} at dims {} to fill shape {}", x, dims, shape)
+        strides[d] = step if n == shape[d] else 0
+    return x.view(shape, tuple(strides))
+
+
+@broadcast_in_dim.vjp
+def broadcast_in_dim_vjp(g, out, x, *, shape, dims):
+    sizes = dict(zip(dims, x.spec.shape, strict=True))
+    repeated = tuple(d for d, n in enumerate(shape) if sizes.get(d) != n)
+    return (flat_reshape(sum(g, dims=repeated) if repeated else g, x.spec.shape),)
+
+
+@broadcast_in_dim.put
+def broadcast_in_dim_put(base, value, *, shape, dims):
+    require(
+        value.spec.numel == base.spec.numel,
+        "unsupported operation: more than one element of the written-to tensor refers to a single memory location; clone it before writing",
+    )
+    return flat_reshape(value, base.spec.shape)
+
+
+@prim(tags=REDUCTION)
+def sum(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """The sum over `dims`, of x's dtype."""
+    return reduced(x, dims, NUMBERS)
+
+
+@sum.vjp
+def sum_vjp(g, out, x, *, dims):
+    return (spread(g, x, dims),)
+
+
+@prim(tags=REDUCTION)
+def prod(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """The product over `dims`, of x's dtype."""
+    return reduced(x, dims, NUMBERS)
+
+
+@prod.vjp
+def prod_vjp(g, out, x, *, dims):
+    # The derivative is the product of the others: out / x; at a single zero the product of the rest; else 0.
+    zero = x == 0.0
+    zeros = spread(sum(convert_element_type(zero, dtype=int64), dims=dims), x, dims)
+    filled = where(zero, 1.0, x)
+    rest = spread(prod(filled, dims=dims), x, dims)
+    others = where(zero, where(zeros == 1, rest, 0.0), where(zeros == 0, rest / filled, 0.0))
+    return (spread(g, x, dims) * conjugated(others),)
+
+
+def evenly(g: Any, out: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    """`g` shared in equal parts by the elements of x that equal the result."""
+    hits = convert_element_type(x == spread(out, x, dims), dtype=g.spec.dtype)
+    return hits * spread(g / sum(hits, dims=dims), x, dims)
+
+
+@prim(tags=REDUCTION)
+def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """The largest element over `dims`, NaN where there is one."""
+    require_elements(x, dims)
+    return reduced(x, dims, REAL)
+
+
+@amax.vjp
+def amax_vjp(g, out, x, *, dims):
+    return (evenly(g, out, x, dims),)
+
+
+@prim(tags=REDUCTION)
+def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """The smallest element over `dims`, NaN where there is one."""
+    require_elements(x, dims)
+    return reduced(x, dims, REAL)
+
+
+@amin.vjp
+def amin_vjp(g, out, x, *, dims):
+    return (evenly(g, out, x, dims),)
+
+
+@prim(tags=NO_GRAD)
+def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Whether some element over `dims` of a boolean tensor is true."""
+    return reduced(x, dims, ("bool",), bool_)
+
+
+@prim(tags=NO_GRAD)
+def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Whether every element over `dims` of a boolean tensor is true."""
+    return reduced(x, dims, ("bool",), bool_)
+
+
+@prim(tags=NO_GRAD)
+def argmax(x: TensorSpec, *, dim: int | None) -> TensorSpec:
+    """The position along `dim` of the largest element, the first of several; with None, its position in row-major order."""
+    return _position(x, dim)
+
+
+@prim(tags=NO_GRAD)
+def argmin(x: TensorSpec, *, dim: int | None) -> TensorSpec:
+    """The position along `dim` of the smallest element, the first of several; with None, its position in row-major order."""
+    return _position(x, dim)
+
+
+def _position(x: TensorSpec, dim: int | None) -> TensorSpec:
+    if dim is None:
+        require(x.numel != 0, "wants an element to point at, got {}", x, error=IndexError)
+        return reduced(x, tuple(range(x.rank)), ROUNDED, int64)
+    require_elements(x, (dim,))
+    return reduced(x, (dim,), ROUNDED, int64)
+
+
+@prim(tags=REDUCTION)
+def var(x: TensorSpec, *, dims: tuple[int, ...], correction: float) -> TensorSpec:
+    """The mean of |x - mean|**2 over `dims`, dividing by count - correction; real where x is complex."""
+    return reduced(x, dims, INEXACT, real_of(x.dtype))
+
+
+@var.vjp
+def var_vjp(g, out, x, *, dims, correction):
+    mean = sum(x, dims=dims) / (count(x, dims) or nan)
+    return (_var_grad(g, mean, x, dims, correction),)
+
+
+@prim(tags=REDUCTION)
+def var_mean(x: TensorSpec, *, dims: tuple[int, ...], correction: float) -> tuple[TensorSpec, TensorSpec]:
+    """`var`, and the mean over `dims`."""
+    return reduced(x, dims, INEXACT, real_of(x.dtype)), reduced(x, dims, INEXACT)
+
+
+@var_mean.vjp
+def var_mean_vjp(g, out, x, *, dims, correction):
+    parts = []
+    if g[0] is not None:
+        parts.append(_var_grad(g[0], out[1], x, dims, correction))
+    if g[1] is not None:
+        parts.append(spread(g[1] / (count(x, dims) or nan), x, dims))
+    return (parts[0] + parts[1] if len(parts) == 2 else parts[0],)
+
+
+def _var_grad(g: Any, mean: Any, x: Any, dims: tuple[int, ...], correction: float) -> Any:
+    """g * 2 * (x - mean) / (count - correction); no freedom left makes it infinite times zero, as in PyTorch."""
+    freedom = count(x, dims) - correction
+    scale = 2.0 / freedom if freedom != 0 else inf
+    return (x - spread(mean, x, dims)) * spread(converted(g * scale, x), x, dims)

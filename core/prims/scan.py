@@ -1,0 +1,105 @@
+"""Along one dimension: running results and order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.dtypes import int64
+from dovetail.errors import require
+from dovetail.prims.creation import zeros_like
+from dovetail.prims.elementwise import where
+from dovetail.prims.indexing import scatter, scatter_add
+from dovetail.prims.op import Tag, prim
+from dovetail.prims.shape import flip, replaced, require_dim
+from dovetail.prims.spec import TensorSpec, dense
+from dovetail.prims.unary import NUMBERS, REAL, ROUNDED, conjugated, convert_element_type, require_kind
+
+
+def scanned(x: TensorSpec, dim: int, kinds: tuple[str, ...]) -> TensorSpec:
+    """A row-major tensor like x, for a scan along `dim`."""
+    require_dim(x, dim)
+    require_kind(x, kinds)
+    return x.fresh()
+
+
+def from_the_end(x: Any, dim: int) -> Any:
+    """The sum of each element and those after it."""
+    return flip(cumsum(flip(x, dims=(dim,)), dim=dim), dims=(dim,))
+
+
+@prim
+def cumsum(x: TensorSpec, *, dim: int) -> TensorSpec:
+    """The sum of each element and those before it along `dim`, of x's dtype."""
+    return scanned(x, dim, NUMBERS)
+
+
+@cumsum.vjp
+def cumsum_vjp(g, out, x, *, dim):
+    return (from_the_end(g, dim),)
+
+
+@prim
+def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
+    """The product of each element and those before it along `dim`, of x's dtype."""
+    return scanned(x, dim, NUMBERS)
+
+
+@cumprod.vjp
+def cumprod_vjp(g, out, x, *, dim):
+    # Before the first zero: sum of g * out from here on, over x.  At the first zero: the same with a 1 in its place.  After it: 0.
+    zero = x == 0.0
+    zeros = cumsum(convert_element_type(zero, dtype=int64), dim=dim)
+    filled = where(zero & (zeros == 1), 1.0, x)
+    before = from_the_end(g * conjugated(out), dim) / conjugated(where(zero, 1.0, x))
+    at = from_the_end(g * conjugated(cumprod(filled, dim=dim)), dim)
+    return (where(zeros == 0, before, where(zero & (zeros == 1), at, 0.0)),)
+
+
+@prim
+def cummax(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
+    """The largest of each element and those before it along `dim`, NaN from the first NaN on, and its position: the last of several."""
+    out = scanned(x, dim, REAL)
+    return out, out.fresh(dtype=int64)
+
+
+@cummax.vjp
+def cummax_vjp(g, out, x, *, dim):
+    return (scatter_add(zeros_like(x), out[1], g[0], dim=dim),)
+
+
+@prim
+def cummin(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
+    """The smallest of each element and those before it along `dim`, NaN from the first NaN on, and its position: the last of several."""
+    out = scanned(x, dim, REAL)
+    return out, out.fresh(dtype=int64)
+
+
+@cummin.vjp
+def cummin_vjp(g, out, x, *, dim):
+    return (scatter_add(zeros_like(x), out[1], g[0], dim=dim),)
+
+
+@prim
+def sort(x: TensorSpec, *, dim: int, descending: bool, stable: bool) -> tuple[TensorSpec, TensorSpec]:
+    """x in order along `dim`, NaN counting as largest, and the position each element had; `stable` keeps equal elements in order."""
+    scanned(x, dim, REAL)
+    return dense(x), dense(x, dtype=int64)
+
+
+@sort.vjp
+def sort_vjp(g, out, x, *, dim, descending, stable):
+    return (scatter(zeros_like(x), out[1], g[0], dim=dim),)
+
+
+@prim(tags={Tag.REDUCTION})
+def topk(x: TensorSpec, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[TensorSpec, TensorSpec]:
+    """The k largest elements (or smallest) along `dim`, in order where `sorted`, and their positions."""
+    scanned(x, dim, ROUNDED)
+    require(0 <= k <= x.shape[dim], "selected index k out of range: wants k of at most {}, got {}", x.shape[dim], k)
+    shape = replaced(x.shape, dim, k)
+    return x.fresh(shape), x.fresh(shape, int64)
+
+
+@topk.vjp
+def topk_vjp(g, out, x, *, k, dim, largest, sorted):
+    return (scatter(zeros_like(x), out[1], g[0], dim=dim),)

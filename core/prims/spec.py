@@ -1,0 +1,223 @@
+"""A tensor without its numbers: shape, dtype, device, strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dovetail.devices import Device, cpu
+from dovetail.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What is known of a tensor before it is computed.
+
+    `strides` count elements; None means row-major, so that contiguous specs compare equal and cost nothing to make.
+    The stride of a dimension of size 1 says nothing, and is kept as if row-major.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    device: Device = cpu
+    strides: tuple[int, ...] | None = None
+    requires_grad: bool = False
+
+    def fresh(self, shape: tuple[int, ...] | None = None, dtype: DType | None = None) -> TensorSpec:
+        """A new row-major tensor on the same device."""
+        return TensorSpec(self.shape if shape is None else shape, dtype or self.dtype, self.device)
+
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorSpec:
+        """The same elements seen with other sizes and strides."""
+        return TensorSpec(shape, self.dtype, self.device, normal_strides(shape, strides))
+
+    def like(self, **changes: Any) -> TensorSpec:
+        """The same spec but for `changes`."""
+        return replace(self, **changes)
+
+    def agrees(self, other: TensorSpec) -> bool:
+        """Whether shape, dtype and device are the same; strides need not be."""
+        return self.shape == other.shape and self.dtype is other.dtype and self.device is other.device
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The strides, spelled out."""
+        return row_major(self.shape) if self.strides is None else self.strides
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements fill their memory without gaps or overlaps, in whatever order of dimensions."""
+        expected = 1
+        for step, n in sorted((s, n) for s, n in zip(self.steps, self.shape, strict=True) if n != 1):
+            if step != expected:
+                return False
+            expected = step * n
+        return True
+
+    def __str__(self) -> str:
+        layout = "" if self.strides is None else f" strides {list(self.strides)}"
+        return f"{self.device} {self.dtype.short}{list(self.shape)}{layout}"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSpec:
+    """A Python number that the program computes: what `item` gives.  `kind` is bool, int, float or complex."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+def prod(sizes: Iterable[int]) -> int:
+    return math.prod(sizes)
+
+
+def ceildiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """row_major((2, 3, 4)) == (12, 4, 1)"""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n if n > 1 else 1
+    return tuple(reversed(strides))
+
+
+def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """`strides` as specs hold them: None for row-major, the stride of a size 1 as if row-major."""
+    plain = row_major(shape)
+    if strides == plain or 0 in shape:
+        return None
+    strides = tuple(p if n == 1 else s for n, s, p in zip(shape, strides, plain, strict=True))
+    return None if strides == plain else strides
+
+
+def view_strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides that show `spec`'s storage as `shape`, or None when that takes a copy.
+
+    Dimensions that lie one after the other in memory are merged into runs; each run must split exactly into new dimensions.
+    """
+    if spec.strides is None or spec.numel == 0:
+        return row_major(shape)
+    runs = _runs(spec)
+    strides: list[int] = []
+    size, step = runs.pop() if runs else (1, 1)
+    for n in reversed(shape):
+        if n == 1:
+            strides.append(step)
+            continue
+        if size == 1 and runs:
+            size, step = runs.pop()
+        if size % n:
+            return None
+        strides.append(step)
+        size, step = size // n, step * n
+    return tuple(reversed(strides))
+
+
+def _runs(spec: TensorSpec) -> list[tuple[int, int]]:
+    """Dimensions merged where they lie one after the other in memory: (size, innermost step)."""
+    runs: list[tuple[int, int]] = []
+    for n, step in zip(spec.shape, spec.steps, strict=True):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * step:
+            runs[-1] = (runs[-1][0] * n, step)
+        else:
+            runs.append((n, step))
+    return runs
+
+
+def dense(*tensors: TensorSpec, dtype: DType | None = None) -> TensorSpec:
+    """A new tensor of their shape, laid out as TensorIterator lays out the result of an elementwise operation on `tensors`.
+
+    Shapes are equal.  Row-major when all are; else dense in the order of the operands' strides, where the first operand that
+    tells two dimensions apart decides, and strides of 0 (repeated elements) tell nothing.
+    """
+    first = tensors[0]
+    for x in tensors:
+        if x.strides is not None:
+            order = tuple(reversed(_inner_to_outer(tensors)))
+            return laid_out(first.fresh(dtype=dtype), order)
+    return TensorSpec(first.shape, dtype or first.dtype, first.device)
+
+
+def laid_out(x: TensorSpec, order: tuple[int, ...]) -> TensorSpec:
+    """A dense tensor whose dimensions are `order`, slowest first."""
+    return x.view(x.shape, strides_in_order(x.shape, order))
+
+
+def strides_in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a dense tensor whose dimensions are `order`, slowest first: strides_in_order((2, 3), (1, 0)) == (1, 2)."""
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= shape[d] if shape[d] > 1 else 1
+    return tuple(strides)
+
+
+def channels_last_order(rank: int) -> tuple[int, ...]:
+    """channels_last_order(4) == (0, 2, 3, 1)"""
+    return (0, *range(2, rank), 1)
+
+
+def is_channels_last(x: TensorSpec) -> bool:
+    """Whether the strides of a batch of images or volumes put channels innermost; gaps are allowed."""
+    if x.strides is None or x.rank not in (4, 5) or x.shape[1] == 1:
+        return False
+    least = x.steps[1]
+    if least == 0:
+        return False
+    least *= x.shape[1]
+    for d in reversed(channels_last_order(x.rank)[:-1]):
+        if x.shape[d] != 1:
+            if x.steps[d] < least:
+                return False
+            least = x.steps[d] * x.shape[d]
+    return True
+
+
+def _inner_to_outer(tensors: tuple[TensorSpec, ...]) -> list[int]:
+    """Dimensions from the fastest to the slowest: TensorIterator's insertion sort, in which operands may disagree.  Size 1 goes last."""
+    shape = tensors[0].shape
+    order = [d for d in reversed(range(len(shape))) if shape[d] != 1]
+    for i in range(1, len(order)):
+        at = i
+        for j in range(i - 1, -1, -1):
+            wrong = _compare(tensors, order[j], order[at])
+            if wrong < 0:
+                break
+            if wrong > 0:
+                order[j], order[at], at = order[at], order[j], j
+    return order + [d for d in reversed(range(len(shape))) if shape[d] == 1]
+
+
+def _compare(tensors: tuple[TensorSpec, ...], a: int, b: int) -> int:
+    """Positive when dimension `a` should lie outside `b`, negative when inside, 0 when no operand says."""
+    for x in tensors:
+        steps = x.steps
+        if steps[a] and steps[b]:
+            if steps[a] != steps[b]:
+                return 1 if steps[a] > steps[b] else -1
+            if x.shape[a] > x.shape[b]:
+                return 1
+    return 0
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether an argument of a grad rule is a tensor, not a number."""
+    return type(getattr(x, "spec", None)) is TensorSpec

@@ -1,0 +1,252 @@
+"""One tensor in, one tensor of the same shape out: signs, rounding, predicates, conversion, the parts of complex numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.dtypes import DType, bool_, int32, real_of
+from dovetail.errors import require
+from dovetail.prims.creation import zeros_like
+from dovetail.prims.op import Tag, prim
+from dovetail.prims.spec import TensorSpec, dense
+
+POINTWISE = frozenset({Tag.ELEMENTWISE, Tag.CHEAP})
+NO_GRAD = POINTWISE | {Tag.NO_GRAD}
+ANY = ("bool", "int", "float", "complex")
+NUMBERS = ("int", "float", "complex")
+REAL = ("bool", "int", "float")
+ROUNDED = ("int", "float")
+INTEGERS = ("bool", "int")
+INEXACT = ("float", "complex")
+FLOAT = ("float",)
+
+
+def require_kind(x: TensorSpec, kinds: tuple[str, ...] = ANY) -> None:
+    """Raise unless x's dtype is of one of `kinds` and computes."""
+    require(
+        x.dtype.kind in kinds and not x.dtype.storage_only,
+        "wants a tensor of kind {}, got {}; convert it first",
+        " or ".join(kinds),
+        x,
+        error=NotImplementedError,
+    )
+
+
+def of_kind(x: TensorSpec, kinds: tuple[str, ...], dtype: DType | None = None) -> TensorSpec:
+    """The result of an elementwise operation on `x` that is defined for these kinds of dtype."""
+    require_kind(x, kinds)
+    return dense(x, dtype=dtype)
+
+
+def inexact(x: TensorSpec) -> TensorSpec:
+    return of_kind(x, INEXACT)
+
+
+def conjugated(x: Any) -> Any:
+    """The conjugate of a traced tensor or a number: what multiplies a cotangent.  A real one is its own."""
+    spec = getattr(x, "spec", None)
+    if spec is None:
+        return x.conjugate()
+    return conj(x) if type(spec) is TensorSpec and spec.dtype.kind == "complex" else x
+
+
+def converted(g: Any, x: Any) -> Any:
+    """A cotangent in the dtype of `x`: its real part where `x` is real and `g` is not."""
+    have, want = g.spec.dtype, x.spec.dtype
+    if have.kind == "complex" and want.kind != "complex":
+        g = real(g)
+    return g if g.spec.dtype is want else convert_element_type(g, dtype=want)
+
+
+@prim(tags=POINTWISE)
+def neg(x: TensorSpec) -> TensorSpec:
+    """-x."""
+    return of_kind(x, NUMBERS)
+
+
+@neg.vjp
+def neg_vjp(g, out, x):
+    return (-g,)
+
+
+@prim(tags=POINTWISE)
+def abs(x: TensorSpec) -> TensorSpec:
+    """|x|; real where x is complex."""
+    return of_kind(x, NUMBERS, real_of(x.dtype))
+
+
+@abs.vjp
+def abs_vjp(g, out, x):
+    return (converted(g, x) * sign(x),)
+
+
+@prim(tags=POINTWISE)
+def sign(x: TensorSpec) -> TensorSpec:
+    """x / |x|, and 0 where x is 0."""
+    return of_kind(x, ANY)
+
+
+@sign.vjp
+def sign_vjp(g, out, x):
+    if x.spec.dtype.kind != "complex":
+        return (zeros_like(x),)
+    # Only the part of g across x turns x / |x|.  Where x is 0 so is `out`, and the divisor must not be.
+    size = abs(x)
+    size = size + convert_element_type(size == 0.0, dtype=size.spec.dtype)
+    return (out * convert_element_type(imag(conj(out) * g) / size, dtype=x.spec.dtype) * 1j,)
+
+
+@prim(tags=NO_GRAD)
+def signbit(x: TensorSpec) -> TensorSpec:
+    """Whether the sign bit is set: x < 0 or x is -0.0."""
+    return of_kind(x, REAL, bool_)
+
+
+@prim(tags=POINTWISE)
+def ceil(x: TensorSpec) -> TensorSpec:
+    """The smallest integer not below x."""
+    return of_kind(x, ROUNDED)
+
+
+@ceil.vjp
+def ceil_vjp(g, out, x):
+    return (zeros_like(x),)
+
+
+@prim(tags=POINTWISE)
+def floor(x: TensorSpec) -> TensorSpec:
+    """The largest integer not above x."""
+    return of_kind(x, ROUNDED)
+
+
+@floor.vjp
+def floor_vjp(g, out, x):
+    return (zeros_like(x),)
+
+
+@prim(tags=POINTWISE)
+def round(x: TensorSpec) -> TensorSpec:
+    """The nearest integer, the even one of two."""
+    return of_kind(x, ROUNDED)
+
+
+@round.vjp
+def round_vjp(g, out, x):
+    return (zeros_like(x),)
+
+
+@prim(tags=POINTWISE)
+def trunc(x: TensorSpec) -> TensorSpec:
+    """x without its fraction."""
+    return of_kind(x, ROUNDED)
+
+
+@trunc.vjp
+def trunc_vjp(g, out, x):
+    return (zeros_like(x),)
+
+
+@prim(tags=POINTWISE)
+def reciprocal(x: TensorSpec) -> TensorSpec:
+    """1 / x."""
+    return inexact(x)
+
+
+@reciprocal.vjp
+def reciprocal_vjp(g, out, x):
+    return (-g * conjugated(out * out),)
+
+
+@prim(tags=NO_GRAD)
+def isnan(x: TensorSpec) -> TensorSpec:
+    """Whether x, or a part of it, is not a number."""
+    return of_kind(x, ANY, bool_)
+
+
+@prim(tags=NO_GRAD)
+def isinf(x: TensorSpec) -> TensorSpec:
+    """Whether x, or a part of it, is infinite."""
+    return of_kind(x, ANY, bool_)
+
+
+@prim(tags=NO_GRAD)
+def isfinite(x: TensorSpec) -> TensorSpec:
+    """Whether x, in all its parts, is neither infinite nor NaN."""
+    return of_kind(x, ANY, bool_)
+
+
+@prim(tags=NO_GRAD)
+def bitwise_not(x: TensorSpec) -> TensorSpec:
+    """Every bit of an integer turned over; not x of a boolean."""
+    return of_kind(x, INTEGERS)
+
+
+@prim(tags=POINTWISE)
+def conj(x: TensorSpec) -> TensorSpec:
+    """The complex conjugate of a complex tensor."""
+    return of_kind(x, ("complex",))
+
+
+@conj.vjp
+def conj_vjp(g, out, x):
+    return (conjugated(g),)
+
+
+@prim(tags=POINTWISE)
+def real(x: TensorSpec) -> TensorSpec:
+    """The real part of a complex tensor."""
+    return of_kind(x, ("complex",), real_of(x.dtype))
+
+
+@real.vjp
+def real_vjp(g, out, x):
+    return (convert_element_type(g, dtype=x.spec.dtype),)
+
+
+@prim(tags=POINTWISE)
+def imag(x: TensorSpec) -> TensorSpec:
+    """The imaginary part of a complex tensor, as a real one."""
+    return of_kind(x, ("complex",), real_of(x.dtype))
+
+
+@imag.vjp
+def imag_vjp(g, out, x):
+    return (convert_element_type(g, dtype=x.spec.dtype) * 1j,)
+
+
+@prim(tags=POINTWISE)
+def frexp(x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
+    """(m, e) with x = m * 2**e and 0.5 <= |m| < 1, or m = x and e = 0 where x is 0.  e is int32."""
+    out = of_kind(x, FLOAT)
+    return out, dense(x, dtype=int32)
+
+
+@frexp.vjp
+def frexp_vjp(g, out, x):
+    # 2**-e is a subnormal or an infinity for the largest and smallest x, so the scale is applied in two halves.
+    exponent = convert_element_type(out[1], dtype=x.spec.dtype)
+    half = floor(exponent * 0.5)
+    return (g[0] / 2.0**half / 2.0 ** (exponent - half),)
+
+
+@prim(tags=POINTWISE)
+def convert_element_type(x: TensorSpec, *, dtype: DType) -> TensorSpec:
+    """Each element as `dtype`: floats to integers towards zero, complex to real without the imaginary part, to bool as x != 0."""
+    return dense(x, dtype=dtype)
+
+
+@convert_element_type.vjp
+def convert_element_type_vjp(g, out, x, *, dtype):
+    return (converted(g, x) if x.spec.dtype.inexact else None,)
+
+
+@prim(tags={Tag.VIEW, Tag.CHEAP, Tag.NO_GRAD})
+def bitcast(x: TensorSpec, *, dtype: DType) -> TensorSpec:
+    """The same bits read as a dtype of the same size."""
+    require(dtype.bytes == x.dtype.bytes, "wants a dtype of {} bytes for {}, got {}", x.dtype.bytes, x, dtype)
+    return x.like(dtype=dtype, requires_grad=False)
+
+
+@bitcast.put
+def bitcast_put(base, value, *, dtype):
+    return bitcast(value, dtype=base.spec.dtype)

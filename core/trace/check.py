@@ -1,0 +1,61 @@
+"""Is a trace valid?  Every value is made before it is read, once, and every meta still gives the specs that are written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.errors import InputError, InvalidTrace
+from dovetail.prims import TensorSpec
+from dovetail.trace.ir import BoundSymbol, Trace
+from dovetail.trace.proxies import Proxy, is_proxy, leaves, proxies, swap
+
+
+def check(trace: Trace) -> Trace:
+    """`trace`, or an InvalidTrace error that names the pass, the line and what is wrong with it.  Linear in the size of the trace."""
+    known = {*trace.inputs, *trace.constants}
+    for line in trace.lines:
+        _check_line(line, known, trace)
+    for p in proxies(trace.outputs):
+        _require(p in known, trace, "{} is returned but never made", p)
+    return trace
+
+
+def _check_line(line: BoundSymbol, known: set[Proxy], trace: Trace) -> None:
+    """Check `line` and add what it makes to `known`."""
+    for p in line.reads:
+        _require(p in known, trace, "{} is read by {} before it is made", p, line.symbol)
+    for p in line.writes:
+        _require(p not in known, trace, "{} is made twice, the second time by {}", p, line.symbol)
+    if line.symbol.is_prim:
+        _check_meta(line, trace)
+    made_inside: list[Proxy] = []
+    for inner in line.body:
+        _check_line(inner, known, trace)
+        made_inside += inner.writes
+    if line.body:
+        for p in line.writes:
+            _require(p in known, trace, "{} is a result of {}, and its decomposition does not make it", p, line.symbol)
+        known.difference_update(made_inside)
+    known.update(line.writes)
+
+
+def _check_meta(line: BoundSymbol, trace: Trace) -> None:
+    try:
+        specs = line.symbol.meta(*swap(line.args, _spec), **swap(line.kwargs, _spec))
+    except InputError as error:
+        raise InvalidTrace(f"the trace made by {trace.made_by} is invalid: {line} {error}") from error
+    said, computed = (list(map(_plain, leaves(tree))) for tree in (swap(line.out, _spec), specs))
+    _require(said == computed, trace, "{} has results {}, its meta says {}", line, line.out, specs)
+
+
+def _spec(leaf: Any) -> Any:
+    return leaf.spec if is_proxy(leaf) else leaf
+
+
+def _plain(spec: Any) -> Any:
+    return spec.like(requires_grad=False) if isinstance(spec, TensorSpec) and spec.requires_grad else spec
+
+
+def _require(condition: bool, trace: Trace, message: str, *details: object) -> None:
+    if not condition:
+        raise InvalidTrace(f"the trace made by {trace.made_by} is invalid: " + message.format(*details))

@@ -1,0 +1,46 @@
+"""Common subexpressions: the second `sin(t0)` becomes the first.
+
+>>> def computation(t0):
+...     t1 = prims.sin(t0)
+...     t2 = prims.sin(t0)
+...     t3 = prims.mul(t1, t2)
+...     return t3
+
+becomes
+
+>>> def computation(t0):
+...     t1 = prims.sin(t0)
+...     t3 = prims.mul(t1, t1)
+...     return t3
+
+Expects a pure trace.  Two results that both leave the program stay two tensors: eager PyTorch would not have aliased them.
+Lines with effects, random ones among them, are never merged.
+"""
+
+from __future__ import annotations
+
+from dovetail.trace.ir import BoundSymbol, Trace, rename
+from dovetail.trace.printing import literal
+from dovetail.trace.proxies import Proxy, is_proxy, proxies, swap
+
+
+def cse(trace: Trace) -> Trace:
+    """The trace with equal lines computed once."""
+    new, first, env = trace.derive("cse"), {}, {}
+    escaping = set(proxies(trace.outputs))
+    for line in trace.lines:
+        line = rename(line, env)
+        key = (line.symbol, literal(line.args), literal(line.kwargs))
+        if line.effects or key not in first:
+            first.setdefault(key, line)
+            new.lines.append(line)
+        elif any([p in escaping for p in line.writes]):
+            new.lines.append(line)
+        else:
+            env.update(_merged(line, first[key]))
+    new.outputs = swap(trace.outputs, lambda p: env.get(p, p) if is_proxy(p) else p)
+    return new
+
+
+def _merged(line: BoundSymbol, kept: BoundSymbol) -> dict[Proxy, Proxy]:
+    return dict(zip(line.writes, kept.writes, strict=True))

@@ -1,0 +1,42 @@
+"""Dead code elimination: `t1 = sin(t0)` goes when nothing reads t1.
+
+>>> def computation(t0):
+...     t1 = prims.sin(t0)
+...     t2 = prims.cos(t0)
+...     return t2
+
+becomes
+
+>>> def computation(t0):
+...     t2 = prims.cos(t0)
+...     return t2
+
+A line that writes memory, draws a random number or talks to the host stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dovetail.trace.ir import BoundSymbol, Trace
+from dovetail.trace.proxies import Proxy, proxies
+
+
+def needed(lines: list[BoundSymbol], outputs: Any, given: Iterable[Proxy] = ()) -> list[BoundSymbol]:
+    """The lines that compute `outputs` or have effects, taking the values in `given` as known."""
+    given = set(given)
+    live = set(proxies(outputs)) - given
+    kept = []
+    for line in reversed(lines):
+        if line.effects or any([p in live for p in line.writes]):
+            kept.append(line)
+            live.update([p for p in line.reads if p not in given])
+    return kept[::-1]
+
+
+def dce(trace: Trace) -> Trace:
+    """The trace without the lines that nothing needs."""
+    new = trace.derive("dce")
+    new.lines = needed(trace.lines, trace.outputs)
+    return new

@@ -1,0 +1,163 @@
+"""In-place operations and views become values; what must alias moves to an epilogue.
+
+>>> def computation(t0):
+...     t1 = prims.strided_slice(t0, starts=(0, 0), stops=(1, 3), steps=(1, 1))
+...     t2 = prims.add(t1, 1.0)
+...     prims.copy_(t1, t2)
+...     return t0
+
+becomes a computation that is pure
+
+>>> def computation(t0):
+...     t1 = prims.strided_slice(t0, starts=(0, 0), stops=(1, 3), steps=(1, 1))
+...     t2 = prims.add(t1, 1.0)
+...     t3 = prims.put_slice(t0, t2, starts=(0, 0), stops=(1, 3), steps=(1, 1))
+...     return (t3,)
+
+and an epilogue that runs eagerly after it, with one `copy_` per mutated input, and every result that shares storage with an input
+or with another result made there, as a real view.
+
+>>> def epilogue(t0, t3):
+...     prims.copy_(t0, t3)
+...     return t0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail import prims
+from dovetail.prims import Tag
+from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
+from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
+
+
+def functionalize(trace: Trace) -> tuple[Trace, Trace]:
+    """(computation, epilogue): the computation takes the trace's inputs, the epilogue those and then the computation's outputs."""
+    storages = _Storages(trace.derive("functionalize"), trace)
+    with recording(storages.new):
+        for line in trace.lines:
+            storages.visit(line)
+        return storages.finish()
+
+
+class _Storages:
+    """Who views whose storage, and what is in it now.
+
+    A root owns its storage, and `writes` counts the writes to it; a proxy whose value belongs to an earlier count is derived again.
+    """
+
+    def __init__(self, new: Trace, old: Trace):
+        self.new, self.old = new, old
+        self.given = {*old.inputs, *old.constants}
+        self.parent: dict[Proxy, BoundSymbol] = {}  # a view -> the prim line that makes it from its parent
+        self.value: dict[Proxy, Proxy] = {}  # what a proxy of the old trace is now
+        self.writes: dict[Proxy, int] = {}  # a root -> how often it was written to
+        self.seen: dict[Proxy, int] = {}  # a proxy -> the count that `value` belongs to
+        self.hidden: set[Proxy] = set()  # views made inside a line that only its own decomposition sees
+
+    def root(self, p: Proxy) -> Proxy:
+        """The owner of the storage that `p` looks into."""
+        while p in self.parent:
+            p = self.parent[p].args[0]
+        return p
+
+    def read(self, p: Proxy) -> Proxy:
+        """What `p` holds now."""
+        count = self.writes.get(self.root(p), 0)
+        if self.seen.get(p, 0) != count or p in self.hidden:
+            view = self.parent[p]
+            self.hidden.discard(p)
+            self.value[p], self.seen[p] = view.symbol(self.read(view.args[0]), **view.kwargs), count
+        return self.value.get(p, p)
+
+    def write(self, p: Proxy, new: Proxy) -> None:
+        """`p` and everything it views holds `new` from here on: a fold of put rules up to the root."""
+        root = self.root(p)
+        count = self.writes.get(root, 0) + 1
+        chain = [(p, new)]
+        while p in self.parent:
+            view = self.parent[p]
+            p = view.args[0]
+            new = view.symbol.put_rule(self.read(p), new, **view.kwargs)
+            chain.append((p, new))
+        for p, new in chain:
+            if new.spec.strides == p.spec.strides:
+                self.value[p], self.seen[p] = new, count
+                self.hidden.discard(p)
+            elif p is root:
+                self.value[p], self.seen[p] = _laid_out(new, p), count
+        self.writes[root] = count
+
+    def visit(self, line: BoundSymbol) -> None:
+        """Add `line` to the new trace, reading values instead of storage; a line that writes is taken apart until the `copy_` shows."""
+        if line.symbol is prims.copy_:
+            self.write(line.args[0], self.read(line.args[1]))
+        elif line.mutates or self._shares_inside(line):
+            for inner in line.body:
+                self.visit(inner)
+        else:
+            self.new.lines.append(rename(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
+            self._note_views(line)
+            self.hidden.difference_update(line.writes)
+
+    def _note_views(self, line: BoundSymbol) -> None:
+        for inner in line.body:
+            self._note_views(inner)
+        if Tag.VIEW in line.symbol.tags:
+            self.parent[line.out] = line
+            self.seen[line.out] = self.writes.get(self.root(line.out), 0)
+            self.hidden.add(line.out)
+
+    def _shares_inside(self, line: BoundSymbol) -> bool:
+        """Whether `line` returns a view of storage that only its own body owns; then the body's lines have to be seen one by one."""
+        if not line.body:
+            return False
+        made, given = {inner.out: inner.args[0] for inner in _views(line)}, set(line.reads)
+        for p in line.writes:
+            viewed = False
+            while p in made:
+                p, viewed = made[p], True
+            if viewed and p not in given:
+                return True
+        return False
+
+    def finish(self) -> tuple[Trace, Trace]:
+        """What the computation returns, and the epilogue that copies it back and views it."""
+        old = self.old
+        results = proxies(old.outputs)
+        mutated = [p for p in (*old.inputs, *old.constants) if self.writes.get(p)]
+        owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.given)])
+        returned: dict[Proxy, Proxy] = {}
+        for root in owned:
+            value = self.read(root)
+            taken = value in self.given or value in set(returned.values())
+            returned[root] = _laid_out(prims.clone(value), value) if taken and not isinstance(value, NumberProxy) else value
+        self.new.outputs = tuple(returned.values())
+        epilogue = old.derive("functionalize", name="epilogue", inputs=[*old.inputs, *returned.values()])
+        with recording(epilogue):
+            for p in mutated:
+                prims.copy_(p, returned[p])
+            epilogue.outputs = swap(old.outputs, lambda p: self._again(p, returned) if is_proxy(p) else p)
+        return self.new, epilogue
+
+    def _again(self, p: Proxy, returned: dict[Proxy, Proxy]) -> Any:
+        """`p` from storage that is real by then: an input's own, or what the computation returned."""
+        if p in self.parent:
+            view = self.parent[p]
+            return view.symbol(self._again(view.args[0], returned), **view.kwargs)
+        return p if p in self.given else returned[p]
+
+
+def _views(line: BoundSymbol) -> list[BoundSymbol]:
+    if Tag.VIEW in line.symbol.tags:
+        return [line]
+    return [view for inner in line.body for view in _views(inner)]
+
+
+def _laid_out(new: Proxy, like: Proxy) -> Proxy:
+    """`new` in the layout of `like`: another one would show in the strides of later results."""
+    if not isinstance(new, TensorProxy) or new.spec.strides == like.spec.strides:
+        return new
+    order = sorted(range(len(like.spec.shape)), key=lambda d: -like.spec.steps[d])
+    return prims.stride_order(new, order=tuple(order))

@@ -1,0 +1,221 @@
+"""A trace is a straight-line program of bound symbols over proxies, and it is also what records them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dovetail import dtypes, prims
+from dovetail.errors import InputError
+from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
+from dovetail.trace import printing
+from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
+from dovetail.trace.where import user_line
+
+
+class BoundSymbol:
+    """One line: a symbol applied to arguments, with the lines it decomposes to.
+
+    `reads` and `writes` are the proxies in its arguments and in its results that it makes, flat, so that no pass walks a nest again.
+    `implementation` is what runs the line, once an executor has claimed it.
+    """
+
+    __slots__ = ("args", "body", "effects", "implementation", "kwargs", "mutates", "out", "reads", "symbol", "where", "writes")
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        args: tuple,
+        kwargs: dict,
+        out: Any,
+        reads: list[Proxy],
+        *,
+        body: tuple[BoundSymbol, ...] = (),
+        where: str | None = None,
+        implementation: Any = None,
+    ):
+        self.symbol, self.args, self.kwargs, self.out, self.reads = symbol, args, kwargs, out, reads
+        self.body, self.where, self.implementation = body, where, implementation
+        self.writes = [out] if isinstance(out, Proxy) else proxies(out)
+        if body:
+            given = set(reads)
+            self.writes = list(dict.fromkeys(p for p in self.writes if p not in given))
+        self.mutates = any(line.mutates for line in body) if body else Tag.MEMORY in symbol.tags
+        self.effects = any(line.effects for line in body) if body else symbol.effects
+
+    def replace(self, **changes: Any) -> BoundSymbol:
+        """The same line but for `changes`."""
+        old = {"args": self.args, "kwargs": self.kwargs, "out": self.out, "reads": self.reads, "symbol": self.symbol}
+        more = {"body": self.body, "where": self.where, "implementation": self.implementation}
+        return BoundSymbol(**(old | more | changes))
+
+    def __repr__(self) -> str:
+        return f"{', '.join(p.name for p in self.writes)} = {self.symbol}({', '.join(map(brief, self.args))})"
+
+
+class Environment:
+    """What a front end lends to the trace that it records; a pass records in this plain one."""
+
+    proxy: type[TensorProxy] = TensorProxy
+
+    def lift(self, tree: Any, trace: Trace) -> Any:
+        """`tree` with the foreign values that the user's code brings, such as real tensors, made proxies."""
+        return tree
+
+    def grad_enabled(self) -> bool:
+        return False
+
+    def default_float(self) -> dtypes.DType:
+        """What a Python float, and a quotient of integers, becomes."""
+        return dtypes.float32
+
+
+@dataclass(eq=False)
+class Trace:
+    """A program: `lines` compute `outputs` (nested tuples, lists and dicts) from `inputs` and `constants`."""
+
+    name: str = "computation"
+    inputs: list[Proxy] = field(default_factory=list)
+    lines: list[BoundSymbol] = field(default_factory=list)
+    outputs: Any = ()
+    made_by: str = "tracing"
+    took: float = 0.0  # seconds
+    constants: dict[Proxy, Any] = field(default_factory=dict, repr=False)
+    notes: list[Any] = field(default_factory=list, repr=False)
+    names: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    language: dict[str, Callable] = field(default_factory=lambda: prims.OPERATORS, repr=False)
+    environment: Environment = field(default_factory=Environment, repr=False)
+    depth: int = field(default=0, repr=False)  # a line recorded at depth 0 is the user's, and knows where it was called from
+
+    def __str__(self) -> str:
+        return self.python()
+
+    def python(self, *, depth: int | None = None, where: bool = False) -> str:
+        """The program as Python that runs; `depth` levels of decomposition in comments (None: all), `where` for the user's file:line."""
+        return printing.source(self, depth=depth, where=where)[0]
+
+    def python_globals(self) -> dict[str, Any]:
+        """What the printed program needs beyond its own imports: constants, fused regions."""
+        return printing.source(self)[1]
+
+    def save(self, path: str | Path) -> None:
+        """Write the program as a file that imports and runs on its own."""
+        printing.save(self, path)
+
+    def derive(self, made_by: str, **changes: Any) -> Trace:
+        """An empty trace that goes on where this one stops."""
+        fresh = {"lines": [], "notes": [], "language": prims.OPERATORS, "environment": Environment(), "depth": 1, "made_by": made_by, "took": 0.0}
+        return replace(self, **fresh | changes)
+
+    def tensor(self, spec: TensorSpec) -> TensorProxy:
+        """A new tensor proxy with a name of its own."""
+        return self.environment.proxy(f"t{next(self.names)}", spec)
+
+    def record(self, symbol: Symbol, args: tuple, kwargs: dict) -> Any:
+        """Bind `symbol` to arguments as the next line, and give its results as proxies."""
+        outermost = not self.depth
+        where = None
+        if outermost:
+            where = user_line()
+            args, kwargs = self.environment.lift((args, kwargs), self)
+        reads: list[Proxy] = []
+        try:
+            if symbol.is_prim:
+                body, out = (), self._meta(symbol, args, kwargs, reads)
+            else:
+                _collect((args, kwargs), reads)
+                body, out = self._inside(symbol, args, kwargs)
+                if not body:
+                    return out
+        except InputError as error:
+            if outermost:
+                _say_where(error, symbol, args, kwargs, where)
+            raise
+        self.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body, where=where))
+        return out
+
+    def _meta(self, symbol: Symbol, args: tuple, kwargs: dict, reads: list[Proxy]) -> Any:
+        specs = symbol.meta(*[_specs(a, reads) for a in args], **{k: _specs(v, reads) for k, v in kwargs.items()})
+        needs_grad = any([p.spec.requires_grad for p in reads if isinstance(p, TensorProxy)]) and self.environment.grad_enabled()
+        return self._results(specs, needs_grad and Tag.NO_GRAD not in symbol.tags)
+
+    def _inside(self, symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple[BoundSymbol, ...], Any]:
+        outer, speaking = self.lines, self.language
+        self.lines, self.language, self.depth = [], symbol.language or speaking, self.depth + 1
+        try:
+            out = symbol.meta(*args, **kwargs)
+            return tuple(self.lines), out
+        finally:
+            self.lines, self.language, self.depth = outer, speaking, self.depth - 1
+
+    def _results(self, specs: Any, needs_grad: bool) -> Any:
+        if type(specs) is TensorSpec:
+            if specs.requires_grad != (wanted := needs_grad and specs.dtype.inexact):
+                specs = specs.like(requires_grad=wanted)
+            return self.environment.proxy(f"t{next(self.names)}", specs)
+        if type(specs) is NumberSpec:
+            return NumberProxy(f"n{next(self.names)}", specs)
+        return specs if specs is None else tuple([self._results(s, needs_grad) for s in specs])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "notes": []}
+
+
+@contextmanager
+def recording(trace: Trace) -> Iterator[Trace]:
+    """Symbols called inside record into `trace`."""
+    token = recorder.set(trace)
+    try:
+        yield trace
+    finally:
+        recorder.reset(token)
+
+
+def rename(line: BoundSymbol, env: dict[Proxy, Any]) -> BoundSymbol:
+    """`line` reading env[x] where it read x; the line itself when that changes nothing."""
+    if not any([p in env for p in line.reads]):
+        return line
+
+    def new(leaf: Any) -> Any:
+        return env.get(leaf, leaf) if is_proxy(leaf) else leaf
+
+    body = tuple([rename(inner, env) for inner in line.body])
+    reads = [q for p in line.reads if is_proxy(q := env.get(p, p))]
+    return line.replace(args=swap(line.args, new), kwargs=swap(line.kwargs, new), out=swap(line.out, new), reads=reads, body=body)
+
+
+def _collect(tree: Any, reads: list[Proxy]) -> None:
+    for value in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(value, Proxy):
+            reads.append(value)
+        elif isinstance(value, (tuple, list, dict)):
+            _collect(value, reads)
+
+
+def _specs(value: Any, reads: list[Proxy]) -> Any:
+    if isinstance(value, Proxy):
+        reads.append(value)
+        return value.spec
+    if type(value) in (list, tuple):
+        return type(value)([_specs(v, reads) for v in value])
+    return value
+
+
+def brief(value: Any) -> str:
+    """An argument as an error shows it: proxies with their types."""
+    if is_proxy(value):
+        return f'{value.name}: "{value.spec}"'
+    if isinstance(value, (tuple, list)):
+        return f"{'[' if isinstance(value, list) else '('}{', '.join(map(brief, value))}{']' if isinstance(value, list) else ')'}"
+    return repr(value)
+
+
+def _say_where(error: InputError, symbol: Symbol, args: tuple, kwargs: dict, where: str | None) -> None:
+    """Put the operation before the message, and the call after it."""
+    words = [*map(brief, args), *(f"{k}={brief(v)}" for k, v in kwargs.items())]
+    name = f"torch.Tensor{symbol.path}" if symbol.path.startswith(".") else symbol.path
+    error.args = (f"{name}: {error}\n  in {symbol.name}({', '.join(words)})" + (f"\n  called at {where}" if where else ""),)

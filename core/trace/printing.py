@@ -1,0 +1,206 @@
+"""A trace as Python: what prints is what runs, and a debugger steps through it."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import math
+import pickle
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dovetail import devices, dtypes, prims
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.prims import symbols_of
+from dovetail.trace.proxies import is_proxy, proxies
+
+_serial = itertools.count()
+
+
+class Root:
+    """The first name of a dotted path in a printed program: the line that imports it, and what it is."""
+
+    __slots__ = ("statement", "value")
+
+    def __init__(self, statement: str, value: Any):
+        self.statement, self.value = statement, value
+
+
+ROOTS: dict[str, Root] = {  # the registry: a language adds the modules that its symbols are called through
+    "dtypes": Root("from dovetail import dtypes", dtypes),
+    "devices": Root("from dovetail import devices", devices),
+    "prims": Root("from dovetail import prims", prims),
+}
+LITERALS: dict[type, Callable[[Any], tuple[str, str]]] = {  # the registry: type -> (root, how a value is written)
+    DType: lambda dtype: ("dtypes", repr(dtype)),
+    Device: lambda device: ("devices", repr(device)),
+}
+PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis))
+
+
+class Namespace:
+    """What a dotted path goes through, with attributes as fast as a module's."""
+
+
+class Scope:
+    """The names that a printed program needs: the imports at its head, and the objects that no import gives."""
+
+    def __init__(self) -> None:
+        self.imports: dict[str, str] = {}
+        self.globals: dict[str, Any] = {}
+        self._objects: dict[int, str] = {}
+
+    def root(self, name: str) -> None:
+        if name in self.imports:
+            return
+        if name not in ROOTS:
+            ROOTS[name] = Root(f'from dovetail.extend import symbols_of; {name} = symbols_of("{name}")', symbols_of(name))
+        self.imports[name] = ROOTS[name].statement
+        self.globals[name] = ROOTS[name].value
+
+    def executor(self, name: str) -> str:
+        """The namespace of an executor's implementations; "torch" prints as `torch_exec`."""
+        space = f"{name}_exec"
+        if space not in self.imports:
+            self.imports[space] = f'from dovetail.extend import implementations_of; {space} = implementations_of("{name}")'
+            self.globals[space] = Namespace()
+        return space
+
+    def object(self, value: Any) -> str:
+        """The name of an object that cannot be written down."""
+        name = self._objects.get(id(value))
+        if name is None:
+            word = getattr(value, "__name__", type(value).__name__.lower()).replace("<lambda>", "function")
+            name = self._objects[id(value)] = next(n for n in _numbered(word) if n not in self.globals)
+            self.globals[name] = value
+        return name
+
+    def callee(self, line: Any) -> str:
+        if (found := line.implementation) is not None and (path := found.path) is None:
+            space = self.executor(found.executor)
+            setattr(self.globals[space], found.name, found.fn)
+            return f"{space}.{found.name}"
+        path = line.symbol.path if found is None else path
+        if not path.startswith("."):
+            self.root(path.partition(".")[0])
+        return path
+
+
+def _numbered(word: str) -> Any:
+    return itertools.chain([word], (f"{word}_{i}" for i in itertools.count(1)))
+
+
+def literal(value: Any, scope: Scope | None = None) -> str:
+    """Python that makes `value` again; a proxy by its name, an object that cannot be written down by a name in `scope`."""
+    if is_proxy(value):
+        return value.name
+    kind = type(value)
+    if kind in PLAIN:
+        return repr(value)
+    if kind is float:
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    if kind is complex:
+        return f"complex({literal(value.real)}, {literal(value.imag)})"
+    if isinstance(value, tuple):
+        words = ", ".join([literal(item, scope) for item in value])
+        return f"({words},)" if len(value) == 1 else f"({words})"
+    if isinstance(value, list):
+        return "[" + ", ".join([literal(item, scope) for item in value]) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join([f"{literal(k, scope)}: {literal(v, scope)}" for k, v in value.items()]) + "}"
+    if kind is slice:
+        return f"slice({', '.join(literal(part, scope) for part in (value.start, value.stop, value.step))})"
+    return _registered(value, kind, scope)
+
+
+def _registered(value: Any, kind: type, scope: Scope | None) -> str:
+    for base in kind.__mro__:
+        if base in LITERALS:
+            root, words = LITERALS[base](value)
+            if scope is not None:
+                scope.root(root)
+            return words
+    return f"<{kind.__name__} {id(value):x}>" if scope is None else scope.object(value)
+
+
+def typed(tree: Any) -> str:
+    """The type comment: `t63: "cpu f32[8, 12, 64, 64]"`."""
+    return ", ".join([f'{p.name}: "{p.spec}"' for p in proxies(tree)])
+
+
+def statement(line: Any, scope: Scope, callee: str) -> str:
+    """The line as Python, without its comment."""
+    args = [literal(a, scope) for a in line.args]
+    kwargs = {k: literal(v, scope) for k, v in line.kwargs.items()}
+    target = "" if line.out is None else _target(line.out)
+    if line.symbol.python_rule is not None and line.implementation is None:
+        return line.symbol.python_rule(target, *args, **kwargs)
+    if callee.startswith("."):
+        callee, args = f"{args[0]}{callee}", args[1:]
+    call = f"{callee}({', '.join([*args, *(f'{k}={v}' for k, v in kwargs.items())])})"
+    return f"{target} = {call}" if target else call
+
+
+def _target(out: Any) -> str:
+    if isinstance(out, (tuple, list)):
+        words = ", ".join(_target(item) for item in out)
+        return f"({words},)" if len(out) == 1 else f"({words})"
+    return out.name if is_proxy(out) else "_"
+
+
+def source(trace: Any, *, depth: int | None = None, where: bool = False, imports: bool = True) -> tuple[str, dict[str, Any]]:
+    """The program's text and the globals it runs in.
+
+    `depth` is how many levels of decomposition are shown in comments (None: all), `where` adds the user's file:line to each line.
+    The globals hold what the imports at the head give, too, so that the text runs without them.
+    """
+    scope = Scope()
+    scope.globals |= {p.name: value for p, value in trace.constants.items()}
+    rows = [f"def {trace.name}({', '.join(p.name for p in trace.inputs)}):"]
+    rows += [f"    # {typed([p])}" for p in trace.inputs if p.spec is not None]
+    rows += [f"    # constant {typed([p])}" for p in trace.constants]
+    for line in trace.lines:
+        comment = typed(line.out)
+        row = "    " + statement(line, scope, scope.callee(line)) + (f"  # {comment}" if comment else "")
+        rows.append(row + (f"  {'' if comment else '# '}{line.where}" if where and line.where else ""))
+        if depth != 0 and line.body:
+            rows += _decomposition(line, "        # ", depth)
+    rows.append(f"    return {literal(trace.outputs, scope)}")
+    head = [f"# made by {trace.made_by}" + (f" in {trace.took * 1e3:.2f} ms" if trace.took else ""), *(scope.imports.values() if imports else ())]
+    return "\n".join([*head, "", *rows, ""]), scope.globals
+
+
+def _decomposition(line: Any, indent: str, depth: int | None) -> list[str]:
+    rows, scope = [], Scope()
+    for inner in line.body:
+        rows.append(f"{indent}{statement(inner, scope, inner.symbol.path)}  # {typed(inner.out)}")
+        if inner.body and depth != 1:
+            rows += _decomposition(inner, indent + "    ", None if depth is None else depth - 1)
+    return rows
+
+
+def compiled(trace: Any) -> Callable:
+    """The printed program as a function; tracebacks and pdb show its lines."""
+    text, scope = source(trace, depth=0, imports=False)
+    file = f"<dovetail {trace.name} {next(_serial)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), scope)
+    fn = scope[trace.name]
+    weakref.finalize(fn, linecache.cache.pop, file, None)
+    return fn
+
+
+def save(trace: Any, path: str | Path) -> None:
+    """Write the program as a file that imports and runs on its own; what cannot be written as text goes into `path`.pickle beside it."""
+    text, scope = source(trace)
+    path = Path(path)
+    objects = {name: value for name, value in scope.items() if not isinstance(value, (ModuleType, Namespace)) and name not in ROOTS}
+    if objects:
+        beside = path.with_suffix(path.suffix + ".pickle")
+        beside.write_bytes(pickle.dumps(objects))
+        text = f'import pickle, pathlib\nglobals().update(pickle.loads(pathlib.Path(__file__).with_name("{beside.name}").read_bytes()))\n' + text
+    path.write_text(text)

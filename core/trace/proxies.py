@@ -1,0 +1,145 @@
+"""Traced values, and the nests of tuples, lists and dicts they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dovetail.errors import NotTracing, TracedValueError
+from dovetail.prims import NumberSpec, TensorSpec, recorder
+from dovetail.trace.where import user_line
+
+
+def speaking() -> dict[str, Callable]:
+    """The operators of the language that is being spoken."""
+    trace = recorder.get()
+    try:
+        return trace.language
+    except AttributeError:
+        raise NotTracing("a proxy means something only while its program is being traced; it was kept after dovetail.trace or jit returned") from None
+
+
+def _operator(name: str) -> Callable:
+    def operator(self: Any, *others: Any) -> Any:
+        meaning = speaking().get(name)
+        return NotImplemented if meaning is None else meaning(self, *others)
+
+    return operator
+
+
+def _swapped(name: str) -> Callable:
+    """`2 - x`: the language's "rsub", else its "sub" the other way round."""
+
+    def operator(self: Any, other: Any) -> Any:
+        language = speaking()
+        if (meaning := language.get(f"r{name}")) is not None:
+            return meaning(self, other)
+        meaning = language.get(name)
+        return NotImplemented if meaning is None else meaning(other, self)
+
+    return operator
+
+
+BINARY = {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"}
+COMPARISON = {"eq", "ne", "lt", "le", "gt", "ge"}
+UNARY = {"neg", "abs", "invert", "pos", "getitem", "setitem"}
+
+
+def _dunders() -> dict[str, Callable]:
+    """`__add__`, `__radd__`, `__iadd__`, ...: each asks the language for "add", or for "iadd" in place."""
+    made = {f"__{name}__": _operator(name) for name in COMPARISON | UNARY}
+    for name in BINARY:
+        plain = name.rstrip("_")
+        made[f"__{plain}__"] = _operator(name)
+        made[f"__r{plain}__"] = _swapped(name)
+        made[f"__i{plain}__"] = _operator(f"i{plain}")
+    return made
+
+
+class Proxy:
+    """A value that a trace computes, known by its name."""
+
+    __slots__ = ("name", "spec")
+
+    def __init__(self, name: str, spec: Any = None):
+        self.name, self.spec = name, spec
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class NumberProxy(Proxy):
+    """A Python number that the program computes.  It may be returned, or be an operand of a tensor operation; tracing knows no more of it."""
+
+    __slots__ = ()
+
+    spec: NumberSpec
+
+
+def _value_asked(self: Proxy, *_: Any) -> Any:
+    raise TracedValueError(_no_value(self))
+
+
+def _no_value(proxy: Proxy) -> str:
+    return (
+        f'the value of {proxy.name}: "{proxy.spec}" is asked for at {user_line()}, and tracing knows no values, only shapes and dtypes; '
+        "choose with torch.where, or compute the value outside and pass it as an argument"
+    )
+
+
+ASKING = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__round__", "__trunc__", "__floor__", "__ceil__")
+for _name in (*ASKING, *_dunders()):
+    if _name not in ("__getitem__", "__setitem__"):
+        setattr(NumberProxy, _name, _value_asked)
+NumberProxy.__hash__ = object.__hash__
+
+
+class TensorProxy(Proxy):
+    """A traced tensor.  Operators mean what the language being spoken says; our own code reads `.spec` and nothing else.
+
+    `==` is one of them, so look proxies up in sets and dicts (by identity), never in lists.
+    """
+
+    __slots__ = ()
+
+    spec: TensorSpec
+
+
+for _name, _dunder in _dunders().items():
+    setattr(TensorProxy, _name, _dunder)
+for _name in ASKING:
+    setattr(TensorProxy, _name, _value_asked)
+TensorProxy.__hash__ = object.__hash__
+
+
+def is_proxy(value: Any) -> bool:
+    return isinstance(value, Proxy)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """What is in nested tuples, lists and dicts, from left to right."""
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from leaves(item)
+    elif isinstance(tree, dict):
+        yield from leaves(list(tree.values()))
+    else:
+        yield tree
+
+
+def proxies(tree: Any) -> list[Proxy]:
+    """The proxies in nested tuples, lists and dicts."""
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, Proxy)]
+
+
+def swap(tree: Any, new: Callable[[Any], Any]) -> Any:
+    """The same nest with every leaf x replaced by new(x)."""
+    if isinstance(tree, tuple):
+        items = [swap(item, new) for item in tree]
+        kind = type(tree)
+        return tuple(items) if kind is tuple else kind(*items) if hasattr(tree, "_fields") else kind(items)
+    if isinstance(tree, list):
+        return [swap(item, new) for item in tree]
+    if isinstance(tree, dict):
+        return {key: swap(item, new) for key, item in tree.items()}
+    return new(tree)

@@ -1,0 +1,39 @@
+"""A pass that shows every operation and its values as the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dovetail.trace.ir import BoundSymbol, Trace
+
+
+def watch(*, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> Callable[[Trace], Trace]:
+    """A pass for `jit(fn, passes=[watch(...)])`: `before(line, args, kwargs)` and `after(line, args, kwargs, result)` see real values.
+
+    `line` is the bound symbol that runs: `line.symbol`, `line.implementation`, `line.where`.
+    """
+
+    def watched(trace: Trace) -> Trace:
+        new = trace.derive("watch")
+        new.lines = [_watched(line, i, before, after) for i, line in enumerate(trace.lines)]
+        return new
+
+    return watched
+
+
+def _watched(line: BoundSymbol, position: int, before: Callable | None, after: Callable | None) -> BoundSymbol:
+    if line.implementation is None:
+        return line
+    fn = line.implementation.fn
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            before(line, args, kwargs)
+        result = fn(*args, **kwargs)
+        if after is not None:
+            after(line, args, kwargs, result)
+        return result
+
+    return line.replace(implementation=replace(line.implementation, name=f"{line.implementation.name}_{position}", fn=run))

@@ -1,0 +1,83 @@
+"""Convolution and its gradients on real tensors, complex ones by their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
+    return _by_parts(convolution, x, weight, window) if x.is_complex() else _convolution(x, weight, **window)
+
+
+def _convolution(
+    x: Tensor, weight: Tensor, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
+) -> Tensor:
+    return torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+
+
+def _by_parts(fn: Callable, a: Tensor, b: Tensor, keywords: dict) -> Tensor:
+    """A bilinear `fn` of complex tensors, from its values on their real and imaginary parts."""
+    (ar, ai), (br, bi) = ((x.real.clone(), x.imag.clone()) for x in (a, b))
+    return torch.complex(fn(ar, br, **keywords) - fn(ai, bi, **keywords), fn(ar, bi, **keywords) + fn(ai, br, **keywords))
+
+
+def convolution_input_grad(g: Tensor, weight: Tensor, **keywords: Any) -> Tensor:
+    return _by_parts(convolution_input_grad, g, weight, keywords) if g.is_complex() else _input_grad(g, weight, **keywords)
+
+
+def _input_grad(g: Tensor, weight: Tensor, *, input_shape: tuple, **window: Any) -> Tensor:
+    return _convolution_backward(g, _blank(input_shape, g), weight, (True, False, False), **window)[0]
+
+
+def convolution_weight_grad(g: Tensor, x: Tensor, **keywords: Any) -> Tensor:
+    return _by_parts(convolution_weight_grad, g, x, keywords) if g.is_complex() else _weight_grad(g, x, **keywords)
+
+
+def _weight_grad(g: Tensor, x: Tensor, *, weight_shape: tuple, **window: Any) -> Tensor:
+    return _convolution_backward(g, x, _blank(weight_shape, g), (False, True, False), **window)[1]
+
+
+def _convolution_backward(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    mask: tuple,
+    *,
+    stride: tuple,
+    padding: tuple,
+    dilation: tuple,
+    transposed: bool,
+    output_padding: tuple,
+    groups: int,
+) -> tuple:
+    return torch.ops.aten.convolution_backward(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
+
+
+def _blank(shape: tuple, like: Tensor) -> Tensor:
+    """A tensor whose layout, not its numbers, tells torch which layout to use."""
+    return in_format(torch.empty(shape, dtype=like.dtype, device=like.device), like)
+
+
+def in_format(out: Tensor, *inputs: Tensor) -> Tensor:
+    """`out`, channels last where an input is."""
+    for x in inputs:
+        if is_channels_last(x):
+            return out.to(memory_format=torch.channels_last if out.ndim == 4 else torch.channels_last_3d)
+    return out
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether channels are innermost, gaps allowed, and the sizes can tell."""
+    if x.ndim not in (4, 5) or x.is_contiguous() or x.shape[1] == 1 or x.stride(1) == 0:
+        return False
+    least = x.stride(1) * x.shape[1]
+    for d in (*range(x.ndim - 1, 1, -1), 0):
+        if x.shape[d] != 1:
+            if x.stride(d) < least:
+                return False
+            least = x.stride(d) * x.shape[d]
+    return True

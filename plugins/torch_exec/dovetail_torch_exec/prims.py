@@ -1,0 +1,441 @@
+"""What each prim computes, in eager PyTorch: PRIMS maps every prim to a function of the same signature on real tensors.
+
+A row is torch's own function where the signatures agree, else a small function.  Results are laid out as the prim's meta says.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from dovetail import dtypes, prims
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.errors import NotTracing
+from dovetail.prims import Symbol
+from torch import Tensor
+
+from dovetail_torch_exec import philox
+from dovetail_torch_exec.convolution import convolution, convolution_input_grad, convolution_weight_grad, in_format
+
+TORCH_DTYPE: dict[DType, torch.dtype] = {d: found for d in dtypes.ALL if (found := getattr(torch, d.name.rstrip("_"), None)) is not None}
+TORCH_DEVICE: dict[Device, torch.device] = {}
+
+
+def torch_device(device: Device) -> torch.device:
+    """torch's name for a device."""
+    try:
+        return TORCH_DEVICE[device]
+    except KeyError:
+        return TORCH_DEVICE.setdefault(device, torch.device(str(device)))
+
+
+def placed(dtype: DType, device: Device) -> dict[str, Any]:
+    return {"dtype": TORCH_DTYPE[dtype], "device": torch_device(device)}
+
+
+def of_tensors(fn: Callable) -> Callable:
+    """`fn` of two tensors, taking a number for one of them."""
+
+    def on_either(a: Any, b: Any) -> Tensor:
+        if not isinstance(a, Tensor):
+            a = torch.scalar_tensor(a, dtype=b.dtype, device=b.device)
+        elif not isinstance(b, Tensor):
+            b = torch.scalar_tensor(b, dtype=a.dtype, device=a.device)
+        return fn(a, b)
+
+    on_either.__name__ = fn.__name__
+    return on_either
+
+
+def truncdiv(a: Any, b: Any) -> Tensor:
+    return torch.div(a, b, rounding_mode="trunc")
+
+
+def convert_element_type(x: Tensor, *, dtype: DType) -> Tensor:
+    return x.to(TORCH_DTYPE[dtype], copy=True)
+
+
+def bitcast(x: Tensor, *, dtype: DType) -> Tensor:
+    return x.view(TORCH_DTYPE[dtype])
+
+
+def real(x: Tensor) -> Tensor:
+    return x.real.clone()
+
+
+def imag(x: Tensor) -> Tensor:
+    return x.imag.clone()
+
+
+def polygamma(x: Tensor, *, n: int) -> Tensor:
+    return torch.polygamma(n, x)
+
+
+def row_major(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def sum(x: Tensor, *, dims: tuple) -> Tensor:
+    return torch.sum(x, dims, dtype=x.dtype) if dims else row_major(x)
+
+
+def prod(x: Tensor, *, dims: tuple) -> Tensor:
+    if not dims:
+        return row_major(x)
+    for d in reversed(dims):
+        x = torch.prod(x, d, dtype=x.dtype)
+    return x
+
+
+def amax(x: Tensor, *, dims: tuple) -> Tensor:
+    return torch.amax(x, dims) if dims else row_major(x)
+
+
+def amin(x: Tensor, *, dims: tuple) -> Tensor:
+    return torch.amin(x, dims) if dims else row_major(x)
+
+
+def any(x: Tensor, *, dims: tuple) -> Tensor:
+    return torch.any(x, dims) if dims else row_major(x)
+
+
+def all(x: Tensor, *, dims: tuple) -> Tensor:
+    return torch.all(x, dims) if dims else row_major(x)
+
+
+def var(x: Tensor, *, dims: tuple, correction: float) -> Tensor:
+    return torch.var(x, dims, correction=correction) if dims else torch.var(x.unsqueeze(-1), (-1,), correction=correction)
+
+
+def var_mean(x: Tensor, *, dims: tuple, correction: float) -> tuple[Tensor, Tensor]:
+    return torch.var_mean(x, dims, correction=correction) if dims else torch.var_mean(x.unsqueeze(-1), (-1,), correction=correction)
+
+
+def broadcast_in_dim(x: Tensor, *, shape: tuple, dims: tuple) -> Tensor:
+    return x[tuple(slice(None) if d in dims else None for d in range(len(shape)))].expand(shape)
+
+
+def cumsum(x: Tensor, *, dim: int) -> Tensor:
+    return torch.cumsum(x, dim, dtype=x.dtype)
+
+
+def cumprod(x: Tensor, *, dim: int) -> Tensor:
+    return torch.cumprod(x, dim, dtype=x.dtype)
+
+
+def reshape(x: Tensor, *, shape: tuple) -> Tensor:
+    return x.view(shape)
+
+
+def transpose(x: Tensor, *, order: tuple) -> Tensor:
+    return x.permute(order)
+
+
+def squeeze(x: Tensor, *, dims: tuple) -> Tensor:
+    return x.squeeze(dims)
+
+
+def strided_slice(x: Tensor, *, starts: tuple, stops: tuple, steps: tuple) -> Tensor:
+    return x[tuple(map(slice, starts, stops, steps))]
+
+
+def put_slice(x: Tensor, value: Tensor, *, starts: tuple, stops: tuple, steps: tuple) -> Tensor:
+    out = x.clone()
+    out[tuple(map(slice, starts, stops, steps))] = value
+    return out
+
+
+def put_diagonal(x: Tensor, value: Tensor, *, offset: int, dim1: int, dim2: int) -> Tensor:
+    out = x.clone()
+    out.diagonal(offset, dim1, dim2).copy_(value)
+    return out
+
+
+def unfold(x: Tensor, *, dim: int, size: int, step: int) -> Tensor:
+    return x.unfold(dim, size, step)
+
+
+def fold_add(x: Tensor, *, shape: tuple, dim: int, size: int, step: int) -> Tensor:
+    return torch.ops.aten.unfold_backward(x, shape, dim, size, step)
+
+
+def pad(x: Tensor, *, value: float, low: tuple, high: tuple, interior: tuple) -> Tensor:
+    shape = [n + max(n - 1, 0) * k + a + b for n, a, b, k in zip(x.shape, low, high, interior, strict=True)]
+    out = in_format(torch.full(shape, value, dtype=x.dtype, device=x.device), x)
+    here, there = [], []
+    for n, size, a, k in zip(x.shape, shape, low, interior, strict=True):
+        # Element i goes to a + i * (k + 1): those from `first` to before `last` land inside.
+        step = k + 1
+        first = max(0, -(a // step))
+        last = max(first, min(n, -((a - size) // step)))
+        there.append(slice(first, last))
+        here.append(slice(a + first * step, max(a + (last - 1) * step + 1, 0), step) if last > first else slice(0))
+    out[tuple(here)] = x[tuple(there)]
+    return out
+
+
+def take(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    return torch.index_select(x, dim, index)
+
+
+def index_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    return torch.index_add(x, dim, index, value)
+
+
+def index_copy(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    return torch.index_copy(x, dim, index, value)
+
+
+def take_along_axis(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    return torch.gather(x, dim, index)
+
+
+def scatter(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    return torch.scatter(x, dim, index, value)
+
+
+def scatter_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    return torch.scatter_add(x, dim, index, value)
+
+
+def index_put(x: Tensor, indices: list, value: Tensor, *, accumulate: bool) -> Tensor:
+    return torch.ops.aten.index_put.default(x, indices, value, accumulate)
+
+
+def full(*, shape: tuple, value: float, dtype: DType, device: Device) -> Tensor:
+    return torch.full(shape, value, **placed(dtype, device))
+
+
+def iota(*, length: int, start: float, step: float, dtype: DType, device: Device) -> Tensor:
+    into = placed(dtype, device)
+    if dtype.kind == "int" and step != 0:
+        return torch.arange(start, start + length * step, step, **into)
+    steps = torch.arange(length, dtype=torch.float64 if dtype.kind == "float" else torch.int64, device=into["device"])
+    return (steps * step + start).to(into["dtype"])
+
+
+def tensor_from_sequence(*, values: Any, dtype: DType, device: Device) -> Tensor:
+    return torch.tensor(values, **placed(dtype, device))
+
+
+def uniform(*, shape: tuple, low: float, high: float, dtype: DType, device: Device) -> Tensor:
+    return torch.empty(shape, **placed(dtype, device)).uniform_(low, high)
+
+
+def normal(*, shape: tuple, mean: float, std: float, dtype: DType, device: Device) -> Tensor:
+    return torch.empty(shape, **placed(dtype, device)).normal_(mean, std)
+
+
+def exponential(*, shape: tuple, rate: float, dtype: DType, device: Device) -> Tensor:
+    return torch.empty(shape, **placed(dtype, device)).exponential_(rate)
+
+
+def randint(*, shape: tuple, low: int, high: int, dtype: DType, device: Device) -> Tensor:
+    return torch.randint(low, high, shape, **placed(dtype, device))
+
+
+def randperm(*, length: int, dtype: DType, device: Device) -> Tensor:
+    return torch.randperm(length, **placed(dtype, device))
+
+
+def uniform_philox(seed: Tensor, offset: Tensor, *, shape: tuple, low: float, high: float, dtype: DType, device: Device) -> Tensor:
+    return philox.uniform(seed, offset, shape, low, high, **placed(dtype, device))
+
+
+def normal_philox(seed: Tensor, offset: Tensor, *, shape: tuple, mean: float, std: float, dtype: DType, device: Device) -> Tensor:
+    return philox.normal(seed, offset, shape, mean, std, **placed(dtype, device))
+
+
+def embedding(weight: Tensor, index: Tensor) -> Tensor:
+    return torch.nn.functional.embedding(index, weight)
+
+
+def embedding_backward(g: Tensor, index: Tensor, *, num_weights: int, padding_idx: int) -> Tensor:
+    return torch.ops.aten.embedding_dense_backward(g, index, num_weights, padding_idx, False)
+
+
+def stride_order(x: Tensor, *, order: tuple) -> Tensor:
+    return torch.empty_permuted(x.shape, order, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def copy_(x: Tensor, value: Tensor) -> None:
+    x.copy_(value)
+
+
+def device_put(x: Tensor, *, device: Device) -> Tensor:
+    return x.to(torch_device(device), copy=True)
+
+
+def print_(x: Tensor, *, message: str) -> None:
+    print(message, x)
+
+
+def delete(*tensors: Tensor) -> None:
+    """Names are let go by the program that prints as `del`; a call has nothing to do."""
+
+
+def get_grad(out: Tensor) -> Tensor:
+    raise NotTracing("get_grad means something only in a grad rule; call it in a rule given to register_grad")
+
+
+def put_grad(x: Tensor, gx: Tensor) -> None:
+    raise NotTracing("put_grad means something only in a grad rule; call it in a rule given to register_grad")
+
+
+PRIMS: dict[Symbol, Callable] = {
+    # elementwise, one operand
+    prims.neg: torch.neg,
+    prims.abs: torch.abs,
+    prims.signbit: torch.signbit,
+    prims.ceil: torch.ceil,
+    prims.floor: torch.floor,
+    prims.round: torch.round,
+    prims.trunc: torch.trunc,
+    prims.reciprocal: torch.reciprocal,
+    prims.isnan: torch.isnan,
+    prims.isinf: torch.isinf,
+    prims.isfinite: torch.isfinite,
+    prims.bitwise_not: torch.bitwise_not,
+    prims.frexp: torch.frexp,
+    prims.sqrt: torch.sqrt,
+    prims.rsqrt: torch.rsqrt,
+    prims.exp: torch.exp,
+    prims.exp2: torch.exp2,
+    prims.expm1: torch.expm1,
+    prims.log: torch.log,
+    prims.log2: torch.log2,
+    prims.log10: torch.log10,
+    prims.log1p: torch.log1p,
+    prims.sin: torch.sin,
+    prims.cos: torch.cos,
+    prims.tan: torch.tan,
+    prims.asin: torch.asin,
+    prims.acos: torch.acos,
+    prims.atan: torch.atan,
+    prims.sinh: torch.sinh,
+    prims.cosh: torch.cosh,
+    prims.tanh: torch.tanh,
+    prims.asinh: torch.asinh,
+    prims.acosh: torch.acosh,
+    prims.atanh: torch.atanh,
+    prims.sigmoid: torch.sigmoid,
+    prims.erf: torch.erf,
+    prims.erfc: torch.erfc,
+    prims.erfinv: torch.erfinv,
+    prims.lgamma: torch.lgamma,
+    prims.digamma: torch.digamma,
+    prims.sign: torch.sgn,
+    prims.conj: torch.conj_physical,
+    prims.ndtri: torch.special.ndtri,
+    prims.polygamma: polygamma,
+    prims.convert_element_type: convert_element_type,
+    prims.bitcast: bitcast,
+    prims.real: real,
+    prims.imag: imag,
+    # elementwise, several operands: torch's own where it takes a number on either side
+    prims.add: torch.add,
+    prims.sub: torch.sub,
+    prims.mul: torch.mul,
+    prims.div: torch.div,
+    prims.remainder: torch.remainder,
+    prims.pow: torch.pow,
+    prims.bitwise_and: torch.bitwise_and,
+    prims.bitwise_or: torch.bitwise_or,
+    prims.bitwise_xor: torch.bitwise_xor,
+    prims.bitwise_left_shift: torch.bitwise_left_shift,
+    prims.bitwise_right_shift: torch.bitwise_right_shift,
+    prims.where: torch.where,
+    prims.floordiv: torch.floor_divide,
+    prims.truncdiv: truncdiv,
+    prims.zeta: torch.special.zeta,
+    prims.eq: operator.eq,
+    prims.ne: operator.ne,
+    prims.lt: operator.lt,
+    prims.le: operator.le,
+    prims.gt: operator.gt,
+    prims.ge: operator.ge,
+    prims.fmod: of_tensors(torch.fmod),
+    prims.atan2: of_tensors(torch.atan2),
+    prims.maximum: of_tensors(torch.maximum),
+    prims.minimum: of_tensors(torch.minimum),
+    prims.nextafter: of_tensors(torch.nextafter),
+    prims.copysign: of_tensors(torch.copysign),
+    prims.complex: of_tensors(torch.complex),
+    # reductions and scans
+    prims.sum: sum,
+    prims.prod: prod,
+    prims.amax: amax,
+    prims.amin: amin,
+    prims.any: any,
+    prims.all: all,
+    prims.var: var,
+    prims.var_mean: var_mean,
+    prims.broadcast_in_dim: broadcast_in_dim,
+    prims.cumsum: cumsum,
+    prims.cumprod: cumprod,
+    prims.argmax: torch.argmax,
+    prims.argmin: torch.argmin,
+    prims.cummax: torch.cummax,
+    prims.cummin: torch.cummin,
+    prims.sort: torch.sort,
+    prims.topk: torch.topk,
+    # shape
+    prims.reshape: reshape,
+    prims.transpose: transpose,
+    prims.squeeze: squeeze,
+    prims.strided_slice: strided_slice,
+    prims.put_slice: put_slice,
+    prims.put_diagonal: put_diagonal,
+    prims.unfold: unfold,
+    prims.fold_add: fold_add,
+    prims.pad: pad,
+    prims.diagonal: torch.diagonal,
+    prims.cat: torch.cat,
+    prims.flip: torch.flip,
+    prims.view_as_real: torch.view_as_real,
+    prims.view_as_complex: torch.view_as_complex,
+    prims.detach: torch.detach,
+    # indexing
+    prims.take: take,
+    prims.index_add: index_add,
+    prims.index_copy: index_copy,
+    prims.take_along_axis: take_along_axis,
+    prims.scatter: scatter,
+    prims.scatter_add: scatter_add,
+    prims.index: torch.ops.aten.index.Tensor,
+    prims.index_put: index_put,
+    # creation and random
+    prims.full: full,
+    prims.iota: iota,
+    prims.tensor_from_sequence: tensor_from_sequence,
+    prims.uniform: uniform,
+    prims.normal: normal,
+    prims.exponential: exponential,
+    prims.randint: randint,
+    prims.randperm: randperm,
+    prims.uniform_philox: uniform_philox,
+    prims.normal_philox: normal_philox,
+    prims.bernoulli: torch.bernoulli,
+    prims.multinomial: torch.multinomial,
+    # sums of products
+    prims.matmul: torch.matmul,
+    prims.linear: torch.nn.functional.linear,
+    prims.convolution: convolution,
+    prims.convolution_input_grad: convolution_input_grad,
+    prims.convolution_weight_grad: convolution_weight_grad,
+    prims.embedding: embedding,
+    prims.embedding_backward: embedding_backward,
+    # memory and host
+    prims.clone: row_major,
+    prims.stride_order: stride_order,
+    prims.copy_: copy_,
+    prims.device_put: device_put,
+    prims.item: Tensor.item,
+    prims.print_: print_,
+    prims.delete: delete,
+    prims.get_grad: get_grad,
+    prims.put_grad: put_grad,
+}

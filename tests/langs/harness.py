@@ -1,0 +1,98 @@
+"""Runs a function through Dovetail and through eager PyTorch, and compares everything that a caller can see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from dovetail.executors import Executor, OperatorExecutor, resolve_executors
+from dovetail.frontend import trees
+from dovetail.frontend.tracing import acquire
+from dovetail.jit import compile
+from dovetail.langs.torch import spec_of
+from dovetail_torch_exec.prims import PRIMS
+
+
+@cache
+def prims_only() -> OperatorExecutor:
+    """The torch executor without its whole operations: everything runs by its decomposition."""
+    ex = OperatorExecutor("prims_only")
+    for symbol, fn in PRIMS.items():
+        ex.implements(symbol, fn)
+    return ex
+
+
+def ways() -> dict[str, tuple[Executor, ...]]:
+    """Whole operations by torch itself, and decompositions by prims alone."""
+    return {"whole": resolve_executors(), "decomposed": (prims_only(),)}
+
+
+@dataclass
+class Outcome:
+    """What a call gave: its result and its arguments afterwards, or its error."""
+
+    leaves: list[Any]
+    error: Exception | None = None
+
+
+def fresh(nest: Any) -> Any:
+    """The same nest with copies of its tensors, in the same layout; a tensor that appears twice is copied once."""
+    made: dict[int, Any] = {}
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        if id(x) not in made:
+            new = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if x.is_leaf else x.detach()
+            made[id(x)] = new.copy_(x.detach()).requires_grad_(x.requires_grad)
+        return made[id(x)]
+
+    return trees.map_leaves(copy, nest)
+
+
+def eager(fn: Callable, args: tuple, kwargs: dict) -> Outcome:
+    args, kwargs = fresh((args, kwargs))
+    try:
+        result = fn(*args, **kwargs)
+    except Exception as error:
+        return Outcome([], error)
+    return Outcome(trees.flatten((result, args, kwargs))[0])
+
+
+def ours(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...]) -> Outcome:
+    args, kwargs = fresh((args, kwargs))
+    entry, inputs = compile(fn, args, kwargs, executors, ())
+    result = entry.run(*inputs)
+    return Outcome(trees.flatten((result, args, kwargs))[0])
+
+
+def printed(fn: Callable, args: tuple, kwargs: dict) -> Outcome:
+    """The acquired trace's own text, executed on real tensors."""
+    args, kwargs = fresh((args, kwargs))
+    acquired = acquire(fn, args, kwargs)
+    scope = acquired.trace.python_globals()
+    exec(str(acquired.trace), scope)
+    result = scope["computation"](*acquired.tensors)
+    return Outcome(trees.flatten((result, args, kwargs))[0])
+
+
+def differences(got: Outcome, want: Outcome, *, rtol: float | None = None, atol: float | None = None, strides: bool = True) -> Iterator[str]:
+    """Sentences about what differs: type, shape, dtype, strides, values, of results and of mutated arguments."""
+    if len(got.leaves) != len(want.leaves):
+        yield f"{len(got.leaves)} leaves instead of {len(want.leaves)}"
+        return
+    for i, (a, b) in enumerate(zip(got.leaves, want.leaves, strict=True)):
+        if not isinstance(b, torch.Tensor):
+            if not (type(a) is type(b) and (a == b or (a != a and b != b))):
+                yield f"leaf {i}: {a!r} instead of {b!r}"
+            continue
+        try:
+            torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
+        except Exception as error:
+            yield f"leaf {i}: {error}"
+            continue
+        if strides and spec_of(a.detach()).strides != spec_of(b.detach()).strides:
+            yield f"leaf {i}: strides {a.stride()} instead of {b.stride()} for shape {tuple(b.shape)}"

@@ -1,0 +1,59 @@
+"""PyTorch's own samples for its operations, run through Dovetail.
+
+python tests/langs/opdb.py softmax nn.functional.gelu      shows what differs from eager, whole and decomposed
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+sys.path.insert(0, __file__.rpartition("/")[0])
+import harness  # noqa: E402
+
+DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
+
+
+def samples(info: Any, dtype: torch.dtype, most: int) -> Iterator[tuple[tuple, dict]]:
+    torch.manual_seed(0)
+    for i, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=False)):
+        if i == most:
+            return
+        yield (sample.input, *sample.args), sample.kwargs
+
+
+def failures(info: Any, dtype: torch.dtype, *, most: int = 30, way_names: tuple[str, ...] = ("whole", "decomposed", "printed")) -> Iterator[str]:
+    """A sentence for each sample and way in which Dovetail differs from eager."""
+    for i, (args, kwargs) in enumerate(samples(info, dtype, most)):
+        want = harness.eager(info.op, args, kwargs)
+        for way in way_names:
+            try:
+                got = harness.printed(info.op, args, kwargs) if way == "printed" else harness.ours(info.op, args, kwargs, harness.ways()[way])
+            except Exception as error:
+                if want.error is None:
+                    yield f"{info.formatted_name} {dtype} sample {i} {way}: {type(error).__name__}: {error}"
+                continue
+            if want.error is not None:
+                yield f"{info.formatted_name} {dtype} sample {i} {way}: no error, eager raises {type(want.error).__name__}: {want.error}"
+                continue
+            loose = {"rtol": 2e-2, "atol": 2e-2} if dtype in (torch.bfloat16, torch.float16) else {"rtol": 1e-4, "atol": 1e-4} if dtype.is_floating_point else {}
+            for said in harness.differences(got, want, **loose):
+                yield f"{info.formatted_name} {dtype} sample {i} {way}: {said}"
+
+
+def infos(names: list[str]) -> list[Any]:
+    return [info for info in op_db if info.name in names or info.formatted_name in names]
+
+
+if __name__ == "__main__":
+    for info in infos(sys.argv[1:]):
+        for dtype in DTYPES:
+            if dtype in info.supported_dtypes("cpu"):
+                found = list(failures(info, dtype))
+                print(f"{info.formatted_name} {dtype}: {len(found)} differences")
+                for said in found[:6]:
+                    print("   ", said[:600])
