@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -12,12 +11,12 @@ from typing import Any
 
 import torch
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, Unsupported
 from dovetail.executors import Executor, dispatch, refusals, resolve_executors
-from dovetail.frontend.guards import prologue
+from dovetail.frontend.guards import Miss, overlap, prologue
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, acquire, compiling
-from dovetail.trace import Trace, compiled, cse, dce, functionalize, release
+from dovetail.trace import Proxy, Trace, compiled, cse, dce, functionalize, release
 
 Pass = Callable[[Trace], Trace]
 PIPELINE: tuple[Pass, ...] = (dce, cse)  # what a pure computation goes through before dispatch
@@ -25,13 +24,15 @@ PIPELINE: tuple[Pass, ...] = (dce, cse)  # what a pure computation goes through 
 
 @dataclass(frozen=True)
 class Entry:
-    """One compiled program: right for every call that its prologue accepts."""
+    """One compiled program: `call(args, kwargs)` gives its result, or a Miss where its guards do not hold."""
 
-    prologue: Callable[[tuple, dict], Any]
-    reasons: tuple[str, ...]
-    run: Callable[..., Any]
+    call: Callable[[tuple, dict], Any]
     traces: tuple[Trace, ...]
     prologue_traces: tuple[Trace, ...]
+
+
+def _nothing_yet(args: tuple, kwargs: dict) -> Miss:
+    return Miss("nothing was compiled yet")
 
 
 class Cache:
@@ -41,38 +42,39 @@ class Cache:
         self.fn, self.passes = fn, tuple(passes)
         self.wanted = None if executors is None else tuple(executors)
         self.entries: tuple[Entry, ...] = ()
+        self.last: Callable[[tuple, dict], Any] = _nothing_yet  # the call of entries[0]
         self.misses: list[str] = []
         self.lock = RLock()
         if self.wanted is not None:
             resolve_executors(self.wanted)  # an unknown name is an error here, not at the first call
 
-    def call(self, args: tuple, kwargs: dict) -> Any:
-        for entry in self.entries:
-            inputs = entry.prologue(args, kwargs)
-            if type(inputs) is tuple:
-                return entry.run(*inputs)
-            break
-        return self.slow_call(args, kwargs)
-
     def slow_call(self, args: tuple, kwargs: dict) -> Any:
         """A call that the entry used last does not fit."""
+        reasons = []
+        for entry in self.entries:
+            result = entry.call(args, kwargs)
+            if type(result) is not Miss:
+                self.use(entry)
+                return result
+            reasons.append(result.reason)
         with self.lock:
-            reasons = []
-            for i, entry in enumerate(self.entries):
-                inputs = entry.prologue(args, kwargs)
-                if type(inputs) is tuple:
-                    self.entries = (entry, *self.entries[:i], *self.entries[i + 1 :])
-                    break
-                reasons.append(entry.reasons[inputs])
-            else:
-                entry, inputs = compile(self.fn, args, kwargs, resolve_executors(self.wanted), self.passes)
-                self.misses.append("; ".join(reasons) if reasons else "the first call")
-                self.entries = (entry, *self.entries)
-        return entry.run(*inputs)
+            entry = compile(self.fn, args, kwargs, resolve_executors(self.wanted), self.passes)
+            self.misses.append("; ".join(reasons) or "the first call")
+            self.use(entry)
+        result = entry.call(args, kwargs)
+        if type(result) is Miss:
+            raise DovetailError(f"the program does not fit the call that it was compiled for: {result.reason}; this is a bug in a guard")
+        return result
+
+    def use(self, entry: Entry) -> None:
+        """Put `entry` first."""
+        with self.lock:
+            self.entries = (entry, *[other for other in self.entries if other is not entry])
+            self.last = entry.call
 
 
-def compile(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...], passes: tuple[Pass, ...]) -> tuple[Entry, tuple]:
-    """The program for calls like this one, and its inputs in this call."""
+def compile(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...], passes: tuple[Pass, ...]) -> Entry:
+    """The program for calls like this one."""
     acquired = acquire(fn, args, kwargs)
     with compiling():
         pure, epilogue = timed(functionalize, acquired.trace)
@@ -84,13 +86,19 @@ def compile(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, 
             traces.append(timed(step, traces[-1]))
         finish = timed(claim, epilogue) if epilogue.lines else None
         written = [p for line in epilogue.lines if line.mutates for p in line.reads[:1]]
-        guards = prologue(fn, acquired, args, kwargs, written=written)
+        _no_overlap(acquired, written)
         run = _runner(acquired, traces[-1], finish)
-        entry = Entry(compiled(guards.trace), tuple(guards.reasons), run, (*traces, *((finish,) if finish else ())), (guards.trace,))
-    inputs = entry.prologue(args, kwargs)
-    if type(inputs) is not tuple:
-        raise DovetailError(f"the function cannot be compiled for these arguments: {entry.reasons[inputs]}")
-    return entry, inputs
+        guards = timed(lambda trace: prologue(fn, acquired, args, kwargs, written=written, run=run), acquired.trace)
+    return Entry(compiled(guards), (*traces, *((finish,) if finish else ())), (guards,))
+
+
+def _no_overlap(acquired: Acquired, written: list[Proxy]) -> None:
+    """Refuse a program that writes an input which shares memory with another: its copy would not see the write."""
+    tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True))
+    mine = tuple(tensors[p] for p in written if p in tensors)
+    if overlap(mine, tuple(x for p, x in tensors.items() if p not in set(written))):
+        names = ", ".join(p.name for p in written)
+        raise Unsupported(f"the function writes into an argument ({names}) that shares memory with another argument; pass a clone of one of them")
 
 
 def timed(step: Callable[[Trace], Any], trace: Trace) -> Any:
@@ -118,21 +126,16 @@ def _runner(acquired: Acquired, computation: Trace, epilogue: Trace | None) -> C
     return lambda *inputs: build(list(run(*inputs)))
 
 
-class CompiledFunction:
-    """A function that is compiled once for each kind of call, and runs the program from then on."""
+def _compiled_function(fn: Callable, cache: Cache) -> Callable:
+    """A function that runs the program used last where its guards hold; plain Python, since every call pays for it."""
 
-    def __init__(self, fn: Callable, cache: Cache):
-        functools.update_wrapper(self, fn)
-        self._cache = cache
+    @functools.wraps(fn, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = cache.last(args, kwargs)
+        return cache.slow_call(args, kwargs) if type(result) is Miss else result
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._cache.call(args, kwargs)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
-
-    def __repr__(self) -> str:
-        return f"<compiled {self._cache.fn!r}>"
+    call._cache = cache
+    return call
 
 
 def jit(
@@ -150,12 +153,13 @@ def jit(
     """
     if fn is None:
         return functools.partial(jit, executors=executors, passes=passes)
-    if isinstance(fn, (CompiledFunction, CompiledModule)):
+    if isinstance(getattr(fn, "_cache", None), Cache):
         raise TypeError("the function is compiled already; pass jit the one it was made from")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
     cache = Cache(fn, executors, passes)
-    return CompiledModule(fn, cache) if isinstance(fn, torch.nn.Module) else CompiledFunction(fn, cache)
+    call = _compiled_function(fn, cache)
+    return CompiledModule(fn, cache, call) if isinstance(fn, torch.nn.Module) else call
 
 
 def cache_of(fn: Any) -> Cache:

@@ -54,7 +54,8 @@ def no_errors(device: Device) -> Iterator[ErrorSample]:
 class OpInfo:
     """One operation, as the conformance suite meets it.
 
-    `reference` computes the same from real tensors by other means than PyTorch's own operation, or is None where there are none.
+    `reference` computes the same from real tensors by other means than PyTorch's own operation, or is None where there are none;
+    a None in its result stands for one that is not determined.
     `grad` says that the operation is differentiable at its float64 samples, `domain` between which values of its tensors it is meant to work.
     `tolerance` is the relative one that its float32 results keep to the reference.
     """
@@ -167,6 +168,8 @@ def _to_numpy(value: Any) -> Any:
 
 
 def _from_numpy(value: Any) -> Any:
+    if value is None:
+        return None
     if isinstance(value, tuple):
         return tuple(map(_from_numpy, value))
     return torch.as_tensor(value.copy() if hasattr(value, "copy") else value)

@@ -19,28 +19,34 @@ _OWN = set(vars(torch.nn.Module())) - {"training"}
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
 
 
-@dataclasses.dataclass
-class Prologue:
-    """`trace` runs as `prologue(args, kwargs)`: it gives the tuple of inputs, or the number of the guard that failed."""
+class Miss:
+    """What a prologue gives for a call that its program does not fit: `reason` is the guard that failed, as a sentence."""
 
-    trace: Trace
-    reasons: list[str]
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str):
+        self.reason = reason
 
 
-def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written: list[Proxy]) -> Prologue:
-    """Guards on the arguments, on the module's state where `fn` is one, and on what the program read of torch's global state."""
+def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written: list[Proxy], run: Callable) -> Trace:
+    """A program `prologue(args, kwargs)` that gives what `run` gives for the inputs it finds, or a Miss.
+
+    It guards the arguments, the module's state where `fn` is one, and what the program read of torch's global state; the tensors in
+    `written` may share no memory with other inputs.
+    """
     build = _Builder(acquired)
     for function, value in _switches(acquired):
-        build.check_value(build.add(prims.unpack_call, function), value, f"{function.__name__}()")
+        build.check_value(build.unpack(prims.unpack_call, function), value, f"{function.__name__}()")
     if isinstance(fn, torch.nn.Module):
         build.module(fn)
-    build.nest(build.args, args, "args")
-    build.nest(build.kwargs, kwargs, "kwargs")
+    build.call(args, kwargs)
     if written:
         others = tuple(p for p in acquired.trace.inputs if p not in set(written))
         build.guard(prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input")
-    build.trace.outputs = tuple(acquired.trace.inputs)
-    return Prologue(build.trace, build.reasons)
+    program = Proxy("computation")
+    build.trace.constants[program] = run
+    build.line(prims.call_program, (program, *acquired.trace.inputs), {}, None)
+    return build.trace
 
 
 def _switches(acquired: Acquired) -> list[tuple[Callable, Any]]:
@@ -66,22 +72,29 @@ class _Builder:
         self.trace = Trace("prologue", inputs=[self.args, self.kwargs], made_by="guards", names=acquired.trace.names)
         self.tensors = {id(x): p for x, p in zip(acquired.tensors, acquired.trace.inputs, strict=True)}
         self.found: set[Proxy] = set()  # inputs that a line before has unpacked
-        self.reasons: list[str] = []
 
-    def add(self, symbol: Symbol, *args: Any, out: Proxy | None = None, **kwargs: Any) -> Proxy:
+    def unpack(self, symbol: Symbol, *args: Any, out: Proxy | None = None, **kwargs: Any) -> Proxy:
         """A line that unpacks something, into `out` or a new name."""
         made = Proxy(f"v{next(self.trace.names)}") if out is None else out
-        self._line(symbol, args, kwargs, made)
+        self.line(symbol, args, kwargs, made)
         return made
 
     def guard(self, symbol: Symbol, *args: Any, reason: str, **kwargs: Any) -> None:
         """A line that checks something; `reason` is what a miss says."""
-        self._line(symbol, args, kwargs | {"miss": len(self.reasons)}, None)
-        self.reasons.append(reason)
+        self.line(symbol, args, kwargs | {"miss": Miss(reason)}, None)
 
-    def _line(self, symbol: Symbol, args: tuple, kwargs: dict, out: Proxy | None) -> None:
+    def line(self, symbol: Symbol, args: tuple, kwargs: dict, out: Proxy | None) -> None:
         reads = [a for a in args if isinstance(a, Proxy)]
         self.trace.lines.append(BoundSymbol(symbol, args, kwargs, out, reads))
+
+    def call(self, args: tuple, kwargs: dict) -> None:
+        """Guard the arguments of a call, which are always a tuple and a dict."""
+        self.guard(prims.check_count, self.args, length=len(args), reason=f"the call no longer has {len(args)} positional arguments")
+        for i, item in enumerate(args):
+            self.item(self.args, i, item, f"args[{i}]")
+        self.guard(prims.check_count, self.kwargs, length=len(kwargs), reason=f"the call no longer has the keyword arguments {list(kwargs)}")
+        if kwargs:
+            self.nest(self.kwargs, kwargs, "kwargs")
 
     def nest(self, at: Proxy, value: Any, where: str) -> None:
         """Guard the container `value` that stands at `at`, and what is in it."""
@@ -101,8 +114,8 @@ class _Builder:
         elif kind in torch.utils._pytree.SUPPORTED_NODES:
             leaves, tree = trees.flatten(value)
             unpacked = Proxy(f"v{next(self.trace.names)}")
-            self._line(prims.unpack_leaves, (at,), {"flatten": trees.flatten, "tree": tree, "miss": len(self.reasons)}, unpacked)
-            self.reasons.append(f"{where} no longer has the structure it had")
+            miss = Miss(f"{where} no longer has the structure it had")
+            self.line(prims.unpack_leaves, (at,), {"flatten": trees.flatten, "tree": tree, "miss": miss}, unpacked)
             for i, leaf in enumerate(leaves):
                 self.item(unpacked, i, leaf, f"{where}, leaf {i}")
         else:
@@ -112,23 +125,22 @@ class _Builder:
         if isinstance(value, torch.Tensor):
             self.tensor(prims.unpack_item, at, value, where, key=key)
         else:
-            self.nest(self.add(prims.unpack_item, at, key=key), value, where)
+            self.nest(self.unpack(prims.unpack_item, at, key=key), value, where)
 
     def attribute(self, at: Any, name: str, value: Any, where: str) -> None:
         if isinstance(value, torch.Tensor):
             self.tensor(prims.unpack_attr, at, value, f"{where}.{name}", name=name)
         else:
-            self.nest(self.add(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
+            self.nest(self.unpack(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
 
     def tensor(self, unpack: Symbol, at: Any, value: torch.Tensor, where: str, **key: Any) -> None:
         proxy = self.tensors[id(value)]
         if proxy in self.found:
-            again = self.add(unpack, at, **key)
-            self._line(prims.check_identity, (again,), {"value": proxy, "miss": len(self.reasons)}, None)
-            self.reasons.append(f"{where} is no longer the same tensor as {proxy.name}")
+            again = self.unpack(unpack, at, **key)
+            self.guard(prims.check_identity, again, value=proxy, reason=f"{where} is no longer the same tensor as {proxy.name}")
             return
         self.found.add(proxy)
-        self.add(unpack, at, out=proxy, **key)
+        self.unpack(unpack, at, out=proxy, **key)
         self.guard(
             prims.check_tensor,
             proxy,
@@ -156,29 +168,29 @@ class _Builder:
             self.submodules(at, module, where)
             for table in ("_parameters", "_buffers"):
                 if held := getattr(module, table):
-                    self.table(self.add(prims.unpack_attr, at, name=table), held, where)
+                    self.table(self.unpack(prims.unpack_attr, at, name=table), held, where)
             self.module_attributes(at, module, where)
 
     def submodules(self, at: Proxy, module: torch.nn.Module, where: str) -> None:
         if not module._modules:
             return
-        table = self.add(prims.unpack_attr, at, name="_modules")
+        table = self.unpack(prims.unpack_attr, at, name="_modules")
         self.guard(prims.check_length, table, type=dict, length=len(module._modules), reason=f"{where} has other submodules")
         for name, child in module._modules.items():
-            found = self.add(prims.unpack_item, table, key=name)
+            found = self.unpack(prims.unpack_item, table, key=name)
             self.guard(prims.check_identity, found, value=child, reason=f"{where}.{name} was replaced")
 
     def table(self, at: Proxy, held: dict, where: str) -> None:
         for name, x in held.items():
             if x is None:
-                self.check_value(self.add(prims.unpack_item, at, key=name), None, f"{where}.{name}")
+                self.check_value(self.unpack(prims.unpack_item, at, key=name), None, f"{where}.{name}")
             else:
                 self.tensor(prims.unpack_item, at, x, f"{where}.{name}", key=name)
 
     def module_attributes(self, at: Proxy, module: torch.nn.Module, where: str) -> None:
         for name, value in vars(module).items():
             if name not in _OWN and isinstance(value, _VALUES) and name.isidentifier():
-                self.check_value(self.add(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
+                self.check_value(self.unpack(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
         for name in ("_forward_hooks", "_forward_pre_hooks"):
-            hooks, found = getattr(module, name), self.add(prims.unpack_attr, at, name=name)
+            hooks, found = getattr(module, name), self.unpack(prims.unpack_attr, at, name=name)
             self.guard(prims.check_length, found, type=type(hooks), length=len(hooks), reason=f"{where} has other forward hooks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,11 +14,11 @@ class CompiledModule(torch.nn.Module):
     Parameters, buffers, submodules, `state_dict()`, `train()`, `to()` and attributes are the original's own, under the same names.
     """
 
-    def __init__(self, module: torch.nn.Module, cache: Any):
-        vars(self)["_module"], vars(self)["_cache"] = module, cache
+    def __init__(self, module: torch.nn.Module, cache: Any, call: Callable):
+        vars(self).update(_module=module, _cache=cache, _call=call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._cache.call(args, kwargs)
+        return self._call(*args, **kwargs)
 
     forward = __call__
 

@@ -55,6 +55,8 @@ from dovetail.prims.elementwise import sub as sub
 from dovetail.prims.elementwise import truncdiv as truncdiv
 from dovetail.prims.elementwise import where as where
 from dovetail.prims.elementwise import zeta as zeta
+from dovetail.prims.guard import call_program as call_program
+from dovetail.prims.guard import check_count as check_count
 from dovetail.prims.guard import check_disjoint as check_disjoint
 from dovetail.prims.guard import check_identity as check_identity
 from dovetail.prims.guard import check_keys as check_keys

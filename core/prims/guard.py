@@ -1,6 +1,6 @@
 """What a prologue does: take a call's arguments apart and check that a compiled program is the right one for them.
 
-Each check is a statement that returns the number of the check when it fails; the prologue's caller turns the number into a sentence.
+Each check is a statement that returns `miss`, an object that says which check failed, when it does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def unpack_call_python(target: str, function: str) -> str:
 
 
 @prim(tags=GUARD)
-def unpack_leaves(x: Any, *, flatten: Any, tree: Any, miss: int) -> None:
+def unpack_leaves(x: Any, *, flatten: Any, tree: Any, miss: Any) -> None:
     """The leaves of a nest of a kind that only `flatten` takes apart; it has to have the shape `tree`."""
 
 
@@ -54,7 +54,7 @@ def unpack_leaves_python(target: str, x: str, *, flatten: str, tree: str, miss: 
 
 @prim(tags=GUARD)
 def check_tensor(
-    x: Any, *, type: Any, dtype: Any, shape: tuple[int, ...], device: Any, requires_grad: bool, strides: tuple[int, ...] | None, miss: int
+    x: Any, *, type: Any, dtype: Any, shape: tuple[int, ...], device: Any, requires_grad: bool, strides: tuple[int, ...] | None, miss: Any
 ) -> None:
     """x is a tensor of this class, dtype, shape, device and layout; strides None is row-major, device None the CPU."""
 
@@ -75,7 +75,7 @@ def check_tensor_python(
 
 
 @prim(tags=GUARD)
-def check_value(x: Any, *, type: type, value: Any, miss: int) -> None:
+def check_value(x: Any, *, type: type, value: Any, miss: Any) -> None:
     """x is of exactly this type and equals `value`."""
 
 
@@ -89,7 +89,7 @@ def check_value_python(target: str, x: str, *, type: str, value: str, miss: str)
 
 
 @prim(tags=GUARD)
-def check_type(x: Any, *, type: type, miss: int) -> None:
+def check_type(x: Any, *, type: type, miss: Any) -> None:
     """x is of exactly this type."""
 
 
@@ -99,7 +99,7 @@ def check_type_python(target: str, x: str, *, type: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
-def check_length(x: Any, *, type: type, length: int, miss: int) -> None:
+def check_length(x: Any, *, type: type, length: int, miss: Any) -> None:
     """x is of exactly this type and this length."""
 
 
@@ -109,7 +109,17 @@ def check_length_python(target: str, x: str, *, type: str, length: str, miss: st
 
 
 @prim(tags=GUARD)
-def check_keys(x: Any, *, type: type, keys: tuple, miss: int) -> None:
+def check_count(x: Any, *, length: int, miss: Any) -> None:
+    """x has this length, whatever its type."""
+
+
+@check_count.python
+def check_count_python(target: str, x: str, *, length: str, miss: str) -> str:
+    return f"if {x}: return {miss}" if length == "0" else f"if len({x}) != {length}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_keys(x: Any, *, type: type, keys: tuple, miss: Any) -> None:
     """x is a mapping of exactly this type with these keys in this order."""
 
 
@@ -120,7 +130,7 @@ def check_keys_python(target: str, x: str, *, type: str, keys: str, miss: str) -
 
 
 @prim(tags=GUARD)
-def check_identity(x: Any, *, value: Any, miss: int) -> None:
+def check_identity(x: Any, *, value: Any, miss: Any) -> None:
     """x is this very object."""
 
 
@@ -130,10 +140,20 @@ def check_identity_python(target: str, x: str, *, value: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
-def check_disjoint(written: tuple, others: tuple, *, overlap: Any, miss: int) -> None:
+def check_disjoint(written: tuple, others: tuple, *, overlap: Any, miss: Any) -> None:
     """None of the tensors that the program writes shares memory with another of its inputs."""
 
 
 @check_disjoint.python
 def check_disjoint_python(target: str, written: str, others: str, *, overlap: str, miss: str) -> str:
     return f"if {overlap}({written}, {others}): return {miss}"
+
+
+@prim(tags=GUARD)
+def call_program(program: Any, *inputs: Any) -> None:
+    """The end of a prologue: `program` fits, and gives the result."""
+
+
+@call_program.python
+def call_program_python(target: str, program: str, *inputs: str) -> str:
+    return f"return {program}({', '.join(inputs)})"

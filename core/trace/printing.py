@@ -129,7 +129,7 @@ def _registered(value: Any, kind: type, scope: Scope | None) -> str:
 
 def typed(tree: Any) -> str:
     """The type comment: `t63: "cpu f32[8, 12, 64, 64]"`."""
-    return ", ".join([f'{p.name}: "{p.spec}"' for p in proxies(tree)])
+    return ", ".join([f'{p.name}: "{p.spec}"' for p in proxies(tree) if p.spec is not None])
 
 
 def statement(line: Any, scope: Scope, callee: str) -> str:
@@ -162,14 +162,15 @@ def source(trace: Any, *, depth: int | None = None, where: bool = False, imports
     scope.globals |= {p.name: value for p, value in trace.constants.items()}
     rows = [f"def {trace.name}({', '.join(p.name for p in trace.inputs)}):"]
     rows += [f"    # {typed([p])}" for p in trace.inputs if p.spec is not None]
-    rows += [f"    # constant {typed([p])}" for p in trace.constants]
+    rows += [f"    # constant {typed([p])}" for p in trace.constants if p.spec is not None]
     for line in trace.lines:
         comment = typed(line.out)
         row = "    " + statement(line, scope, scope.callee(line)) + (f"  # {comment}" if comment else "")
         rows.append(row + (f"  {'' if comment else '# '}{line.where}" if where and line.where else ""))
         if depth != 0 and line.body:
             rows += _decomposition(line, "        # ", depth)
-    rows.append(f"    return {literal(trace.outputs, scope)}")
+    if not (trace.lines and trace.lines[-1].symbol is prims.call_program):
+        rows.append(f"    return {literal(trace.outputs, scope)}")
     head = [f"# made by {trace.made_by}" + (f" in {trace.took * 1e3:.2f} ms" if trace.took else ""), *(scope.imports.values() if imports else ())]
     return "\n".join([*head, "", *rows, ""]), scope.globals
 

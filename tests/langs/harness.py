@@ -64,8 +64,7 @@ def eager(fn: Callable, args: tuple, kwargs: dict) -> Outcome:
 
 def ours(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...]) -> Outcome:
     args, kwargs = fresh((args, kwargs))
-    entry, inputs = compile(fn, args, kwargs, executors, ())
-    result = entry.run(*inputs)
+    result = compile(fn, args, kwargs, executors, ()).call(args, kwargs)
     return Outcome(trees.flatten((result, args, kwargs))[0])
 
 

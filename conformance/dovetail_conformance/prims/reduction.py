@@ -207,9 +207,9 @@ def topk_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2,)),), {"k": 3, "dim": 0, "largest": True, "sorted": True}, RuntimeError, "selected index k out of range")
 
 
-def np_topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> np.ndarray:
+def np_topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> tuple[np.ndarray, None]:
     values, _ = np_sort(x, dim, largest, True)
-    return np.take(values, np.arange(k), axis=dim)
+    return np.take(values, np.arange(k), axis=dim), None  # which of two equal elements is taken is not said
 
 
 OPINFOS += [
