@@ -55,6 +55,10 @@ class InputValueError(InputError, ValueError):
     """An argument whose value means nothing here."""
 
 
+class InputAssertionError(InputError, AssertionError):
+    """An argument for which PyTorch's Python code has an assertion."""
+
+
 class InputNotImplementedError(InputError, NotImplementedError):
     """A dtype or a combination that the operation does not have."""
 
@@ -65,6 +69,7 @@ _RAISED = {
     TypeError: InputTypeError,
     ValueError: InputValueError,
     NotImplementedError: InputNotImplementedError,
+    AssertionError: InputAssertionError,
 }
 
 

@@ -1,0 +1,3 @@
+"""The command `dovetail`: what is installed, and whether it works."""
+
+from dovetail.cli.commands import main as main

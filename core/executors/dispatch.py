@@ -6,7 +6,7 @@ lines of each fusion executor are gathered into regions over the data-flow graph
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dovetail.errors import Unclaimed
@@ -43,6 +43,17 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
     return new
 
 
+def claimant(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Executor | None]:
+    """A function that says which executor would take a line whole; None when none would."""
+    claims, asked = _Claims(trace, executors), []
+
+    def claim(line: BoundSymbol) -> Executor | None:
+        asked.append(line)  # verdicts are remembered by the identity of lines
+        return next((ex for ex in executors if claims.verdict(ex, line) is True), None)
+
+    return claim
+
+
 class _Claims:
     """Offers lines to executors, and remembers what they said."""
 
@@ -59,7 +70,7 @@ class _Claims:
             return [Placed(line, _PYTHON)]
         start = len(self.notes)
         for ex in self.executors:
-            verdict = self._fusible(ex, line) if isinstance(ex, FusionExecutor) else ex.verdict(line)
+            verdict = self.verdict(ex, line)
             self.notes.append(Note(line, ex.name, verdict))
             if verdict is True:
                 return self._taken(line, ex)
@@ -68,6 +79,10 @@ class _Claims:
         said = "".join(f"\n  {note.executor}: {note.verdict}" for note in self.notes[start:]) or "\n  no executor is installed"
         words = ", ".join(map(brief, line.args))
         raise Unclaimed(f"no executor runs {line.symbol}({words}){said}\n  install one that does, or name it in executors=[...]")
+
+    def verdict(self, ex: Executor, line: BoundSymbol) -> Verdict:
+        """What `ex` says to an offer of `line`."""
+        return self._fusible(ex, line) if isinstance(ex, FusionExecutor) else ex.verdict(line)
 
     def _taken(self, line: BoundSymbol, ex: Executor) -> list[Placed]:
         if isinstance(ex, FusionExecutor):

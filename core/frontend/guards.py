@@ -95,6 +95,9 @@ class _Builder:
         self.guard(prims.check_count, self.kwargs, length=len(kwargs), reason=f"the call no longer has the keyword arguments {list(kwargs)}")
         if kwargs:
             self.nest(self.kwargs, kwargs, "kwargs")
+        tensors = [self.tensors[id(x)] for x in dict.fromkeys(x for x in trees.flatten((args, kwargs))[0] if isinstance(x, torch.Tensor))]
+        if len(tensors) > 1:
+            self.guard(prims.check_distinct, *tensors, reason="one tensor is given twice, or two that were one are not")
 
     def nest(self, at: Proxy, value: Any, where: str) -> None:
         """Guard the container `value` that stands at `at`, and what is in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -12,17 +13,17 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, is_tensor_method_or_property
+from torch.overrides import TorchFunctionMode
 
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported
+from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.langs.context import Language
-from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, TorchProxy, dtype_of, opaque, spec_of, write_out
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, check_copies, dtype_of, not_traced, opaque, spec_of, traceable, write_out
 from dovetail.prims import recorder
-from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap
+from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap, user_line
 
-_LANGUAGES = {"torch": LANGUAGE}
+_LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
 _PLAIN = {int, float, bool, str, type(None), complex}
 
 
@@ -50,14 +51,14 @@ class TorchEnvironment(Environment):
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         """A torch function on proxies: what the table says, else its own Python body, else an opaque symbol."""
+        if "out" in kwargs and func not in REFUSED:
+            result = self.call(func, args, {k: v for k, v in kwargs.items() if k != "out"})
+            return result if kwargs["out"] is None else write_out(kwargs["out"], result)
         meaning = TABLE.get(func)
         if meaning is not None:
-            out = kwargs.get("out")
-            if out is None:
-                return meaning(*args, **{k: v for k, v in kwargs.items() if k != "out"} if "out" in kwargs else kwargs)
-            return write_out(out, meaning(*args, **{k: v for k, v in kwargs.items() if k != "out"}))
+            return meaning(*args, **kwargs)
         if func in REFUSED:
-            raise Unsupported(f"{name_of(func)} is not traced: {REFUSED[func]}")
+            raise not_traced(func, REFUSED[func])
         if isinstance(func, types.FunctionType):
             with Factories():
                 return inlined(func)(*args, **kwargs)
@@ -68,17 +69,12 @@ class TorchEnvironment(Environment):
         if (asked := self.language.properties.get(name)) is not None:
             return asked(proxy)
         method = getattr(torch.Tensor, name, None)
-        if method is None:
-            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        if method is None or self.language is not LANGUAGE:
+            raise AttributeError(f"a tensor of the {self.language.name} language has no attribute {name!r}")
         if not callable(method):
-            raise Unsupported(f"torch.Tensor.{name} is not traced; read it outside the compiled function and pass what it says as an argument")
+            why = REFUSED.get(method, "read it outside the compiled function and pass what it says as an argument")
+            raise Unsupported(f"torch.Tensor.{name} is not traced: {why}\n  called at {user_line()}")
         return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
-
-
-def name_of(func: Any) -> str:
-    """The dotted name of a torch callable, for messages."""
-    owner = "torch.Tensor" if is_tensor_method_or_property(func) else getattr(func, "__module__", None) or "torch"
-    return f"{owner}.{getattr(func, '__name__', func)}".replace("torch._C._nn", "torch.nn.functional").replace("torch._VariableFunctions", "torch")
 
 
 def _lifted(x: Any, trace: Trace) -> Any:
@@ -95,7 +91,7 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
     """The proxy for a real tensor that the program reads from outside."""
     known = trace.environment.constants
     if id(tensor) not in known:
-        known[id(tensor)] = proxy = trace.tensor(spec_of(tensor))
+        known[id(tensor)] = proxy = trace.tensor(spec_of(traceable(tensor)))
         trace.constants[proxy] = tensor
     return known[id(tensor)]
 
@@ -114,7 +110,7 @@ class Factories(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in FACTORIES or any(map(is_proxy, leaves((args, kwargs)))):
+        if func in FACTORIES or func in REFUSED or any(map(is_proxy, leaves((args, kwargs)))):
             return recorder.get().environment.call(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -136,6 +132,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
     Inputs: the module's tensors, each once, then those of the arguments, each once.
     """
     given, tree = trees.flatten((args, kwargs))
+    given = [language.foreign(x) for x in given] if language.foreign is not None else given
     environment = TorchEnvironment(language)
     new = Trace(language=language, environment=environment)
     inputs = _Inputs(new)
@@ -150,6 +147,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
         flat = [_lifted(x, new) if isinstance(x, torch.Tensor) else x for x in flat]
         plain = _is_plain(result)
         new.outputs = out.build(flat) if plain else tuple(flat)
+        check_copies(new)
         new.took = time.perf_counter() - began
     return Acquired(new, inputs.tensors, tree, None if plain else out, environment.read)
 
@@ -160,12 +158,18 @@ def trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[...,
     `fn` runs once on proxies; a tensor in the arguments, or a parameter of a module, becomes an input, everything else a constant.
     `language` ("torch", "numpy") decides what the methods and operators of tensors mean.
     """
-    chosen = _LANGUAGES[language] if isinstance(language, str) else language
+    chosen = language_named(language) if isinstance(language, str) else language
 
     def traced(*args: Any, **kwargs: Any) -> Trace:
         return acquire(fn, args, kwargs, language=chosen).trace
 
     return traced
+
+
+def language_named(name: str) -> Language:
+    """The language called "torch" or "numpy"."""
+    require(name in _LANGUAGES, "there is no language {!r}, only {}", name, ", ".join(_LANGUAGES), error=ValueError)
+    return importlib.import_module(_LANGUAGES[name]).LANGUAGE
 
 
 class _Inputs:
@@ -178,7 +182,7 @@ class _Inputs:
 
     def proxy(self, x: torch.Tensor) -> Proxy:
         if id(x) not in self.proxies:
-            self.proxies[id(x)] = p = self.trace.tensor(spec_of(x))
+            self.proxies[id(x)] = p = self.trace.tensor(spec_of(traceable(x)))
             self.trace.inputs.append(p)
             self.tensors.append(x)
         return self.proxies[id(x)]

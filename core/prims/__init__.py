@@ -58,6 +58,7 @@ from dovetail.prims.elementwise import zeta as zeta
 from dovetail.prims.guard import call_program as call_program
 from dovetail.prims.guard import check_count as check_count
 from dovetail.prims.guard import check_disjoint as check_disjoint
+from dovetail.prims.guard import check_distinct as check_distinct
 from dovetail.prims.guard import check_identity as check_identity
 from dovetail.prims.guard import check_keys as check_keys
 from dovetail.prims.guard import check_length as check_length
@@ -202,8 +203,8 @@ OPERATORS = {
 
 __all__ = [
     "OPERATORS",
-    "NumberSpec",
     "SYMBOLS",
+    "NumberSpec",
     "Symbol",
     "Tag",
     "TensorSpec",
@@ -288,9 +289,9 @@ __all__ = [
     "lgamma",
     "linear",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "lt",
     "make_prim",
     "matmul",

@@ -41,7 +41,8 @@ def same(*operands: Operand, kinds: tuple[str, ...] = ANY, dtype: DType | None =
     require(bool(tensors), "wants a tensor among {}", operands, error=TypeError)
     first = tensors[0]
     for x in tensors:
-        require(x is first or x.agrees(first), "wants operands of equal shape, dtype and device, got {} and {}", first, x)
+        if x is not first:
+            require(x.agrees(first), "wants operands of equal shape, dtype and device, got {} and {}", first, x)
     if len(tensors) != len(operands):
         for x in operands:
             if type(x) is not TensorSpec:
@@ -143,7 +144,7 @@ def pow(a: Operand, b: Operand) -> TensorSpec:
     out = same(a, b, kinds=NUMBERS)
     if out.dtype.kind == "int" and type(b) is int:
         require(b >= 0, "integers to negative integer powers are not allowed, got the exponent {}", b)
-    return out
+    return out if type(a) is TensorSpec else out.fresh()  # PyTorch's pow of a number is row-major
 
 
 @pow.vjp

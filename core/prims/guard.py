@@ -140,6 +140,18 @@ def check_identity_python(target: str, x: str, *, value: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
+def check_distinct(*tensors: Any, miss: Any) -> None:
+    """No two of the tensors are the same object."""
+
+
+@check_distinct.python
+def check_distinct_python(target: str, *tensors: str, miss: str) -> str:
+    if len(tensors) == 2:
+        return f"if {tensors[0]} is {tensors[1]}: return {miss}"
+    return f"if len({{{', '.join(f'id({x})' for x in tensors)}}}) != {len(tensors)}: return {miss}"
+
+
+@prim(tags=GUARD)
 def check_disjoint(written: tuple, others: tuple, *, overlap: Any, miss: Any) -> None:
     """None of the tensors that the program writes shares memory with another of its inputs."""
 

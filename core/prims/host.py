@@ -24,3 +24,8 @@ def print_(x: TensorSpec, *, message: str) -> None:
 @prim(tags=HOST)
 def delete(*tensors: TensorSpec) -> None:
     """Let go of tensors that nothing reads any more: printed as `del t0, t1`.  Programs get these lines last; nobody else writes them."""
+
+
+@delete.python
+def delete_python(target: str, *names: str) -> str:
+    return f"del {', '.join(names)}"

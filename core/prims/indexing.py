@@ -129,7 +129,15 @@ def scatter_add_vjp(g, out, x, index, value, *, dim):
 @prim
 def index(x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
     """x[indices[0], indices[1], ...]: the k indices, of one shape, name positions in the first k dimensions."""
-    return x.fresh(require_leading(x, indices))
+    shape = require_leading(x, indices)
+    if x.strides is None and all(i.strides is None for i in indices):
+        return x.fresh(shape)
+    # Laid out as an elementwise operation on x, standing still along the new dimensions, and on the indices, standing still along the others.
+    places, kept = indices[0].rank, x.steps[len(indices) :]
+    standing = (0,) * len(kept)
+    return dense(
+        x.like(shape=shape, strides=(0,) * places + kept), *(i.like(shape=shape, strides=i.steps + standing) for i in indices), dtype=x.dtype
+    )
 
 
 @index.vjp

@@ -65,6 +65,8 @@ def broadcast_in_dim_vjp(g, out, x, *, shape, dims):
 
 @broadcast_in_dim.put
 def broadcast_in_dim_put(base, value, *, shape, dims):
+    if value.spec.numel == 0:
+        return base
     require(
         value.spec.numel == base.spec.numel,
         "unsupported operation: more than one element of the written-to tensor refers to a single memory location; clone it before writing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from dovetail.dtypes import COMPLEX_OF, REAL_OF, bool_, uint8
@@ -25,7 +26,7 @@ def require_dim(x: TensorSpec, *dims: int) -> None:
 def require_dims(x: TensorSpec, dims: tuple[int, ...]) -> None:
     """Raise unless `dims` are sorted, distinct dimensions of x."""
     require_dim(x, *dims)
-    require(all(a < b for a, b in zip(dims, dims[1:], strict=False)), "wants sorted, distinct dims of {}, got {}", x, dims)
+    require(all(a < b for a, b in pairwise(dims)), "wants sorted, distinct dims of {}, got {}", x, dims)
 
 
 def replaced(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:

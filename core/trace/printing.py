@@ -63,7 +63,7 @@ class Scope:
         self.globals[name] = ROOTS[name].value
 
     def executor(self, name: str) -> str:
-        """The namespace of an executor's implementations; "torch" prints as `torch_exec`."""
+        """The namespace of an executor's implementations, called `<name>_exec`."""
         space = f"{name}_exec"
         if space not in self.imports:
             self.imports[space] = f'from dovetail.extend import implementations_of; {space} = implementations_of("{name}")'

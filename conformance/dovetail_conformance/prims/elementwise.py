@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.special
 import torch
-
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.prims import Symbol
+
 from dovetail_conformance.opinfo import (
     ANY,
     BOOLS,
@@ -50,8 +50,8 @@ def refused(accepted: tuple[DType, ...]) -> tuple[DType, ...]:
 UNARY: dict[Symbol, tuple[Callable | None, tuple[DType, ...], tuple[float, float], bool]] = {
     prims.neg: (np.negative, NUMBERS, EVERYWHERE, True),
     prims.abs: (np.abs, NUMBERS, EVERYWHERE, True),
-    prims.sign: (np.sign, ANY, EVERYWHERE, True),
-    prims.signbit: (np.signbit, ROUNDED, EVERYWHERE, False),
+    prims.sign: (lambda x: x if x.dtype == bool else np.sign(x), ANY, EVERYWHERE, True),
+    prims.signbit: (np.signbit, REAL, EVERYWHERE, False),
     prims.ceil: (np.ceil, ROUNDED, EVERYWHERE, True),
     prims.floor: (np.floor, ROUNDED, EVERYWHERE, True),
     prims.round: (np.round, ROUNDED, EVERYWHERE, True),
@@ -153,6 +153,7 @@ def binary_samples(domain: tuple[float, float], dtype: DType, device: Device) ->
     for value in (2, 1):
         yield SampleInput((x, number(dtype, value)))
         yield SampleInput((number(dtype, value), y))
+        yield SampleInput((number(dtype, value), x))
     yield SampleInput((make(), number(dtype, 2)))
 
 
@@ -199,7 +200,7 @@ def convert_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
         for to in (dtypes.float64, dtypes.int32, dtypes.bool_, dtypes.complex64, dtype):
             if dtype.kind != "complex" or to.kind == "complex":
                 yield SampleInput((x,), {"dtype": to})
-    if not dtype.kind == "complex":
+    if dtype.kind != "complex":
         yield SampleInput((Maker(dtype, device)(3, 4).t(),), {"dtype": dtypes.float8_e5m2})
 
 
@@ -235,6 +236,6 @@ OPINFOS += [
 OPINFOS += [
     OpInfo(prims.where, where_samples, where_errors, by_numpy(np.where), ANY, grad=True),
     OpInfo(prims.polygamma, polygamma_samples, polygamma_errors, by_numpy(lambda x, n: scipy.special.polygamma(n, x)), FLOATS, grad=True),
-    OpInfo(prims.convert_element_type, convert_samples, reference=convert_reference, dtypes=ANY, grad=True),
+    OpInfo(prims.convert_element_type, convert_samples, reference=convert_reference, dtypes=(*ANY, dtypes.float8_e5m2), grad=True),
     OpInfo(prims.bitcast, bitcast_samples, bitcast_errors, bitcast_reference, ANY),
 ]

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.prims import Symbol
+
 from dovetail_conformance.opinfo import (
     BOOLS,
     COMPLEX,
@@ -91,14 +91,19 @@ def sum_reference(fn: Callable) -> Callable:
 
 
 def np_var(x: np.ndarray, dims: tuple[int, ...], correction: int) -> np.ndarray:
+    count = np.prod([x.shape[d] for d in dims])
     with np.errstate(all="ignore"):
-        count = np.prod([x.shape[d] for d in dims])
-        spread = np.abs(x - x.mean(axis=dims, keepdims=True)) ** 2
+        spread = np.abs(x - np_mean(x, dims, keepdims=True)) ** 2
         return spread.sum(axis=dims) / np.maximum(count - correction, 0)
 
 
+def np_mean(x: np.ndarray, dims: tuple[int, ...], keepdims: bool = False) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x.sum(axis=dims, keepdims=keepdims) / np.prod([x.shape[d] for d in dims])
+
+
 def np_var_mean(x: np.ndarray, dims: tuple[int, ...], correction: int) -> tuple[np.ndarray, np.ndarray]:
-    return np_var(x, dims, correction), x.mean(axis=dims)
+    return np_var(x, dims, correction), np_mean(x, dims)
 
 
 # symbol: (reference, dtypes, whether it has a gradient, whether an empty dimension can be reduced)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
+
 from dovetail_conformance.opinfo import (
     ANY,
     COMPLEX,
@@ -133,7 +133,15 @@ def np_put_slice(x: np.ndarray, value: np.ndarray, **window: Any) -> np.ndarray:
     return out
 
 
-DIAGONALS = (((3, 3), 0, 0, 1), ((3, 4), 1, 0, 1), ((4, 3), -2, 0, 1), ((2, 3, 4), 0, 2, 0), ((2, 3, 4), 1, 1, 2), ((2, 3), 7, 0, 1), ((0, 3), 0, 0, 1))
+DIAGONALS = (
+    ((3, 3), 0, 0, 1),
+    ((3, 4), 1, 0, 1),
+    ((4, 3), -2, 0, 1),
+    ((2, 3, 4), 0, 2, 0),
+    ((2, 3, 4), 1, 1, 2),
+    ((2, 3), 7, 0, 1),
+    ((0, 3), 0, 0, 1),
+)
 
 
 def diagonal_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -268,7 +276,7 @@ def cat_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput(([make(3)],), {"dim": 0})
     yield SampleInput(([make(3), make(0), make(2)],), {"dim": 0})
     yield SampleInput(([make(2, 3), make(2, 1)],), {"dim": 1})
-    yield SampleInput(([make(3, 2).t(), make(3, 4).t()],), {"dim": 1})
+    yield SampleInput(([make(3, 2).t(), make(3, 4).t()],), {"dim": 0})
     yield SampleInput(([make(2, 3, 4), make(2, 3, 1).expand(2, 3, 4)],), {"dim": 2})
     images = [make(2, 5, 4, 3).permute(0, 3, 1, 2), make(2, 5, 4, 2).permute(0, 3, 1, 2)]
     yield SampleInput((images,), {"dim": 1})

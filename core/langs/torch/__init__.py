@@ -7,7 +7,11 @@ from dovetail.langs.torch.bridge import device_of as device_of
 from dovetail.langs.torch.bridge import dtype_of as dtype_of
 from dovetail.langs.torch.bridge import spec_of as spec_of
 from dovetail.langs.torch.bridge import torch_device as torch_device
+from dovetail.langs.torch.bridge import traceable as traceable
+from dovetail.langs.torch.names import name_of as name_of
+from dovetail.langs.torch.names import not_traced as not_traced
 from dovetail.langs.torch.opaque import OpaqueSymbol as OpaqueSymbol
+from dovetail.langs.torch.opaque import check_copies as check_copies
 from dovetail.langs.torch.opaque import opaque as opaque
 from dovetail.langs.torch.proxy import TorchProxy as TorchProxy
 from dovetail.langs.torch.queries import REFUSED as REFUSED

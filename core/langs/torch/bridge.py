@@ -65,10 +65,15 @@ def torch_device(device: Device) -> torch.device:
     return torch.device(str(device))
 
 
-def spec_of(x: torch.Tensor) -> TensorSpec:
-    """What is known of a real tensor; only strided tensors have one."""
+def traceable(x: torch.Tensor) -> torch.Tensor:
+    """x, or an error where it is of a class that gives operations a meaning of its own."""
     if type(x) not in _KNOWN_TYPES:
         raise Unsupported(f"a {type(x).__name__} is not traced, only torch.Tensor itself; pass the plain tensors that it is made of")
+    return x
+
+
+def spec_of(x: torch.Tensor) -> TensorSpec:
+    """What is known of a real tensor; only strided tensors have one."""
     if x.layout is not torch.strided or x.is_quantized:
         what = "quantized" if x.is_quantized else str(x.layout)
         raise Unsupported(f"a {what} tensor is not traced, only strided ones; call .to_dense() or .dequantize() before, outside the compiled function")

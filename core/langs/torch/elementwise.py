@@ -1,15 +1,108 @@
-"""Functions of each element: arithmetic, comparison, bits, powers, special functions."""
+"""Arithmetic of each element: sums, products, quotients, powers, roundings, exponentials, circles and hyperbolas, complex numbers."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.symbol import Number, Tensor, operators, torchsymbol
+from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
+
+UNARY = (  # core operations, each followed by torch's other names for it; the prim's docstring says what it computes
+    *("abs absolute", "ceil", "floor", "trunc fix", "reciprocal", "sqrt", "rsqrt"),
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
+    *("sin", "cos", "tan", "asin arcsin", "acos arccos", "atan arctan"),
+    *("sinh", "cosh", "tanh", "asinh arcsinh", "acosh arccosh", "atanh arctanh"),
+)
+
+
+def symbols(table: tuple[str, ...]) -> dict[str, Callable]:
+    """A symbol of one tensor for each row of `table`: torch.name, torch.special.name and the method, under all its names."""
+    made = {}
+    for row in table:
+        names = row.split()
+        spelled = [f"torch.{space}{n}" for n in names for space in ("", "special.")]
+        made[names[0]] = torchsymbol(*spelled, methods=names)(_unary(names[0]))
+    return made
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    operation = core.OPERATIONS[name]
+
+    def meta(input: Tensor):
+        return operation(input)
+
+    meta.__name__, meta.__doc__ = name, operation.__doc__
+    return meta
+
+
+def in_wide(compute: Callable[..., Any], *operands: Any, inexact: bool = True) -> Any:
+    """compute(*operands) in the dtype that they promote to.
+
+    `inexact` makes integers floats.  Of float16 and bfloat16 it is computed in float32 and rounded once, as eager's kernels do.
+    """
+    dtype = core.promote(*operands)
+    dtype = core.inexact_of(dtype) if inexact else dtype
+    wide = core.wide(dtype)
+    return core.convert(compute(*[core.convert(x, wide) if isinstance(x, Tensor) else x for x in operands]), dtype)
+
+
+def is_bool(*operands: Any) -> bool:
+    """Whether the tensors among `operands` are booleans, and there is nothing else to widen them."""
+    return core.promote(*operands) is dtypes.bool_
+
+
+def require_float(x: Any, *kinds: str) -> None:
+    """Raise unless the dtype of x is floating, or of one of `kinds`."""
+    wanted = ("float", *kinds)
+    require(x.spec.dtype.kind in wanted, "wants a tensor of kind {}, got {}; convert it first", " or ".join(wanted), x.spec, error=NotImplementedError)
+
+
+def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
+    """x * factor in `dtype`; the factor of a sum is not of a higher kind than the sum."""
+    if factor == 1 and not isinstance(factor, bool):
+        return x
+    kind = core.kind_of(factor)
+    allowed = dtype.kind == "bool" or dtypes.rank(kind) <= dtypes.rank(dtype.kind)
+    require(allowed, "wants an alpha of kind {} for operands of that kind, got {!r}; convert an operand first", dtype.kind, factor)
+    require(kind != "bool" or dtype.kind == "bool", "Boolean alpha only supported for Boolean results, got {!r} for {}; pass 1 or 0", factor, dtype.short)
+    if isinstance(x, Tensor):
+        return core.mul(core.convert(x, dtype), factor)
+    return x * factor
 
 
 @torchsymbol("torch.add", methods=("add",))
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
     """input + alpha * other."""
-    return core.add(input, other if alpha == 1 else core.mul(other, alpha))
+    if alpha == 1:
+        return core.add(input, other)
+    dtype = core.promote(input, other)
+    return in_wide(lambda a, b: core.add(a, _scaled(b, alpha, core.wide(dtype))), input, other, inexact=False)
+
+
+@torchsymbol("torch.sub", "torch.subtract", methods=("sub", "subtract"))
+def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
+    """input - alpha * other."""
+    return _difference(input, other, alpha)
+
+
+@torchsymbol("torch.rsub")
+def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1):
+    """other - alpha * input."""
+    return _difference(other, input, alpha)
+
+
+def _difference(a: Any, b: Any, alpha: Any) -> Any:
+    require(not is_bool(a, b), "the - operator of two booleans is not supported; use ^ or logical_xor, or ~ to invert a mask")
+    if alpha == 1:
+        return core.sub(a, b)
+    dtype = core.promote(a, b)
+    return in_wide(lambda a, b: core.sub(a, _scaled(b, alpha, core.wide(dtype))), a, b, inexact=False)
 
 
 @torchsymbol("torch.mul", "torch.multiply", methods=("mul", "multiply"))
@@ -18,4 +111,267 @@ def mul(input: Tensor | Number, other: Tensor | Number):
     return core.mul(input, other)
 
 
-operators(add=add, mul=mul)
+@torchsymbol("torch.div", "torch.divide", methods=("div", "divide"))
+def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None):
+    """input / other, of integers in floating point; `rounding_mode` "trunc" or "floor" keeps their dtype and drops the fraction."""
+    if rounding_mode is None:
+        return core.div(input, other)
+    if rounding_mode == "floor":
+        return core.floordiv(input, other)
+    require(rounding_mode == "trunc", "wants rounding_mode None, 'trunc' or 'floor', got {!r}", rounding_mode)
+    if core.promote(input, other).kind == "int":
+        return _truncdiv(input, other)
+    return in_wide(lambda a, b: core.trunc(core.div(a, b)), input, other, inexact=False)
+
+
+_truncdiv = core.pointwise(prims.truncdiv)
+
+
+@torchsymbol("torch.true_divide", methods=("true_divide",))
+def true_divide(input: Tensor | Number, other: Tensor | Number):
+    """input / other, of integers in floating point."""
+    return core.div(input, other)
+
+
+@torchsymbol("torch.floor_divide", methods=("floor_divide",))
+def floor_divide(input: Tensor | Number, other: Tensor | Number):
+    """The largest integer not above input / other."""
+    return core.floordiv(input, other)
+
+
+@torchsymbol(methods=("__rdiv__", "__rtruediv__"))
+def rdiv(self: Tensor, other: Tensor | Number):
+    """other / self, computed as the reciprocal times other, as PyTorch's operator does."""
+    return core.mul(core.reciprocal(self), other)
+
+
+@torchsymbol("torch.remainder", methods=("remainder",))
+def remainder(input: Tensor | Number, other: Tensor | Number):
+    """input - other * floor(input / other): the sign is other's."""
+    return core.remainder(input, other)
+
+
+@torchsymbol("torch.fmod", methods=("fmod",))
+def fmod(input: Tensor, other: Tensor | Number):
+    """input - other * trunc(input / other): the sign is input's."""
+    return core.fmod(input, other)
+
+
+@torchsymbol("torch.pow", methods=("pow",))
+def pow(input: Tensor | Number, exponent: Tensor | Number):
+    """input to the power of exponent."""
+    return core.pow(input, exponent)
+
+
+@torchsymbol("torch.float_power", methods=("float_power",))
+def float_power(input: Tensor | Number, exponent: Tensor | Number):
+    """input to the power of exponent, in float64 or complex128."""
+    dtype = dtypes.complex128 if core.promote(input, exponent).kind == "complex" else dtypes.float64
+    return core.pow(*[core.convert(x, dtype) if isinstance(x, Tensor) else x for x in (input, exponent)])
+
+
+@torchsymbol("torch.square", methods=("square",))
+def square(input: Tensor):
+    """input * input."""
+    return core.pow(input, 2)
+
+
+@torchsymbol("torch.neg", "torch.negative", methods=("neg", "negative"))
+def neg(input: Tensor):
+    """-input."""
+    require(not is_bool(input), "the - operator of a boolean tensor is not supported; use ~ or logical_not to invert a mask")
+    return core.neg(input)
+
+
+@torchsymbol("torch.positive", methods=("positive",))
+def positive(input: Tensor):
+    """input itself."""
+    require(not is_bool(input), "the + operator of a boolean tensor is not supported; convert it to an integer first")
+    return input
+
+
+@torchsymbol("torch.sign", methods=("sign",))
+def sign(input: Tensor):
+    """1, 0 or -1: the sign of each real element."""
+    require_float(input, "int", "bool")
+    return core.sign(input)
+
+
+@torchsymbol("torch.sgn", methods=("sgn",))
+def sgn(input: Tensor):
+    """input / |input|, and 0 where input is 0."""
+    return core.sign(input)
+
+
+@torchsymbol("torch.round", "torch.special.round", methods=("round",))
+def round(input: Tensor, *, decimals: int = 0):
+    """The nearest multiple of 10**-decimals, the even one of two."""
+    if decimals == 0:
+        return core.round(input)
+    require_float(input)
+    unit = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return in_wide(lambda x: core.div(core.round(core.mul(x, unit)), unit), input)
+    return in_wide(lambda x: core.mul(core.round(core.div(x, unit)), unit), input)
+
+
+@torchsymbol("torch.frac", methods=("frac",))
+def frac(input: Tensor):
+    """input - trunc(input)."""
+    require_float(input)
+    return core.sub(input, core.trunc(input))
+
+
+@torchsymbol("torch.frexp", methods=("frexp",))
+def frexp(input: Tensor):
+    """(mantissa, exponent) with input = mantissa * 2**exponent."""
+    require_float(input)
+    return torch.return_types.frexp(prims.frexp(input))
+
+
+@torchsymbol("torch.ldexp", methods=("ldexp",))
+def ldexp(input: Tensor, other: Tensor):
+    """input * 2**other."""
+    return in_wide(lambda x, e: core.mul(x, core.pow(2.0, e)), input, other)
+
+
+@torchsymbol("torch.deg2rad", methods=("deg2rad",))
+def deg2rad(input: Tensor):
+    """input * pi / 180."""
+    require_float(input, "int", "bool")
+    return core.mul(input, math.pi / 180)
+
+
+@torchsymbol("torch.rad2deg", methods=("rad2deg",))
+def rad2deg(input: Tensor):
+    """input * 180 / pi."""
+    require_float(input, "int", "bool")
+    return core.mul(input, 180 / math.pi)
+
+
+@torchsymbol("torch.atan2", "torch.arctan2", methods=("atan2", "arctan2"))
+def atan2(input: Tensor, other: Tensor):
+    """The angle in [-pi, pi] of the point (other, input)."""
+    return core.atan2(input, other)
+
+
+@torchsymbol("torch.hypot", methods=("hypot",))
+def hypot(input: Tensor, other: Tensor):
+    """sqrt(input**2 + other**2), without overflow on the way."""
+    for x in (input, other):
+        require_float(x)
+
+    def compute(a: Any, b: Any) -> Any:
+        a, b = core.abs(a), core.abs(b)
+        large, small = core.maximum(a, b), core.minimum(a, b)
+        flat = core.bitwise_or(core.eq(large, 0.0), core.isinf(large))
+        ratio = core.div(small, core.where(flat, 1.0, large))
+        return core.where(flat, large, core.mul(large, core.sqrt(core.add(core.mul(ratio, ratio), 1.0))))
+
+    return in_wide(compute, input, other)
+
+
+@torchsymbol("torch.lerp", methods=("lerp",))
+def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
+    """input + weight * (end - input), computed from the end that is nearer."""
+    tensors = [x for x in (input, end, weight) if isinstance(x, Tensor)]
+    for x in tensors:
+        require_float(x, "complex")
+        require(x.spec.dtype is input.spec.dtype, "wants tensors of dtype {}, got {}; convert it first", input.spec.dtype.short, x.spec)
+
+    def compute(a: Any, b: Any, w: Any) -> Any:
+        step = core.sub(b, a)
+        if not isinstance(w, Tensor):
+            return core.add(a, core.mul(step, w)) if abs(w) < 0.5 else core.sub(b, core.mul(step, 1 - w))
+        near = core.lt(core.abs(w), 0.5)
+        return core.where(near, core.add(a, core.mul(w, step)), core.sub(b, core.mul(step, core.sub(1.0, w))))
+
+    return in_wide(compute, input, end, weight)
+
+
+@torchsymbol("torch.addcmul", methods=("addcmul",))
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
+    """input + value * tensor1 * tensor2."""
+    return in_wide(lambda x, a, b: core.add(x, core.mul(_times(a, value), b)), input, tensor1, tensor2, inexact=False)
+
+
+@torchsymbol("torch.addcdiv", methods=("addcdiv",))
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
+    """input + value * tensor1 / tensor2."""
+    dtype = core.promote(input, tensor1, tensor2)
+    require(core.promote(tensor1, tensor2).inexact, "wants a floating quotient, got {}; convert tensor1 or tensor2 first", dtype.short)
+    return in_wide(lambda x, a, b: core.add(x, core.div(_times(a, value), b)), input, tensor1, tensor2)
+
+
+def _times(x: Any, value: Any) -> Any:
+    """x * value in x's dtype, and x itself where value is 1."""
+    if value == 1:
+        return x
+    return core.mul(x, core.fit(value, (), x.spec.dtype))
+
+
+@torchsymbol("torch.real")
+def real(input: Tensor):
+    """The real parts, a view; a real tensor itself."""
+    return _part(input, 0) if input.spec.dtype.kind == "complex" else input
+
+
+@torchsymbol("torch.imag")
+def imag(input: Tensor):
+    """The imaginary parts of a complex tensor, a view."""
+    require(input.spec.dtype.kind == "complex", "wants a complex tensor, got {}; the imaginary part of a real one is zeros_like(x)", input.spec)
+    return _part(input, 1)
+
+
+def _part(x: Any, which: int) -> Any:
+    rank = len(x.spec.shape)
+    pairs = prims.view_as_real(x)
+    starts, stops = (*[0] * rank, which), (*x.spec.shape, which + 1)
+    return prims.squeeze(prims.strided_slice(pairs, starts=starts, stops=stops, steps=(1,) * (rank + 1)), dims=(rank,))
+
+
+@torchsymbol("torch.conj_physical", "torch.conj", methods=("conj_physical", "conj"))
+def conj(input: Tensor):
+    """The complex conjugate; a real tensor itself."""
+    return core.conj(input) if input.spec.dtype.kind == "complex" else input
+
+
+@torchquery("torch.resolve_conj", "torch.resolve_neg", methods=("resolve_conj", "resolve_neg"))
+def resolved(input: Tensor) -> Any:
+    """input itself: traced tensors are always computed in full."""
+    return input
+
+
+@torchsymbol("torch.angle", methods=("angle",))
+def angle(input: Tensor):
+    """The angle of each complex number in the plane: pi for negative reals, 0 for the others, NaN for NaN."""
+    if input.spec.dtype.kind == "complex":
+        return prims.atan2(prims.imag(input), prims.real(input))
+    x = core.convert(input, core.inexact_of(input.spec.dtype))
+    return core.where(core.isnan(x), x, core.where(core.lt(x, 0.0), math.pi, core.mul(x, 0.0)))
+
+
+@torchsymbol("torch.complex")
+def complex(real: Tensor, imag: Tensor):
+    """real + i * imag, of float32 or float64."""
+    require(real.spec.dtype is imag.spec.dtype, "wants parts of one dtype, got {} and {}; convert one of them", real.spec, imag.spec)
+    require(real.spec.dtype in dtypes.REAL_OF.values(), "wants float32 or float64 parts, got {}; convert them first", real.spec)
+    return prims.complex(*core.alike(real, imag, dtype=real.spec.dtype))
+
+
+@torchsymbol("torch.polar")
+def polar(abs: Tensor, angle: Tensor):
+    """abs * (cos(angle) + i * sin(angle)), of float32 or float64."""
+    require(abs.spec.dtype is angle.spec.dtype, "wants parts of one dtype, got {} and {}; convert one of them", abs.spec, angle.spec)
+    require(abs.spec.dtype in dtypes.REAL_OF.values(), "wants float32 or float64 parts, got {}; convert them first", abs.spec)
+    return prims.complex(core.mul(abs, core.cos(angle)), core.mul(abs, core.sin(angle)))
+
+
+LANGUAGE.properties |= {"real": real, "imag": imag}
+symbols(UNARY)
+operators(
+    **{"add": add, "radd": add, "sub": sub, "rsub": rsub, "mul": mul, "rmul": mul, "truediv": div, "rtruediv": rdiv},
+    **{"floordiv": floor_divide, "mod": remainder, "pow": pow, "neg": neg, "pos": positive, "abs": LANGUAGE["abs"]},
+    **{"iadd": LANGUAGE["add_"], "isub": LANGUAGE["sub_"], "imul": LANGUAGE["mul_"], "itruediv": LANGUAGE["div_"]},
+    **{"ifloordiv": LANGUAGE["floor_divide_"], "imod": LANGUAGE["remainder_"], "ipow": LANGUAGE["pow_"]},
+)

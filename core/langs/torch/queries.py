@@ -10,7 +10,8 @@ import torch
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import TO_TORCH, torch_device
-from dovetail.langs.torch.symbol import LANGUAGE, Tensor, torchquery
+from dovetail.langs.torch.refused import REFUSED as REFUSED
+from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery
 from dovetail.prims.spec import prod
 
 
@@ -86,6 +87,78 @@ def get_device(input: Tensor) -> int:
     return -1 if input.spec.device.index is None else input.spec.device.index
 
 
+@torchquery("torch.result_type")
+def result_type(tensor: Tensor | Number, other: Tensor | Number) -> torch.dtype:
+    """The dtype that an operation on both would compute in."""
+    return TO_TORCH[core.promote(tensor, other)]
+
+
+@torchquery("torch.is_same_size", methods=("is_same_size",))
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape."""
+    return tuple(input.shape) == tuple(other.shape)
+
+
+@torchquery(methods=("is_set_to",))
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both are the same view of the same storage: of traced tensors, whether they are one."""
+    return self is tensor
+
+
+@torchquery(methods=("dim_order",))
+def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions from the slowest to the fastest."""
+    return torch.empty_strided(self.spec.shape, self.spec.steps, device="meta").dim_order(ambiguity_check=ambiguity_check)
+
+
+@torchquery(methods=("has_names",))
+def has_names(self: Tensor) -> bool:
+    """Whether a dimension is named: never, while tracing."""
+    return False
+
+
+@torchquery("torch.is_nonzero", methods=("is_nonzero", "__bool__"))
+def is_nonzero(input: Tensor) -> bool:
+    """Asks for the value, which tracing does not know: an error that says so."""
+    return bool(input)
+
+
+@torchquery(methods=("__len__",))
+def length(self: Tensor) -> int:
+    """The size at dimension 0."""
+    return len(self)
+
+
+@torchquery(methods=("__repr__", "__str__"))
+def words(self: Tensor, *, tensor_contents: Any = None) -> str:
+    """A traced tensor prints as its name and type."""
+    return f'{self.name}: "{self.spec}"'
+
+
+@torchquery(methods=("__hash__",))
+def hashed(self: Tensor) -> int:
+    """By identity, as tensors are."""
+    return id(self)
+
+
+@torchquery(methods=("__format__",))
+def formatted(self: Tensor, format_spec: str = "") -> str:
+    """A traced tensor has no value to format: its name."""
+    return self.name
+
+
+@torchquery(methods=("__dir__",))
+def names_of(self: Tensor) -> list[str]:
+    """What a tensor has."""
+    return sorted(dir(torch.Tensor))
+
+
+@torchquery("torch._is_zerotensor", methods=("_is_zerotensor",))
+def ordinary(input: Tensor, *_: Any) -> bool:
+    """Traced tensors are plain ones."""
+    return False
+
+
 PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "shape": lambda x: torch.Size(x.spec.shape),
     "dtype": lambda x: TO_TORCH[x.spec.dtype],
@@ -100,11 +173,14 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "is_cpu": lambda x: x.spec.device.type == "cpu",
     "is_cuda": lambda x: x.spec.device.type == "cuda",
     "is_meta": lambda x: x.spec.device.type == "meta",
+    "retains_grad": lambda x: False,
+    "output_nr": lambda x: 0,
+    "name": lambda x: None,
+    "volatile": lambda x: False,
+    "grad_dtype": lambda x: TO_TORCH[x.spec.dtype],
     **dict.fromkeys(
         ("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn", "is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"),
         lambda x: False,
     ),
 }
 LANGUAGE.properties |= PROPERTIES
-
-REFUSED: dict[Any, str] = {}  # torch callable -> why it is not traced

@@ -57,12 +57,20 @@ class TorchSymbol(Symbol):
         return recorder.get().record(self, args, kwargs)
 
 
-def torchsymbol(*names: str, methods: Iterable[str] = (), variadic: str | None = None, in_place: bool = True, tags: Iterable[Tag] = ()) -> Callable:
+def torchsymbol(
+    *names: str,
+    methods: Iterable[str] = (),
+    variadic: str | None = None,
+    in_place: bool = True,
+    tags: Iterable[Tag] = (),
+    bind: Callable[..., tuple[tuple, dict]] | None = None,
+) -> Callable:
     """The decorated function is what the torch functions `names` and the tensor methods `methods` mean.
 
     Names are dotted ("torch.nn.functional.gelu"); one that this torch lacks is left out, and no import fails.  Parameters are named and
     defaulted as torch's; those annotated Tensor, Number, int, ... are checked.  `variadic` is the parameter that also takes its items
     as separate arguments (`x.view(2, 3)`).  A method `foo` brings `foo_` with it where torch has one, unless `in_place` is False.
+    `bind` makes the canonical (args, kwargs) of calls that parameters and defaults do not describe (torch.einsum, torch.sort).
     """
 
     def wrap(meta: Callable) -> TorchSymbol:
@@ -74,6 +82,7 @@ def torchsymbol(*names: str, methods: Iterable[str] = (), variadic: str | None =
             path, callable_ = next(((f".{m}", fn) for m, fn in has.items()), (names[0] if names else f".{methods[0]}", None))
         id = names[0] if names else f"torch.Tensor.{next(iter(methods))}"
         symbol = register(TorchSymbol(meta.__name__, meta, id=id, path=path, callable=callable_, variadic=variadic, tags=tags))
+        symbol._bind = bind
         TABLE.update(dict.fromkeys([*found.values(), *has.values()], symbol))
         LANGUAGE.update(dict.fromkeys(methods, symbol))
         if in_place:
@@ -159,12 +168,13 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
     head, body = [], []
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     for i, p in enumerate(parameters):
-        if p.kind is p.KEYWORD_ONLY and "*" not in head and f"*{variadic}" not in head:
+        if p.kind is p.KEYWORD_ONLY and "*" not in head and f"*_{variadic}" not in head:
             head.append("*")
         if p.default is not p.empty:
             scope[f"_default_{p.name}"] = p.default
         if p.name == variadic:
-            head.append(f"*{p.name}" if p.default is p.empty else f"*{p.name}")
+            head += [f"*_{p.name}", f"{p.name}=_missing"]  # x.permute(1, 0), x.permute((1, 0)) and x.permute(dims=(1, 0))
+            body.append(f"    {p.name} = _{p.name} if {p.name} is _missing else ({p.name},)")
             body.append(f"    if len({p.name}) == 1 and isinstance({p.name}[0], _Sequence): {p.name} = {p.name}[0]")
             body.append(f"    {p.name} = tuple({p.name})")
         else:
@@ -174,7 +184,7 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
     if any(p.default is p.empty for p, in ((p,) for p in positional if p.name in dict(spare))):
         spare = [(mine, other) for mine, other in spare if mine not in ("input", "self")]
     if spare:
-        head += ([] if "*" in head or f"*{variadic}" in head else ["*"]) + [f"{other}=_missing" for _, other in spare]
+        head += ([] if "*" in head or f"*_{variadic}" in head else ["*"]) + [f"{other}=_missing" for _, other in spare]
         body = [f"    if {other} is not _missing: {mine} = {other}" for mine, other in spare] + body
     body += _canonical(parameters, variadic)
     text = f"def {name}({', '.join(head)}):\n" + "\n".join(body) + "\n    return args, kwargs\n"

@@ -1,0 +1,63 @@
+# make demo · make test · make lint · make conformance · make bench · make docs · make format
+# The first of them creates .venv and installs everything into it; from then on that takes no time until a pyproject file changes.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input
+DISTRIBUTIONS := . plugins/torch_exec conformance
+EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
+PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
+BENCHMARKS := import_time call_overhead trace_cost gpt_forward first_call
+WORKERS ?= 2
+
+.PHONY: demo test lint conformance bench docs format install clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+demo: install
+	@$(PYTHON) examples/gpt.py
+
+# One thread for each of the workers, so that they do not fight over the cores.
+test: install
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup
+
+conformance: install
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup conformance tests/prims
+
+lint: install
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(VENV)/bin/lint-imports --no-logo --cache-dir $(VENV)/.import_linter_cache
+
+# Puts imports and line breaks in order; `make lint` only says what is not.
+format: install
+	@$(PYTHON) -m ruff check --quiet --fix . || true
+	@$(PYTHON) -m ruff format .
+
+bench: install
+	@set -e; for name in $(BENCHMARKS); do $(PYTHON) benchmarks/$$name.py; done
+
+docs: install
+	@$(PYTHON) docs/build.py
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: $(PROJECTS) constraints.txt | $(VENV)/.created
+	@echo "Installing into $(VENV): PyTorch is large, so the first time takes a few minutes."
+	@$(PIP) install --quiet --quiet --constraint constraints.txt --group dev
+	@$(PIP) install --quiet --quiet --constraint constraints.txt --no-build-isolation $(EDITABLE)
+	@touch $@
+
+# pip 25.1 is the first that knows dependency groups.
+$(VENV)/.created:
+	@found=; for python in $(BASE_PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "Dovetail needs Python 3.11, 3.12 or 3.13, and none is on the PATH; name one with BASE_PYTHON=..." >&2; exit 1; fi; \
+	echo "Creating $(VENV) with $$($$found --version)."; \
+	$$found -m venv $(VENV)
+	@$(PIP) install --quiet --quiet --upgrade "pip>=25.1"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build out .pytest_cache .ruff_cache .hypothesis

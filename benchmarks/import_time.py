@@ -1,0 +1,30 @@
+"""What `import dovetail` takes beyond `import torch`, each time in a new process."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+from harness import Report, progress, span
+
+ROUNDS = 7
+PROGRAM = """
+import time, sys, json
+a = time.perf_counter(); import torch
+b = time.perf_counter(); had = len(sys.modules); import dovetail
+c = time.perf_counter(); print(json.dumps({"torch": b - a, "dovetail": c - b, "modules": len(sys.modules) - had}))
+"""
+
+
+def main() -> None:
+    runs = [json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM], text=True)) for _ in progress(range(ROUNDS), "new processes")]
+    medians, least = ({what: summary(run[what] for run in runs) for what in runs[0]} for summary in (statistics.median, min))
+    rows = [(f"import {what}", span(medians[what]), span(least[what])) for what in ("torch", "dovetail")]
+    how = f"{ROUNDS} new processes; `import dovetail` after `import torch`; it adds {medians['modules']} modules."
+    Report("import_time", "Importing", how, ("", "median", "minimum"), rows, {"median": medians, "minimum": least}).write()
+
+
+if __name__ == "__main__":
+    main()

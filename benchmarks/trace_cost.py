@@ -1,0 +1,83 @@
+"""What tracing costs: per prim, per torch operation, and how printing, checking and the passes grow with the size of a program."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable
+
+import torch
+from harness import Report, progress, seconds, span
+from subjects import six_layers
+
+import dovetail
+from dovetail import prims
+from dovetail.prims import TensorSpec
+from dovetail.trace import Trace, check, compiled, cse, dce, recording, release
+
+REPEATS = 5
+SIZES = (1_000, 10_000, 40_000)
+
+
+def program(lines: int) -> Trace:
+    """A chain of `lines` prims, each line read by the next."""
+    trace = Trace("computation")
+    x = trace.tensor(TensorSpec((8, 8), dovetail.dtypes.float32))
+    trace.inputs = [x]
+    one_of = (prims.sin, prims.cos, prims.neg, lambda t: prims.mul(t, t))
+    with recording(trace):
+        for i in range(lines):
+            x = one_of[i % len(one_of)](x)
+    trace.outputs = x
+    return trace
+
+
+def growth() -> tuple[list[tuple], dict[str, dict[int, float]]]:
+    """A row for each thing done to a program, with what it takes for a line at each size."""
+    steps: dict[str, Callable[[Trace], object]] = {"record": lambda t: program(len(t.lines)), "print": str, "compile": compiled}
+    steps |= {"check": check, "dce": dce, "cse": cse, "release": release}
+    programs = {size: program(size) for size in SIZES}
+    figures = {name: {} for name in steps}
+    for name, step in progress(list(steps.items()), "growing programs"):
+        for size, trace in programs.items():
+            figures[name][size] = statistics.median(seconds(lambda step=step, trace=trace: step(trace)) for _ in range(REPEATS)) / size
+    rows = [(name, *(span(per[size]) for size in SIZES), f"{per[SIZES[-1]] / per[SIZES[0]]:.2f}x") for name, per in figures.items()]
+    return rows, figures
+
+
+def model() -> tuple[list[tuple], dict[str, float]]:
+    """What the 6-layer GPT takes to trace, for each of its torch operations and each of its prims."""
+    gpt, tokens = six_layers()
+    dovetail.trace(gpt)(tokens)
+    took = statistics.median(seconds(lambda: dovetail.trace(gpt)(tokens)) for _ in range(REPEATS))
+    trace = dovetail.trace(gpt)(tokens)
+    every = sum(1 for _ in prim_lines(trace.lines))
+    figures = {"trace": took, "torch operations": len(trace.lines), "prims": every}
+    rows = [
+        ("traced whole", took),
+        (f"each of {len(trace.lines)} torch operations", took / len(trace.lines)),
+        (f"each of {every} prims", took / every),
+    ]
+    return [(what, span(spent)) for what, spent in rows], figures
+
+
+def prim_lines(lines: list) -> list:
+    return [inner for line in lines for inner in (prim_lines(line.body) if line.body else [line])]
+
+
+def main() -> None:
+    torch.set_grad_enabled(False)
+    gc.disable()  # as it is while dovetail.jit compiles: the collector walks growing programs again and again
+    rows, figures = model()
+    Report("trace_model", "Tracing the 6-layer GPT", f"Medians of {REPEATS}.", ("", "takes"), rows, figures).write()
+    rows, figures = growth()
+    headings = ("a line", *(f"of {size:,}" for size in SIZES), "growth")
+    how = (
+        f"Time for one line of a program of that many lines, medians of {REPEATS}, the garbage collector off as in a compilation. "
+        "A growth near 1 means that the whole is linear in its size."
+    )
+    Report("trace_cost", "What a line costs", how, headings, rows, figures).write()
+
+
+if __name__ == "__main__":
+    main()

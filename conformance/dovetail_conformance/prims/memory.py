@@ -1,0 +1,64 @@
+"""Copies, moves, writes, and what leaves the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail import devices, dtypes, prims
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+
+from dovetail_conformance.opinfo import ANY, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
+from dovetail_conformance.prims.shape import STORED, plain_samples, transpose_errors, transpose_samples
+
+
+def copy_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    for x in make.layouts():
+        if 0 not in x.stride() or x.numel() == 0:
+            yield SampleInput((x, make(*x.shape)))
+            yield SampleInput((make(*x.shape), x))
+
+
+def copy_errors(device: Device) -> Iterator[ErrorSample]:
+    x = unwritten((2, 3))
+    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "wants a value of x's shape")
+    yield ErrorSample((x, unwritten((2, 3), dtypes.int64)), {}, RuntimeError, "wants a value of x's shape")
+    yield ErrorSample((unwritten((1,)).expand(3), unwritten((3,))), {}, RuntimeError, "several share one; clone it before writing")
+
+
+def device_put_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    for sample in plain_samples(dtype, device):
+        yield SampleInput(sample.args, {"device": device})
+    yield SampleInput((Maker(dtype, devices.cpu)(2, 3),), {"device": device})
+
+
+def item_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    yield SampleInput((make(),))
+    yield SampleInput((make(1, 1),))
+
+
+def item_errors(device: Device) -> Iterator[ErrorSample]:
+    yield ErrorSample((unwritten((2,)),), {}, RuntimeError, "a tensor of one element can be a number")
+    yield ErrorSample((unwritten((0,)),), {}, RuntimeError, "a tensor of one element can be a number")
+
+
+def print_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    yield SampleInput((Maker(dtype, device)(2),), {"message": "x is"})
+
+
+def delete_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    yield SampleInput((make(2), make(3)))
+
+
+OPINFOS += [
+    OpInfo(prims.clone, plain_samples, reference=by_numpy(lambda x: x), dtypes=STORED, grad=True),
+    OpInfo(prims.stride_order, transpose_samples, transpose_errors, by_numpy(lambda x, order: x), ANY, grad=True),
+    OpInfo(prims.copy_, copy_samples, copy_errors, dtypes=STORED),
+    OpInfo(prims.device_put, device_put_samples, reference=lambda x, device: x.clone().to(str(device)), dtypes=STORED, grad=True),
+    OpInfo(prims.item, item_samples, item_errors, lambda x: x.tolist() if x.ndim == 0 else x.flatten().tolist()[0], dtypes=ANY),
+    OpInfo(prims.print_, print_samples),
+    OpInfo(prims.delete, delete_samples),
+]

@@ -1,0 +1,45 @@
+"""Which rule differentiates a line: that of the executor that would run it, else one that external code has registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dovetail.errors import DovetailError
+from dovetail.executors.dispatch import claimant
+from dovetail.executors.executor import Executor, OperatorExecutor
+from dovetail.langs.torch import symbol_for
+from dovetail.prims import Symbol
+from dovetail.trace import BoundSymbol, Trace
+from dovetail.trace.grad import RULES, Rule, registered
+
+
+def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None:
+    """Differentiate `operation` (a symbol, a torch function, or the dotted name of one) by `rule`; None takes the rule away again.
+
+    A rule has the operation's own signature and gets proxies.  It computes and returns the results of the operation, asks for their
+    cotangents with `get_grad(out)`, and gives each argument its own with `put_grad(x, gx)`.  It may decline by returning NotImplemented.
+    It takes effect for functions compiled afterwards.
+    """
+    symbol = symbol_for(operation)
+    if symbol is None:
+        raise DovetailError(f"register_grad was given {operation!r}, which is no operation here; name a symbol, or a torch function that Dovetail knows")
+    if rule is None:
+        RULES.pop(symbol, None)
+    else:
+        RULES[symbol] = rule
+
+
+def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Iterator[Rule]]:
+    """The rules for a line of `trace`, in interleaved form and in order: the grad rule of the executor that claims it, a registered one."""
+    claim = claimant(trace, executors)
+    operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
+
+    def rules(line: BoundSymbol) -> Iterator[Rule]:
+        if any([(found := ex.implementation(line.symbol)) is not None and found.grad is not None for ex in operators]):
+            ex = claim(line)
+            found = ex.implementation(line.symbol) if isinstance(ex, OperatorExecutor) else None
+            if found is not None and found.grad is not None:
+                yield found.grad
+        yield from registered(line)
+
+    return rules

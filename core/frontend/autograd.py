@@ -1,0 +1,82 @@
+"""The bridge to eager autograd: one torch.autograd.Function per call of a compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import torch
+
+TWICE = (
+    "a compiled function was differentiated twice: its backward has no history. For higher derivatives compile a function that takes them "
+    "inside, dovetail.grad(dovetail.grad(fn)), or call the function that dovetail.jit was given without compiling it"
+)
+
+
+@dataclass
+class Bridge:
+    """A forward, and the backwards for the sets of cotangents that calls come with.
+
+    `forward` takes the inputs and gives (results, saved tensors, saved numbers).  `pulled` are the positions of the results that have a
+    cotangent, `constant` those of the other tensors.  `backward_of(absent)` makes the program for calls in which the cotangents at
+    these positions, counted among `pulled`, are None; it takes a list of what is saved and the other cotangents.
+    """
+
+    forward: Callable[..., tuple]
+    pulled: Sequence[int]
+    constant: Sequence[int]
+    backward_of: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+    backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
+    lock: Any = field(default_factory=Lock)
+
+    def __call__(self, *inputs: Any) -> tuple:
+        """The results, with a history."""
+        return Call.apply(self, *inputs)
+
+    def backward(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+        """The program for calls without these cotangents; made once."""
+        found = self.backwards.get(absent)
+        if found is None:
+            with self.lock:
+                found = self.backwards.get(absent) or self.backwards.setdefault(absent, self.backward_of(absent))
+        return found
+
+
+class Call(torch.autograd.Function):
+    """One call: `forward` runs the forward program, `backward` the backward program that fits the cotangents."""
+
+    @staticmethod
+    def forward(ctx: Any, bridge: Bridge, *inputs: Any) -> tuple:
+        results, saved, numbers = bridge.forward(*inputs)
+        ctx.bridge, ctx.numbers = bridge, numbers
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*saved)
+        if bridge.constant:
+            ctx.mark_non_differentiable(*[results[i] for i in bridge.constant])
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gs: Any) -> tuple:
+        bridge = ctx.bridge
+        cotangents = [gs[i] for i in bridge.pulled]
+        absent = tuple([i for i, g in enumerate(cotangents) if g is None])
+        if len(absent) == len(cotangents):
+            return (None,) * len(ctx.needs_input_grad)
+        program = bridge.backward(absent)
+        kept = [*ctx.saved_tensors, *ctx.numbers]
+        history = torch.is_grad_enabled() and any([x.requires_grad for x in (*cotangents, *kept) if isinstance(x, torch.Tensor)])
+        ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
+        with torch.no_grad():
+            grads = program(kept, *[g.contiguous() for g in cotangents if g is not None])
+        return (None, *(_refusing_more(grads) if history else grads))
+
+
+def _refusing_more(grads: Sequence[Any]) -> list[Any]:
+    """`grads` with a history that says, when somebody walks it, that there is none."""
+    refuse = torch._C._functions.DelayedError(TWICE.encode(), sum(g is not None for g in grads))
+    standing = [g.detach().requires_grad_() for g in grads if g is not None]
+    refused = refuse(*standing) if standing else ()
+    refused = iter(refused if isinstance(refused, (tuple, list)) else (refused,))
+    return [None if g is None else next(refused) for g in grads]

@@ -1,0 +1,354 @@
+"""Activations: functions of each element that networks put between layers, and softmax.
+
+Branches are chosen with `where`, of arguments that are made harmless where the other branch holds: the gradient of a branch not taken
+must be 0, not 0 times infinity.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from dovetail import dtypes, prims
+from dovetail.dtypes import DType
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import dtype_of
+from dovetail.langs.torch.elementwise import in_wide, require_float
+from dovetail.langs.torch.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def _placed(x: Any, value: Any, inplace: bool) -> Any:
+    """`value`, or x with `value` written into it."""
+    if not inplace:
+        return value
+    write(x, value)
+    return x
+
+
+def floating(compute: Callable[..., Any], x: Any, *more: Any) -> Any:
+    """compute(x, *more), of floating tensors alone, in float32 where they are narrower."""
+    require_float(x)
+    return in_wide(compute, x, *more)
+
+
+def _relu(x: Any) -> Any:
+    require(x.spec.dtype.kind in ("int", "float"), "relu wants real numbers, got {}; convert it first", x.spec)
+    zero = core.fit(0, (), x.spec.dtype)
+    return core.where(core.le(x, zero), zero, x)
+
+
+@torchsymbol("torch.relu", methods=("relu",))
+def relu(input: Tensor):
+    """The larger of input and 0; its gradient at 0 is 0."""
+    return _relu(input)
+
+
+@torchsymbol("torch.nn.functional.relu", in_place=False)
+def relu_function(input: Tensor, inplace: bool = False):
+    """The larger of input and 0; its gradient at 0 is 0."""
+    return _placed(input, _relu(input), inplace)
+
+
+def _hardtanh(x: Any, low: Any, high: Any) -> Any:
+    dtype = x.spec.dtype
+    require(dtype.kind in ("int", "float"), "wants real numbers, got {}; convert it first", x.spec)
+    low, high = core.fit(low, (), dtype), core.fit(high, (), dtype)
+    return core.where(core.le(x, low), low, core.where(core.ge(x, high), high, x))
+
+
+@torchsymbol("torch.nn.functional.hardtanh", in_place=False)
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+    """input bounded to [min_val, max_val]; its gradient at the bounds is 0."""
+    require(min_val <= max_val, "wants min_val no greater than max_val, got {} and {}", min_val, max_val, error=ValueError)
+    return _placed(input, _hardtanh(input, min_val, max_val), inplace)
+
+
+@torchsymbol("torch.nn.functional.relu6", in_place=False)
+def relu6(input: Tensor, inplace: bool = False):
+    """input bounded to [0, 6]; its gradient at the bounds is 0."""
+    return _placed(input, _hardtanh(input, 0, 6), inplace)
+
+
+@torchsymbol("torch.nn.functional.threshold", in_place=False)
+def threshold_function(input: Tensor, threshold: Number, value: Number, inplace: bool = False):
+    """input where it lies above the threshold, else `value`."""
+    dtype = input.spec.dtype
+    above = core.where(core.le(input, core.fit(threshold, (), dtype)), core.fit(value, (), dtype), input)
+    return _placed(input, above, inplace)
+
+
+def _elu(x: Any, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    """scale * x where x is positive, else scale * alpha * (exp(x * input_scale) - 1)."""
+
+    def compute(x: Any) -> Any:
+        positive = core.gt(x, 0.0)
+        low = core.mul(core.expm1(_times(core.where(positive, 0.0, x), input_scale)), alpha * scale)
+        return core.where(positive, _times(x, scale), low)
+
+    return floating(compute, x)
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else core.mul(x, factor)
+
+
+@torchsymbol("torch.nn.functional.elu", in_place=False)
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
+    """input where it is positive, else alpha * (exp(input) - 1)."""
+    return _placed(input, _elu(input, alpha), inplace)
+
+
+@torchsymbol("torch.nn.functional.selu", in_place=False)
+def selu(input: Tensor, inplace: bool = False):
+    """1.0507 * (input where it is positive, else 1.6733 * (exp(input) - 1))."""
+    return _placed(input, _elu(input, SELU_ALPHA, SELU_SCALE), inplace)
+
+
+@torchsymbol("torch.nn.functional.celu", in_place=False)
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
+    """input where it is positive, else alpha * (exp(input / alpha) - 1)."""
+    require(alpha != 0, "celu wants an alpha that is not 0", error=RuntimeError)
+    return _placed(input, _elu(input, alpha, 1.0, 1.0 / alpha), inplace)
+
+
+@torchsymbol("torch.nn.functional.leaky_relu", in_place=False)
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False):
+    """input where it is positive, else negative_slope * input."""
+    return _placed(input, floating(lambda x: core.where(core.gt(x, 0.0), x, core.mul(x, negative_slope)), input), inplace)
+
+
+@torchsymbol("torch.nn.functional.rrelu", in_place=False)
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False):
+    """input where it is positive, else a slope times input: drawn from [lower, upper] in training, else the middle."""
+    require(lower <= upper, "wants lower no greater than upper, got {} and {}", lower, upper)
+    require_float(input)
+
+    def compute(x: Any) -> Any:
+        spec = x.spec
+        slope = (lower + upper) / 2
+        if training:
+            slope = prims.uniform(shape=spec.shape, low=float(lower), high=float(upper), dtype=spec.dtype, device=spec.device)
+        return core.where(core.gt(x, 0.0), x, core.mul(x, slope))
+
+    return _placed(input, in_wide(compute, input), inplace)
+
+
+@torchsymbol("torch.nn.functional.gelu")
+def gelu(input: Tensor, *, approximate: str = "none"):
+    """input * P(a standard normal variable is below input); `approximate` "tanh" computes that with tanh."""
+    require(approximate in ("none", "tanh"), "approximate argument must be either none or tanh, got {!r}", approximate)
+
+    def exact(x: Any) -> Any:
+        return core.mul(core.mul(x, 0.5), core.add(core.erf(core.mul(x, math.sqrt(0.5))), 1.0))
+
+    def by_tanh(x: Any) -> Any:
+        cube = core.mul(core.mul(x, x), x)
+        inner = core.mul(core.add(x, core.mul(cube, 0.044715)), math.sqrt(2 / math.pi))
+        return core.mul(core.mul(x, 0.5), core.add(core.tanh(inner), 1.0))
+
+    return floating(exact if approximate == "none" else by_tanh, input)
+
+
+@torchsymbol("torch.nn.functional.silu", in_place=False)
+def silu(input: Tensor, inplace: bool = False):
+    """input * sigmoid(input)."""
+    require_float(input, "complex")
+    return _placed(input, in_wide(lambda x: core.mul(x, core.sigmoid(x)), input), inplace)
+
+
+@torchsymbol("torch.nn.functional.mish", in_place=False)
+def mish(input: Tensor, inplace: bool = False):
+    """input * tanh(softplus(input))."""
+    return _placed(input, floating(lambda x: core.mul(x, core.tanh(log1p_exp(x))), input), inplace)
+
+
+def log1p_exp(x: Any) -> Any:
+    """log(1 + exp(x)), without overflow."""
+    return core.add(core.maximum(x, 0.0), core.log1p(core.exp(core.neg(core.abs(x)))))
+
+
+@torchsymbol("torch.nn.functional.softplus")
+def softplus(input: Tensor, beta: Number = 1, threshold: Number = 20):
+    """log(1 + exp(beta * input)) / beta, and input itself where beta * input lies above the threshold."""
+
+    def compute(x: Any) -> Any:
+        scaled = _times(x, beta)
+        return core.where(core.gt(scaled, threshold), x, _times(log1p_exp(scaled), 1 / beta))
+
+    return floating(compute, input)
+
+
+@torchsymbol("torch.nn.functional.logsigmoid")
+def logsigmoid(input: Tensor):
+    """log(1 / (1 + exp(-input)))."""
+    return floating(log_sigmoid, input)
+
+
+def log_sigmoid(x: Any) -> Any:
+    """log(sigmoid(x)), without overflow."""
+    return core.sub(core.minimum(x, 0.0), core.log1p(core.exp(core.neg(core.abs(x)))))
+
+
+@torchsymbol("torch.nn.functional.hardsigmoid", in_place=False)
+def hardsigmoid(input: Tensor, inplace: bool = False):
+    """(input + 3) / 6, bounded to [0, 1]."""
+
+    def compute(x: Any) -> Any:
+        line = core.div(core.add(x, 3.0), 6.0)
+        return core.where(core.le(x, -3.0), 0.0, core.where(core.ge(x, 3.0), 1.0, line))
+
+    return _placed(input, floating(compute, input), inplace)
+
+
+@torchsymbol("torch.nn.functional.hardswish", in_place=False)
+def hardswish(input: Tensor, inplace: bool = False):
+    """input * (input + 3) / 6 between -3 and 3, 0 below and input above."""
+
+    def compute(x: Any) -> Any:
+        curve = core.div(core.mul(x, core.add(x, 3.0)), 6.0)
+        return core.where(core.le(x, -3.0), 0.0, core.where(core.ge(x, 3.0), x, curve))
+
+    return _placed(input, floating(compute, input), inplace)
+
+
+@torchsymbol("torch.nn.functional.hardshrink", "torch.hardshrink", methods=("hardshrink",))
+def hardshrink(input: Tensor, lambd: Number = 0.5):
+    """input, and 0 where it lies in [-lambd, lambd]."""
+    require_float(input)
+    inside = core.bitwise_and(core.ge(input, -lambd), core.le(input, lambd))
+    return core.where(inside, 0.0, input)
+
+
+@torchsymbol("torch.nn.functional.softshrink")
+def softshrink(input: Tensor, lambd: Number = 0.5):
+    """input moved towards 0 by lambd, and 0 where it lies in [-lambd, lambd]."""
+    require(lambd >= 0, "lambda must be greater or equal to 0, but found to be {}", lambd)
+
+    def compute(x: Any) -> Any:
+        low = core.where(core.lt(x, -lambd), core.add(x, lambd), core.mul(x, 0.0))
+        return core.where(core.gt(x, lambd), core.sub(x, lambd), low)
+
+    return floating(compute, input)
+
+
+@torchsymbol("torch.nn.functional.prelu", "torch.prelu", methods=("prelu",))
+def prelu(input: Tensor, weight: Tensor):
+    """input where it is positive, else weight * input, with one weight or one for each channel (dimension 1)."""
+    x, w = input.spec, weight.spec
+    require(x.dtype is w.dtype, "wants a weight of dtype {}, got {}; convert one of them", x.dtype.short, w)
+    require(w.rank <= 1, "wants a weight with at most one dimension, got {}", w)
+    if w.numel != 1:
+        require(x.rank > 0, "wants dimensions in input where weight is {}, got {}; pass a single weight", w, x)
+        channels = x.shape[1] if x.rank > 1 else 1
+        require(w.numel == channels, "wants one weight for each of {} channels of {}, got {}", channels, x, w)
+    shape = tuple([1 if d != 1 else w.numel for d in range(x.rank)])
+    if x.rank < 2 and w.rank:
+        shape = (1,) * x.rank
+    return floating(lambda x, w: core.where(core.gt(x, 0.0), x, core.mul(x, w)), input, core.reshaped(weight, shape))
+
+
+@torchsymbol("torch.nn.functional.glu", in_place=False)
+def glu(input: Tensor, dim: int = -1):
+    """a * sigmoid(b), a and b being the halves of input along `dim`."""
+    spec = input.spec
+    require(spec.rank > 0, "glu does not support 0-dimensional tensors; pass one with an even dimension")
+    dim = core.canonical_dim(dim, spec.rank)
+    size = spec.shape[dim]
+    require(size % 2 == 0, "Halving dimension must be even, but dimension {} is size {}", dim, size)
+    return floating(lambda a, b: core.mul(a, core.sigmoid(b)), _rows(input, dim, 0, size // 2), _rows(input, dim, size // 2, size))
+
+
+def _rows(x: Any, dim: int, start: int, stop: int) -> Any:
+    """x[start:stop] along `dim`, a view."""
+    shape = x.spec.shape
+    starts = tuple([start if d == dim else 0 for d in range(len(shape))])
+    stops = tuple([stop if d == dim else n for d, n in enumerate(shape)])
+    return prims.strided_slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
+
+
+def shifted(x: Any, dim: int) -> Any:
+    """x less its maximum along `dim`, which no gradient flows through: it cancels."""
+    return core.sub(x, along(prims.detach(prims.amax(x, dims=(dim,))), x, dim))
+
+
+def along(reduced: Any, x: Any, dim: int) -> Any:
+    """A reduction of x over `dim`, with that dimension back as size 1."""
+    return core.keep_dims(reduced, x.spec.shape, (dim,))
+
+
+def _softmax_of(compute: Callable[[Any, int], Any], x: Any, dim: int, dtype: Any) -> Any:
+    """compute(x, dim), in `dtype` where one is given; a tensor of no dimensions counts as one of size 1."""
+    wanted: DType = x.spec.dtype if dtype is None else dtype_of(dtype)
+    x = core.convert(x, wanted)
+    require_float(x)
+    dim = core.canonical_dim(dim, x.spec.rank)
+    if not x.spec.numel:
+        return prims.clone(x)
+    flat = x.spec.rank == 0
+    wide = core.convert(core.reshaped(x, (1,)) if flat else x, core.wide(wanted))
+    out = core.convert(compute(wide, dim), wanted)
+    return core.reshaped(out, ()) if flat else out
+
+
+def softmax_along(x: Any, dim: int) -> Any:
+    """exp(x) / sum(exp(x)) along `dim`."""
+    e = core.exp(shifted(x, dim))
+    return core.div(e, along(prims.sum(e, dims=(dim,)), x, dim))
+
+
+def log_softmax_along(x: Any, dim: int) -> Any:
+    """x - log(sum(exp(x))) along `dim`."""
+    z = shifted(x, dim)
+    return core.sub(z, along(core.log(prims.sum(core.exp(z), dims=(dim,))), x, dim))
+
+
+@torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",))
+def softmax(input: Tensor, dim: int, dtype: Any = None):
+    """exp(input) / sum(exp(input)) along `dim`, shifted by the maximum."""
+    return _softmax_of(softmax_along, input, dim, dtype)
+
+
+@torchsymbol("torch.log_softmax", "torch.special.log_softmax", methods=("log_softmax",))
+def log_softmax(input: Tensor, dim: int, dtype: Any = None):
+    """input - log(sum(exp(input))) along `dim`, shifted by the maximum."""
+    return _softmax_of(log_softmax_along, input, dim, dtype)
+
+
+@torchsymbol("torch.nn.functional.softmax")
+def softmax_function(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None):
+    """exp(input) / sum(exp(input)) along `dim`, shifted by the maximum."""
+    return _softmax_of(softmax_along, input, _implicit_dim("softmax", input, dim), dtype)
+
+
+@torchsymbol("torch.nn.functional.log_softmax")
+def log_softmax_function(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None):
+    """input - log(sum(exp(input))) along `dim`, shifted by the maximum."""
+    return _softmax_of(log_softmax_along, input, _implicit_dim("log_softmax", input, dim), dtype)
+
+
+def _implicit_dim(name: str, x: Any, dim: int | None) -> int:
+    """The dimension that PyTorch takes when none is given."""
+    if dim is not None:
+        return dim
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", stacklevel=2)
+    return 0 if x.spec.rank in (0, 1, 3) else 1
+
+
+def _in_place_functions() -> None:
+    """torch.nn.functional.elu_(x) means elu(x, inplace=True), and so on."""
+    of = {"relu6": relu6, "hardtanh": hardtanh, "elu": elu, "selu": selu, "celu": celu, "leaky_relu": leaky_relu, "rrelu": rrelu, "threshold": threshold_function}
+    of |= {"silu": silu, "mish": mish, "hardsigmoid": hardsigmoid, "hardswish": hardswish}
+    for name, symbol in of.items():
+        for space in ("torch", "torch.nn.functional", "torch._C._nn"):
+            if (fn := resolve(f"{space}.{name}_")) is not None:
+                TABLE[fn] = functools.partial(symbol, inplace=True)
+
+
+_in_place_functions()

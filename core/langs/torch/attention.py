@@ -1,0 +1,125 @@
+"""Attention: each query takes the mean of the values, weighted by how well their keys match it."""
+
+from __future__ import annotations
+
+import math
+
+from dovetail import dtypes, prims
+from dovetail.devices import cpu
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.dropout import plain_dropout
+from dovetail.langs.torch.padding import positions, slow_to_fast
+from dovetail.langs.torch.symbol import Tensor, torchsymbol
+from dovetail.prims import TensorSpec
+from dovetail.prims.shape import flat_reshape
+from dovetail.prims.spec import prod
+
+
+@torchsymbol("torch.nn.functional.scaled_dot_product_attention")
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+):
+    """dropout(softmax(query @ key^T * scale + mask)) @ value over the last two dimensions; `scale` is 1 / sqrt(width) unless given.
+
+    A boolean mask says which keys take part; a query with none gives zeros.  With `enable_gqa`, groups of query heads (dimension -3)
+    share the heads of key and value.
+    """
+    _require_attention(query.spec, key.spec, value.spec, attn_mask, is_causal)
+    dtype, layout = query.spec.dtype, _layout(query.spec, key.spec, value.spec, attn_mask, dropout_p, enable_gqa)
+    if enable_gqa:
+        key, value = _shared(key, query.spec), _shared(value, query.spec)
+    width = query.spec.shape[-1]
+    scale = (1.0 / math.sqrt(width) if width else 1.0) if scale is None else scale
+    q, k, v = (core.convert(x, core.wide(dtype)) for x in (query, key, value))
+    scores = core.mul(_product(q, _turned(k)), float(scale))
+    weights = _weights(scores, _causal(scores) if is_causal else attn_mask)
+    out = core.convert(_product(plain_dropout(weights, dropout_p, True), v), dtype)
+    return out if layout is None else prims.stride_order(out, order=layout)
+
+
+def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, is_causal: bool) -> None:
+    require(q.dtype is k.dtype is v.dtype, "Expected query, key, and value to have the same dtype, got {}, {} and {}", q, k, v)
+    require(q.device is k.device is v.device, "Expected query, key, and value to have the same device, got {}, {} and {}", q, k, v)
+    require(min(q.rank, k.rank, v.rank) >= 2, "Expected query, key, and value to all be at least 2 dimensional, got {}, {} and {}", q, k, v)
+    require(q.dtype.kind == "float", "attention is not implemented for {}; convert to a floating dtype", q, error=NotImplementedError)
+    require(q.shape[-1] == k.shape[-1], "wants query and key of one width, got {} and {}", q, k)
+    require(k.shape[-2] == v.shape[-2], "wants one value for each key, got {} and {}", k, v)
+    if mask is not None:
+        require(not is_causal, "Explicit attn_mask should not be set when is_causal=True; put the causal mask into attn_mask")
+        known = mask.spec.dtype in (dtypes.bool_, dtypes.float32, q.dtype) and (mask.spec.dtype is not dtypes.float32 or q.dtype is not dtypes.float64)
+        require(known, "Expected attn_mask dtype to be bool or float or to match query dtype, got {} and {}", mask.spec, q)
+
+
+def _layout(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, dropout_p: float, enable_gqa: bool) -> tuple[int, ...] | None:
+    """The dimensions of the result, slowest first, None for row-major: PyTorch's fused CPU kernel follows the query, its plain path does not."""
+    heads = k.rank == v.rank == 4 and k.shape[1] == v.shape[1] and (q.shape[1:2] == k.shape[1:2] or enable_gqa)
+    alike = q.rank == 4 and heads and q.shape[0] == k.shape[0] == v.shape[0] and q.shape[-1] == v.shape[-1]
+    masked = mask is None or (len(mask.spec.shape) in (2, 4) and not mask.spec.requires_grad)
+    full = q.shape[-2] != 0 and k.shape[-2] != 0 and q.steps[-1] == k.steps[-1] == v.steps[-1] == 1
+    fused = q.device is cpu and alike and masked and full and dropout_p == 0
+    return slow_to_fast(q) if fused and q.strides is not None else None
+
+
+def _shared(x: Tensor, q: TensorSpec) -> Tensor:
+    """x with each of its heads repeated for the query heads that share it."""
+    shape = x.spec.shape
+    require(min(len(shape), q.rank) >= 3, "enable_gqa wants heads at dimension -3, got {} and {}", q, x.spec, error=IndexError)
+    times, rest = divmod(q.shape[-3], shape[-3]) if shape[-3] else (0, 1)
+    require(rest == 0, "Number of heads in key and value must divide the number of heads in query, got {} and {}", x.spec, q)
+    if times == 1:
+        return x
+    at = len(shape) - 2
+    dims = tuple([d for d in range(len(shape) + 1) if d != at])
+    repeated = prims.broadcast_in_dim(x, shape=(*shape[:at], times, *shape[at:]), dims=dims)
+    return flat_reshape(repeated, (*shape[: at - 1], q.shape[-3], *shape[at:]))
+
+
+def _turned(x: Tensor) -> Tensor:
+    rank = len(x.spec.shape)
+    return prims.transpose(x, order=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix products with the dimensions before broadcast."""
+    (*before_a, n, k), (*before_b, _, m) = a.spec.shape, b.spec.shape
+    before = core.broadcast_shapes(tuple(before_a), tuple(before_b))
+    return prims.matmul(core.expand(a, (*before, n, k)), core.expand(b, (*before, k, m)))
+
+
+def _causal(scores: Tensor) -> Tensor:
+    """Whether the key is no later than the query."""
+    rows, columns = scores.spec.shape[-2:]
+    shape = (rows, columns)
+    row = prims.broadcast_in_dim(positions(scores, rows), shape=shape, dims=(0,))
+    return prims.ge(row, prims.broadcast_in_dim(positions(scores, columns), shape=shape, dims=(1,)))
+
+
+def _weights(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(scores + mask) over the last dimension, zero where nothing takes part."""
+    shape, dtype = scores.spec.shape, scores.spec.dtype
+    if mask is not None:
+        require(core.broadcast_shapes(shape, mask.spec.shape) == shape, "wants a mask that broadcasts to {}, got {}", shape, mask.spec)
+        if mask.spec.dtype is dtypes.bool_:
+            scores = prims.where(core.expand(mask, shape), scores, -math.inf)
+        else:
+            scores = prims.add(scores, core.fit(mask, shape, dtype))
+    if not prod(shape):
+        return scores
+    last = (len(shape) - 1,)
+    largest = prims.detach(prims.amax(scores, dims=last))
+    if mask is not None:
+        largest = prims.where(prims.eq(largest, -math.inf), 0.0, largest)
+    grown = prims.exp(prims.sub(scores, core.expand(core.keep_dims(largest, shape, last), shape)))
+    total = prims.sum(grown, dims=last)
+    if mask is not None:
+        total = prims.where(prims.eq(total, 0.0), 1.0, total)
+    return prims.div(grown, core.expand(core.keep_dims(total, shape, last), shape))

@@ -1,0 +1,303 @@
+"""Comparison and choice of each element: order, logic, bits, predicates, bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.errors import Unsupported, require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import TO_TORCH
+from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
+
+COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by torch's other names for it
+BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+
+
+def _binary(name: str, *, first_number: bool = False) -> Callable[[Any, Any], Any]:
+    operation = core.OPERATIONS[name]
+
+    def meta(input: Tensor, other: Tensor | Number):
+        return operation(input, other)
+
+    def either(input: Tensor | Number, other: Tensor | Number):
+        return operation(input, other)
+
+    chosen = either if first_number else meta
+    chosen.__name__, chosen.__doc__ = name, operation.__doc__
+    return chosen
+
+
+for _row in (*COMPARISONS, *BITS):
+    _names = _row.split()
+    torchsymbol(*[f"torch.{n}" for n in _names], methods=_names)(_binary(_names[0], first_number=_row in BITS))
+
+
+@torchsymbol("torch.bitwise_not", methods=("bitwise_not",))
+def bitwise_not(input: Tensor):
+    """Every bit turned over; of booleans, not input."""
+    return core.bitwise_not(input)
+
+
+def truth(x: Any) -> Any:
+    """x as booleans: whether each element differs from 0."""
+    return core.convert(x, dtypes.bool_)
+
+
+@torchsymbol("torch.logical_and", methods=("logical_and",))
+def logical_and(input: Tensor, other: Tensor):
+    """Whether neither is 0."""
+    return core.bitwise_and(truth(input), truth(other))
+
+
+@torchsymbol("torch.logical_or", methods=("logical_or",))
+def logical_or(input: Tensor, other: Tensor):
+    """Whether one of them, or both, are not 0."""
+    return core.bitwise_or(truth(input), truth(other))
+
+
+@torchsymbol("torch.logical_xor", methods=("logical_xor",))
+def logical_xor(input: Tensor, other: Tensor):
+    """Whether exactly one of them is not 0."""
+    return core.bitwise_xor(truth(input), truth(other))
+
+
+@torchsymbol("torch.logical_not", methods=("logical_not",))
+def logical_not(input: Tensor):
+    """Whether input is 0."""
+    return core.bitwise_not(truth(input))
+
+
+@torchsymbol("torch.isnan", methods=("isnan",))
+def isnan(input: Tensor):
+    """Whether each element, or a part of it, is not a number."""
+    return core.isnan(input)
+
+
+@torchsymbol("torch.isinf", methods=("isinf",))
+def isinf(input: Tensor):
+    """Whether each element, or a part of it, is infinite."""
+    return core.isinf(input)
+
+
+@torchsymbol("torch.isfinite", methods=("isfinite",))
+def isfinite(input: Tensor):
+    """Whether each element is neither infinite nor NaN."""
+    return core.isfinite(input)
+
+
+@torchsymbol("torch.isposinf", methods=("isposinf",))
+def isposinf(input: Tensor):
+    """Whether each element is infinity."""
+    return _is_infinity(input, math.inf)
+
+
+@torchsymbol("torch.isneginf", methods=("isneginf",))
+def isneginf(input: Tensor):
+    """Whether each element is minus infinity."""
+    return _is_infinity(input, -math.inf)
+
+
+def _is_infinity(x: Any, infinity: float) -> Any:
+    require(x.spec.dtype.kind != "complex", "wants a real tensor, got {}; ask of x.real and x.imag", x.spec)
+    return core.eq(x, infinity) if x.spec.dtype.kind == "float" else core.isinf(x)
+
+
+@torchsymbol("torch.isreal", methods=("isreal",))
+def isreal(input: Tensor):
+    """Whether each element has an imaginary part of 0."""
+    if input.spec.dtype.kind == "complex":
+        return core.eq(prims.imag(input), 0.0)
+    return prims.full(shape=input.spec.shape, value=True, dtype=dtypes.bool_, device=input.spec.device)
+
+
+@torchsymbol("torch.signbit", methods=("signbit",))
+def signbit(input: Tensor):
+    """Whether the sign bit is set: input < 0, or input is -0.0."""
+    return core.signbit(input)
+
+
+@torchsymbol("torch.isclose", methods=("isclose",))
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
+    """Whether |input - other| <= atol + rtol * |other|, or both are equal."""
+    dtype = input.spec.dtype
+    require(dtype is other.spec.dtype, "wants tensors of one dtype, got {} and {}; convert one of them", input.spec, other.spec)
+    require(rtol >= 0, "wants an rtol that is not negative, got {}", rtol)
+    require(atol >= 0, "wants an atol that is not negative, got {}", atol)
+    close = core.eq(input, other)
+    if equal_nan and dtype.inexact:
+        close = core.bitwise_or(close, core.bitwise_and(core.isnan(input), core.isnan(other)))
+    if rtol == 0 and atol == 0:
+        return close
+    a, b = (core.convert(x, core.inexact_of(dtype)) for x in (input, other))
+    allowed = core.add(core.abs(core.mul(b, rtol)), atol)
+    apart = core.abs(core.sub(a, b))
+    return core.bitwise_or(close, core.bitwise_and(core.isfinite(apart), core.le(apart, allowed)))
+
+
+@torchsymbol("torch.where")
+def where(condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None):
+    """input where `condition` holds, else other; all three broadcast."""
+    if input is None or other is None:
+        raise Unsupported(
+            "torch.where(condition) gives as many rows as there are true elements, which tracing does not know; "
+            "choose with torch.where(condition, a, b), or call it outside the compiled function"
+        )
+    return _where(condition, input, other)
+
+
+@torchsymbol(methods=("where",))
+def where_method(self: Tensor, condition: Tensor, other: Tensor | Number):
+    """self where `condition` holds, else other."""
+    return _where(condition, self, other)
+
+
+def _where(condition: Any, a: Any, b: Any) -> Any:
+    allowed = condition.spec.dtype in (dtypes.bool_, dtypes.uint8)
+    require(allowed, "where expected condition to be a boolean tensor, got {}; write condition != 0", condition.spec)
+    return core.where(condition, a, b)
+
+
+@torchsymbol("torch.masked_fill", methods=("masked_fill",))
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
+    """`value` where `mask` is true, else input; in input's dtype."""
+    dtype = input.spec.dtype
+    require(mask.spec.dtype is dtypes.bool_, "masked_fill only supports boolean masks, got {}; write mask != 0", mask.spec)
+    if isinstance(value, Tensor):
+        require(not value.spec.shape, "masked_fill only supports a 0-dimensional value tensor, got {}; choose with torch.where", value.spec)
+    kind = value.spec.dtype.kind if isinstance(value, Tensor) else core.kind_of(value)
+    require(kind != "complex" or dtype.kind == "complex", "wants a real value for {}, got {}", dtype.short, value)
+    value = core.convert(value, dtype) if isinstance(value, Tensor) else core.fit(value, (), dtype)
+    return core.where(mask, value, input)
+
+
+@torchsymbol("torch.clamp", "torch.clip", methods=("clamp", "clip"))
+def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None):
+    """input, or the nearer of `min` and `max` where it lies outside them; `max` where they cross."""
+    require(min is not None or max is not None, "At least one of 'min' or 'max' must not be None")
+    return _clamped(input, min, max)
+
+
+@torchsymbol("torch.clamp_min", methods=("clamp_min",))
+def clamp_min(input: Tensor, min: Tensor | Number):
+    """input, or `min` where it lies below."""
+    return _clamped(input, min, None)
+
+
+@torchsymbol("torch.clamp_max", methods=("clamp_max",))
+def clamp_max(input: Tensor, max: Tensor | Number):
+    """input, or `max` where it lies above."""
+    return _clamped(input, None, max)
+
+
+def _clamped(x: Any, low: Any, high: Any) -> Any:
+    """Chosen with `where`, since the gradient at a bound is all x's, where that of maximum and minimum is shared."""
+    dtype = core.promote(*[v for v in (x, low, high) if v is not None])
+    x = core.convert(x, dtype)
+    for bound, beyond in ((low, core.lt), (high, core.gt)):
+        if bound is None:
+            continue
+        bound = core.convert(bound, dtype) if isinstance(bound, Tensor) else core.fit(bound, (), dtype)
+        x = core.where(_or_nan(beyond(x, bound), bound, x), bound, x)
+    return x
+
+
+def _or_nan(condition: Any, bound: Any, x: Any) -> Any:
+    """`condition`, or that `bound` is NaN."""
+    if isinstance(bound, Tensor):
+        return core.bitwise_or(condition, core.isnan(bound)) if bound.spec.dtype.kind == "float" else condition
+    return core.bitwise_or(condition, core.eq(x, x)) if bound != bound else condition
+
+
+@torchsymbol("torch.maximum", methods=("maximum",))
+def maximum(input: Tensor, other: Tensor):
+    """The larger of the two, NaN where either is."""
+    return core.maximum(input, other)
+
+
+@torchsymbol("torch.minimum", methods=("minimum",))
+def minimum(input: Tensor, other: Tensor):
+    """The smaller of the two, NaN where either is."""
+    return core.minimum(input, other)
+
+
+@torchsymbol("torch.fmax", methods=("fmax",))
+def fmax(input: Tensor, other: Tensor):
+    """The larger of the two, the other one where one is NaN."""
+    return _without_nan(core.ge, core.maximum, input, other)
+
+
+@torchsymbol("torch.fmin", methods=("fmin",))
+def fmin(input: Tensor, other: Tensor):
+    """The smaller of the two, the other one where one is NaN."""
+    return _without_nan(core.le, core.minimum, input, other)
+
+
+def _without_nan(ahead: Callable, exact: Callable, a: Any, b: Any) -> Any:
+    if core.promote(a, b).kind != "float":
+        return exact(a, b)
+    return core.where(core.bitwise_or(ahead(a, b), core.isnan(b)), a, b)
+
+
+@torchsymbol("torch.copysign", methods=("copysign",))
+def copysign(input: Tensor, other: Tensor | Number):
+    """|input| with the sign of other."""
+    return core.copysign(input, other)
+
+
+@torchsymbol("torch.nextafter", methods=("nextafter",))
+def nextafter(input: Tensor, other: Tensor):
+    """The next representable number after input towards other."""
+    dtype = core.promote(input, other)
+    require(dtype.kind == "float", "wants floating tensors, got {} and {}; convert them first", input.spec, other.spec, error=NotImplementedError)
+    return core.nextafter(input, other)
+
+
+@torchsymbol("torch.heaviside", methods=("heaviside",))
+def heaviside(input: Tensor, values: Tensor):
+    """0 where input is negative, 1 where it is positive, `values` where it is 0."""
+    same = input.spec.dtype is values.spec.dtype
+    require(same, "heaviside is not implemented for tensors with different dtypes, got {} and {}; convert one", input.spec, values.spec)
+    require(input.spec.dtype.kind != "complex", "heaviside is not implemented for complex tensors, got {}; pass their real parts", input.spec)
+    zero = core.fit(0, (), input.spec.dtype)
+    return core.where(core.eq(input, zero), values, core.convert(core.gt(input, zero), input.spec.dtype))
+
+
+@torchsymbol("torch.nan_to_num", methods=("nan_to_num",))
+def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None):
+    """input with NaN and the infinities replaced: by 0 and by the largest and smallest number of the dtype, unless given."""
+    dtype = input.spec.dtype
+    if not dtype.inexact:
+        return prims.convert_element_type(input, dtype=dtype)
+    if dtype.kind == "complex":
+        return prims.complex(*[_finite(part, nan, posinf, neginf) for part in (prims.real(input), prims.imag(input))])
+    return _finite(input, nan, posinf, neginf)
+
+
+def _finite(x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
+    limits = torch.finfo(TO_TORCH[x.spec.dtype])
+    high = limits.max if posinf is None else float(posinf)
+    low = limits.min if neginf is None else float(neginf)
+    x = core.where(core.eq(x, math.inf), high, core.where(core.eq(x, -math.inf), low, x))
+    return core.where(core.isnan(x), 0.0 if nan is None else float(nan), x)
+
+
+@torchsymbol("torch.threshold")
+def threshold(input: Tensor, threshold: Number, value: Number):
+    """input where it lies above the threshold, else `value`."""
+    dtype = input.spec.dtype
+    return core.where(core.le(input, core.fit(threshold, (), dtype)), core.fit(value, (), dtype), input)
+
+
+operators(
+    **{name: LANGUAGE[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{"and_": LANGUAGE["bitwise_and"], "or_": LANGUAGE["bitwise_or"], "xor": LANGUAGE["bitwise_xor"], "invert": bitwise_not},
+    **{"rand": LANGUAGE["bitwise_and"], "ror": LANGUAGE["bitwise_or"], "rxor": LANGUAGE["bitwise_xor"]},
+    **{"iand": LANGUAGE["bitwise_and_"], "ior": LANGUAGE["bitwise_or_"], "ixor": LANGUAGE["bitwise_xor_"]},
+    **{"lshift": LANGUAGE["bitwise_left_shift"], "rshift": LANGUAGE["bitwise_right_shift"]},
+    **{"ilshift": LANGUAGE["bitwise_left_shift_"], "irshift": LANGUAGE["bitwise_right_shift_"]},
+)

@@ -1,0 +1,112 @@
+"""Elements, or whole channels, dropped at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail import prims
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.symbol import Tensor, torchsymbol, write
+
+Drawn = Callable[[tuple[int, ...]], tuple[int, ...]]  # a tensor's shape -> the shape of what is drawn for it
+_ALPHA = 1.7580993408473766  # scale * alpha of SELU: what a dropped unit saturates at (Klambauer et al., "Self-Normalizing Neural Networks", 2017)
+
+
+@torchsymbol("torch.nn.functional.dropout")
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False):
+    """Each element zeroed with probability p, and the others divided by 1 - p; `input` itself when not training."""
+    require(0.0 <= p <= 1.0, "dropout probability has to be between 0 and 1, but got {}", p, error=ValueError)
+    if inplace:
+        return _into(input, dropout(input, p, training))
+    return _dropped(input, p, training, _per_element)
+
+
+@torchsymbol("torch.dropout")
+def plain_dropout(input: Tensor, p: float, train: bool):
+    """`torch.nn.functional.dropout`."""
+    return _dropped(input, p, train, _per_element)
+
+
+@torchsymbol("torch.feature_dropout")
+def feature_dropout(input: Tensor, p: float, train: bool):
+    """`torch.nn.functional.dropout` of whole channels: the first two dimensions are drawn for, the others share."""
+    return _dropped(input, p, train, _per_channel)
+
+
+@torchsymbol("torch.alpha_dropout")
+def alpha_dropout(input: Tensor, p: float, train: bool):
+    """Each element set to SELU's negative limit with probability p, then all shifted and scaled so that mean and variance stay."""
+    return _alpha_dropped(input, p, train, _per_element)
+
+
+@torchsymbol("torch.feature_alpha_dropout")
+def feature_alpha_dropout(input: Tensor, p: float, train: bool):
+    """`torch.alpha_dropout` of whole channels."""
+    return _alpha_dropped(input, p, train, _per_channel)
+
+
+def _written(name: str, drop: Callable) -> None:
+    """torch.<name>_, which writes what `drop` gives into its input."""
+
+    def meta(input: Tensor, p: float, train: bool):
+        return _into(input, drop(input, p, train))
+
+    meta.__name__, meta.__doc__ = f"{name}_", f"`torch.{name}`, written into `input`."
+    torchsymbol(f"torch.{name}_", in_place=False)(meta)
+
+
+def _into(x: Tensor, result: Tensor) -> Tensor:
+    if result is not x:
+        write(x, result)
+    return x
+
+
+for _name, _drop in {
+    "dropout": plain_dropout,
+    "feature_dropout": feature_dropout,
+    "alpha_dropout": alpha_dropout,
+    "feature_alpha_dropout": feature_alpha_dropout,
+}.items():
+    _written(_name, _drop)
+
+
+def _per_element(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape
+
+
+def _per_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
+    require(len(shape) >= 2, "Feature dropout requires at least 2 dimensions in the input, got {}", shape)
+    return (*shape[:2], *(1 for _ in shape[2:]))
+
+
+def _kept(x: Tensor, p: float, drawn: Drawn) -> Tensor:
+    """Ones with probability 1 - p, else zeros, of x's dtype."""
+    keep = prims.full(shape=(), value=1.0 - p, dtype=x.spec.dtype, device=x.spec.device)
+    return prims.bernoulli(core.expand(keep, drawn(x.spec.shape)))
+
+
+def _unchanged(x: Tensor, p: float, train: bool) -> bool:
+    """Whether x is returned as it is; raises where p is no probability."""
+    require(0.0 <= p <= 1.0, "dropout probability has to be between 0 and 1, but got {}", p)
+    return p == 0 or not train or x.spec.numel == 0
+
+
+def _dropped(x: Tensor, p: float, train: bool, drawn: Drawn) -> Tensor:
+    if _unchanged(x, p, train):
+        return x
+    if p == 1:
+        return core.mul(x, 0)
+    kept = _kept(x, p, drawn)
+    return core.mul(x, core.div(kept, 1.0 - p))
+
+
+def _alpha_dropped(x: Tensor, p: float, train: bool, drawn: Drawn) -> Tensor:
+    if _unchanged(x, p, train):
+        return x
+    if p == 1:
+        return core.mul(x, 0)
+    kept = _kept(x, p, drawn)
+    scale = ((_ALPHA**2 * p + 1) * (1 - p)) ** -0.5
+    shift = core.add(core.mul(core.sub(kept, 1.0), _ALPHA * scale), _ALPHA * scale * p)
+    return core.add(core.mul(x, core.mul(kept, scale)), shift)

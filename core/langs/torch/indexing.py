@@ -1,0 +1,141 @@
+"""x[key] and x[key] = value, and index_put, which is the same thing with tensors alone."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported, require
+from dovetail.langs import core
+from dovetail.langs.core.indexing import Selection, fitting, picked, resolve_key, with_masked, with_picked
+from dovetail.langs.torch.queries import REFUSED
+from dovetail.langs.torch.symbol import Tensor, TorchSymbol, operators, resolve, torchsymbol
+from dovetail.prims.op import register
+from dovetail.trace import NumberProxy, TensorProxy
+
+_MASKED = "the shape of what a mask picks depends on its values; use torch.where(mask, x, other) or x.masked_fill(mask, value), which keep the shape"
+REFUSED |= {fn: _MASKED for fn in (resolve("torch.masked_select"), torch.Tensor.masked_select)}
+
+
+def _symbol(meta: Any) -> TorchSymbol:
+    """A symbol that prints as the function of the same name in Python's `operator`."""
+    path = f"operator.{meta.__name__}"
+    return register(TorchSymbol(meta.__name__, meta, id=path, path=path, callable=getattr(operator, meta.__name__)))
+
+
+def _torch_key(key: Any) -> Any:
+    """A list with anything but numbers in it stands for a tuple, as in PyTorch."""
+    if isinstance(key, list) and any([isinstance(k, (list, tuple, slice, TensorProxy)) or k is None or k is Ellipsis for k in key]):
+        return tuple(key)
+    return key
+
+
+@_symbol
+def getitem(x: Tensor, key: Any):
+    """x[key]: a view where the key is made of slices, ints and None, a copy where tensors or lists pick."""
+    chosen = resolve_key(x, _torch_key(key))
+    if chosen.masks:
+        raise Unsupported(_MASKED)
+    return picked(chosen) if chosen.picks else chosen.view
+
+
+@_symbol
+def setitem(x: Tensor, key: Any, value: Any):
+    """x[key] = value, which is broadcast to the place."""
+    chosen = resolve_key(x, _torch_key(key))
+    whole = isinstance(value, TensorProxy) and value.spec.shape
+    if whole and (chosen.picks or chosen.masks) and not all([n == 1 for n in value.spec.shape]):
+        _require_dtype(x, value)
+    put(chosen, _value(value, chosen.view))
+
+
+def _require_dtype(x: Tensor, value: Tensor) -> None:
+    message = "Index put requires the source and destination dtypes match, got {} for the destination and {} for the source; convert the source"
+    require(value.spec.dtype is x.spec.dtype, message, x.spec.dtype.short, value.spec.dtype.short)
+
+
+def _value(value: Any, place: Tensor) -> Any:
+    """What is assigned, as a number of the kind or a tensor of the dtype of `place`."""
+    spec = place.spec
+    if isinstance(value, TensorProxy):
+        if value.spec.device is not spec.device and not value.spec.shape:
+            value = prims.device_put(value, device=spec.device)
+        return core.convert(value, spec.dtype)
+    if isinstance(value, NumberProxy):
+        return as_number(value, spec.dtype, spec.device)
+    assignable = isinstance(value, (bool, int, float, complex))
+    require(assignable, "can't assign a {} to a {} tensor; make a tensor of it first", type(value).__name__, spec.dtype.short, error=TypeError)
+    return as_number(value, spec.dtype)
+
+
+def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
+    """A Python number as one of `dtype`'s kind, cut off like a cast; a number that the program computes as a 0-d tensor."""
+    if isinstance(value, NumberProxy):
+        return core.convert(prims.full(shape=(), value=value, dtype=core.number_dtype(value), device=device), dtype)
+    if isinstance(value, complex) and dtype.kind != "complex":
+        require(value.imag == 0, "value cannot be converted to type {} without overflow, got {}", dtype.short, value)
+        value = value.real
+    return {"bool": bool, "int": int, "float": float, "complex": complex}[dtype.kind](value)
+
+
+def put(chosen: Selection, value: Any, *, accumulate: bool = False) -> None:
+    """Write `value`, a number or a tensor of the view's dtype, to the place that was chosen."""
+    view = chosen.view
+    if chosen.masks:
+        new = _with_mask(chosen, value, accumulate)
+    else:
+        if not isinstance(value, TensorProxy):
+            shape = () if chosen.picks else view.spec.shape
+            value = prims.full(shape=shape, value=value, dtype=view.spec.dtype, device=view.spec.device)
+        new = with_picked(chosen, value, accumulate=accumulate) if chosen.picks else fitting(value, view.spec.shape)
+    prims.copy_(view, new)
+
+
+def _with_mask(chosen: Selection, value: Any, accumulate: bool) -> Tensor:
+    if chosen.picks or len(chosen.masks) > 1:
+        raise Unsupported("a mask beside other tensors in one index picks places that depend on its values; index with the mask alone and use torch.where")
+    return with_masked(chosen, value, _refuse_spread, combine=core.add if accumulate else None)
+
+
+def _refuse_spread() -> None:
+    raise Unsupported(
+        "x[mask] = values, with one value for each chosen element, depends on how many the mask chooses; "
+        "give a value that broadcasts against x and write x.copy_(torch.where(mask, values, x)), or use x.masked_scatter_(mask, values)"
+    )
+
+
+operators(getitem=getitem, setitem=setitem)
+
+
+@torchsymbol("torch.index_put", methods=("index_put",), in_place=False)
+def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False):
+    """input with values at the places that the tensors `indices` pick (None: all of a dimension), or added to them."""
+    copy = clone_of(input)
+    _index_put(copy, indices, values, accumulate)
+    return copy
+
+
+@torchsymbol("torch.index_put_", methods=("index_put_",), in_place=False)
+def index_put_(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False):
+    """`index_put`, written into the first argument."""
+    _index_put(input, indices, values, accumulate)
+    return input
+
+
+def _index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> None:
+    key = tuple([slice(None) if i is None else i for i in indices])
+    chosen = resolve_key(x, key, ints_pick=True)
+    _require_dtype(x, values)
+    put(chosen, values, accumulate=accumulate)
+
+
+def clone_of(x: Tensor) -> Tensor:
+    """A copy of x in x's layout."""
+    return core.copied(x, core.dense(x.spec))
+
+

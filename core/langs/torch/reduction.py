@@ -1,0 +1,295 @@
+"""Fewer elements out than in: sums, products, extremes, counts, moments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.dtypes import DType
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import dtype_of
+from dovetail.langs.torch.queries import REFUSED
+from dovetail.langs.torch.symbol import Number, Tensor, resolve, torchsymbol, wrong_type
+from dovetail.prims import Symbol
+from dovetail.prims.spec import prod as product
+
+Dims = int | tuple[int, ...] | None
+
+
+def reduced(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, **options: Any) -> Tensor:
+    """`prim` over `dim` of x: one dimension, several, or all of them for None and ()."""
+    dims = core.canonical_dims(dim, len(x.spec.shape))
+    return kept(prim(x, dims=dims, **options), x, dims, keepdim)
+
+
+def kept(out: Tensor, x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    """A reduction's result, with the `dims` of x back as size 1 where `keepdim`."""
+    return core.keep_dims(out, x.spec.shape, dims) if keepdim and dims else out
+
+
+def count(x: Tensor, dim: Dims) -> int:
+    """How many elements of x are reduced into one."""
+    return product(x.spec.shape[d] for d in core.canonical_dims(dim, len(x.spec.shape)))
+
+
+def total_dtype(x: Tensor, dtype: torch.dtype | None) -> DType:
+    """The dtype of a sum or a product: as asked, else int64 for integers and booleans."""
+    return dtype_of(dtype, x.spec.dtype if x.spec.dtype.inexact else dtypes.int64)
+
+
+def total(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, dtype: DType) -> Tensor:
+    """A sum or product of x converted to `dtype`, collected in its wide form."""
+    return core.convert(reduced(prim, core.convert(x, core.wide(dtype)), dim, keepdim), dtype)
+
+
+def require_inexact(x: Tensor, function: str) -> None:
+    """Raise unless x is floating or complex."""
+    require(x.spec.dtype.inexact, "{}: wants a floating point or complex dtype, got {}; convert with .float() first", function, x.spec.dtype.short)
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """sqrt(x), whose gradient at 0 is 0, as torch takes it for standard deviations and norms, and not infinite."""
+    zero = core.eq(x, 0)
+    return core.where(zero, 0.0, core.sqrt(core.where(zero, 1.0, x)))
+
+
+@torchsymbol("torch.sum", methods=("sum",))
+def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
+    """The sum over `dim`; of integers in int64."""
+    return total(prims.sum, input, dim, keepdim, total_dtype(input, dtype))
+
+
+@torchsymbol("torch.nansum", methods=("nansum",))
+def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
+    """The sum over `dim` of what is not NaN."""
+    require(input.spec.dtype.kind != "complex", "nansum does not support complex inputs; sum the real and imaginary parts")
+    target = total_dtype(input, dtype)
+    return total(prims.sum, without_nan(input), dim, keepdim, target)
+
+
+def without_nan(x: Tensor) -> Tensor:
+    """x with 0 for NaN."""
+    return core.where(core.isnan(x), 0.0, x) if x.spec.dtype.inexact else x
+
+
+@torchsymbol("torch.mean", methods=("mean",))
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
+    """The sum over `dim` by the number of its elements."""
+    target = dtype_of(dtype, input.spec.dtype)
+    require(target.inexact, "could not infer output dtype: wants a floating point or complex dtype, got {}; pass dtype=torch.float32", target.short)
+    x = core.convert(input, core.wide(target))
+    return core.convert(core.div(reduced(prims.sum, x, dim, keepdim), count(x, dim)), target)
+
+
+@torchsymbol("torch.nanmean", methods=("nanmean",))
+def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
+    """The mean over `dim` of what is not NaN."""
+    require_inexact(input, "nanmean")
+    target = dtype_of(dtype, input.spec.dtype)
+    wide = core.wide(target)
+    numbers = core.convert(core.bitwise_not(core.isnan(input)), dtypes.int64)
+    summed = reduced(prims.sum, core.convert(without_nan(input), wide), dim, keepdim)
+    return core.convert(core.div(summed, core.convert(reduced(prims.sum, numbers, dim, keepdim), wide)), target)
+
+
+@torchsymbol("torch.prod", methods=("prod",))
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
+    """The product over one dimension or all; of integers in int64."""
+    require(not isinstance(dim, (tuple, list)), "wants one int for dim, got {!r}; reduce the dimensions one after the other", dim, error=TypeError)
+    return total(prims.prod, input, dim, keepdim, total_dtype(input, dtype))
+
+
+def require_some(x: Tensor, dim: Any, function: str, error: type[Exception] = RuntimeError) -> None:
+    """Raise where a reduction over all dimensions has no element to pick from."""
+    everything = dim is None or dim == ()
+    require(not (everything and x.spec.numel == 0), "{}: wants at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
+
+
+@torchsymbol("torch.amax", methods=("amax",))
+def amax(input: Tensor, dim: Dims = (), keepdim: bool = False):
+    """The largest element over `dim`; its gradient is shared by equal ones."""
+    require_some(input, dim, "amax")
+    return reduced(prims.amax, input, dim, keepdim)
+
+
+@torchsymbol("torch.amin", methods=("amin",))
+def amin(input: Tensor, dim: Dims = (), keepdim: bool = False):
+    """The smallest element over `dim`; its gradient is shared by equal ones."""
+    require_some(input, dim, "amin")
+    return reduced(prims.amin, input, dim, keepdim)
+
+
+@torchsymbol("torch.aminmax", methods=("aminmax",))
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False):
+    """The smallest and the largest element over one dimension or all."""
+    require(not isinstance(dim, (tuple, list)), "wants one int for dim, got {!r}; call amin and amax", dim, error=TypeError)
+    require_some(input, dim, "aminmax")
+    return torch.return_types.aminmax((reduced(prims.amin, input, dim, keepdim), reduced(prims.amax, input, dim, keepdim)))
+
+
+def picked(prim: Symbol, x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """(values, indices) of the elements that `prim` points at along `dim`: the gradient goes to these alone."""
+    d = core.canonical_dim(dim, len(x.spec.shape))
+    if not x.spec.shape:
+        return prims.clone(x), prims.full(shape=(), value=0, dtype=dtypes.int64, device=x.spec.device)
+    ordered = core.convert(x, dtypes.uint8) if x.spec.dtype is dtypes.bool_ else x
+    indices = prim(ordered, dim=d)
+    at = core.keep_dims(indices, x.spec.shape, (d,))
+    values = prims.take_along_axis(x, at, dim=d)
+    return (values, at) if keepdim else (prims.squeeze(values, dims=(d,)), indices)
+
+
+@torchsymbol("torch.max", methods=("max",))
+def max(input: Tensor, dim: int | None = None, keepdim: bool = False, *, other: Tensor | None = None):
+    """The largest element; with `dim` (values, indices) along it; with another tensor the larger of each two."""
+    return _extreme(torch.return_types.max, (prims.amax, prims.argmax, core.maximum), input, dim, keepdim, other)
+
+
+@torchsymbol("torch.min", methods=("min",))
+def min(input: Tensor, dim: int | None = None, keepdim: bool = False, *, other: Tensor | None = None):
+    """The smallest element; with `dim` (values, indices) along it; with another tensor the smaller of each two."""
+    return _extreme(torch.return_types.min, (prims.amin, prims.argmin, core.minimum), input, dim, keepdim, other)
+
+
+def _extreme(result: Any, rules: tuple, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None) -> Any:
+    """The three meanings of max and min: `rules` reduce, point, and compare."""
+    reduce, point, compare = rules
+    other = dim if isinstance(dim, Tensor) else other
+    if other is not None:
+        return compare(input, other)
+    if dim is None:
+        require(not keepdim, "wants a dim when keepdim is given; call amax or amin to keep all dimensions", error=TypeError)
+        require_some(input, None, reduce.name[1:])
+        return reduced(reduce, input, None, False)
+    return result(picked(point, input, dim, keepdim))
+
+
+@torchsymbol("torch.argmax", methods=("argmax",))
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False):
+    """The position of the largest element along `dim`, or in row-major order; the first of several."""
+    return _position(prims.argmax, input, dim, keepdim)
+
+
+@torchsymbol("torch.argmin", methods=("argmin",))
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False):
+    """The position of the smallest element along `dim`, or in row-major order; the first of several."""
+    return _position(prims.argmin, input, dim, keepdim)
+
+
+def _position(prim: Symbol, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    comparable = x.spec.dtype.kind in ("int", "float")
+    require(comparable, "wants integers or floating point numbers, got {}; convert first", x.spec, error=RuntimeError)
+    require_some(x, dim, prim.name, IndexError)
+    d = None if dim is None or not x.spec.shape else core.canonical_dim(dim, len(x.spec.shape))
+    if dim is not None:
+        core.canonical_dim(dim, len(x.spec.shape))
+    return kept(prim(x, dim=d), x, core.canonical_dims(dim, len(x.spec.shape)), keepdim)
+
+
+def _truth(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """any or all; an empty tuple of dims reduces nothing, and bytes give bytes."""
+    truth = core.convert(x, dtypes.bool_)
+    out = reduced(prim, truth, dim, keepdim) if dim != () else prims.clone(truth) if truth is x else truth
+    return core.convert(out, dtypes.uint8) if x.spec.dtype is dtypes.uint8 else out
+
+
+@torchsymbol("torch.any", methods=("any",))
+def any(input: Tensor, dim: Dims = None, keepdim: bool = False):
+    """Whether some element over `dim` is not 0."""
+    return _truth(prims.any, input, dim, keepdim)
+
+
+@torchsymbol("torch.all", methods=("all",))
+def all(input: Tensor, dim: Dims = None, keepdim: bool = False):
+    """Whether no element over `dim` is 0."""
+    return _truth(prims.all, input, dim, keepdim)
+
+
+@torchsymbol("torch.count_nonzero", methods=("count_nonzero",))
+def count_nonzero(input: Tensor, dim: Dims = None):
+    """How many elements over `dim` are not 0."""
+    return reduced(prims.sum, core.convert(core.convert(input, dtypes.bool_), dtypes.int64), dim, False)
+
+
+def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> tuple[Tensor, Tensor]:
+    """(variance, mean) in the wide dtype of x, from the arguments that var, std and their pairs share.
+
+    `var(x, False)` means unbiased=False.
+    """
+    require(x.spec.dtype.inexact, "std and var only support floating point and complex dtypes, got {}; convert with .float() first", x.spec.dtype.short)
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    require(correction is None or unbiased is True, "wants either unbiased or correction, got both", error=TypeError)
+    correction = (1 if unbiased else 0) if correction is None else correction
+    dims = core.canonical_dims(dim, len(x.spec.shape))
+    parts = prims.var_mean(core.convert(x, core.wide(x.spec.dtype)), dims=dims, correction=correction)
+    return tuple([kept(part, x, dims, keepdim) for part in parts])
+
+
+@torchsymbol("torch.var", methods=("var",))
+def var(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
+    """The mean of |x - mean|**2 over `dim`, dividing by count - correction."""
+    return core.convert(_moments(input, dim, unbiased, keepdim, correction)[0], dtypes.real_of(input.spec.dtype))
+
+
+@torchsymbol("torch.std", methods=("std",))
+def std(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
+    """The square root of `var`."""
+    return core.convert(safe_sqrt(_moments(input, dim, unbiased, keepdim, correction)[0]), dtypes.real_of(input.spec.dtype))
+
+
+@torchsymbol("torch.var_mean")
+def var_mean(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
+    """(var, mean) over `dim`."""
+    variance, mean = _moments(input, dim, unbiased, keepdim, correction)
+    return core.convert(variance, dtypes.real_of(input.spec.dtype)), core.convert(mean, input.spec.dtype)
+
+
+@torchsymbol("torch.std_mean")
+def std_mean(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
+    """(std, mean) over `dim`."""
+    variance, mean = _moments(input, dim, unbiased, keepdim, correction)
+    return core.convert(safe_sqrt(variance), dtypes.real_of(input.spec.dtype)), core.convert(mean, input.spec.dtype)
+
+
+@torchsymbol("torch.logsumexp", "torch.special.logsumexp", methods=("logsumexp",))
+def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False):
+    """log(sum(exp(x))) over `dim`, shifted by the maximum."""
+    if dim is None:
+        wrong_type("logsumexp", "dim", "int or tuple of ints", dim)
+    target = core.inexact_of(input.spec.dtype)
+    x = core.convert(input, core.wide(target))
+    dims = core.canonical_dims(dim, len(x.spec.shape))
+    if x.spec.numel == 0:
+        return core.convert(core.log(reduced(prims.sum, core.exp(x), dim, keepdim)), target)
+    top = prims.detach(prims.amax(core.real(x) if target.kind == "complex" else x, dims=dims))
+    top = core.convert(core.where(core.isfinite(top), top, 0.0), x.spec.dtype)
+    summed = prims.sum(core.exp(core.sub(x, core.keep_dims(top, x.spec.shape, dims))), dims=dims)
+    return core.convert(kept(core.add(core.log(summed), top), x, dims, keepdim), target)
+
+
+@torchsymbol("torch.trace", methods=("trace",))
+def trace(input: Tensor):
+    """The sum of the diagonal of a matrix."""
+    require(len(input.spec.shape) == 2, "expected a matrix, but got tensor with dim {}", len(input.spec.shape))
+    require(input.spec.dtype is not dtypes.bool_, "trace is not implemented for bool; convert first", error=NotImplementedError)
+    return total(prims.sum, prims.diagonal(input, offset=0, dim1=0, dim2=1), None, False, total_dtype(input, None))
+
+
+_VALUES = "it answers with a Python bool, which depends on values; compare with torch.isclose(a, b).all() or (a == b).all(), a tensor"
+_SIZES = "the size of its result depends on values; call it outside the compiled function, or use torch.sort and torch.diff"
+
+REFUSED.update(
+    {
+        fn: why
+        for why, names in (
+            (_VALUES, ("torch.equal", "torch.Tensor.equal", "torch.allclose", "torch.Tensor.allclose")),
+            (_SIZES, ("torch.unique", "torch.Tensor.unique", "torch.unique_consecutive", "torch.Tensor.unique_consecutive")),
+        )
+        for name in names
+        if (fn := resolve(name)) is not None
+    }
+)

@@ -1,0 +1,156 @@
+"""Special functions of each element: error and gamma functions, entropy, stable sums of exponentials."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dovetail import prims
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.elementwise import in_wide, require_float, symbols
+from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
+
+SQRT_HALF = math.sqrt(0.5)
+
+symbols(("sigmoid expit", "erf", "erfc", "erfinv", "ndtri", "lgamma gammaln", "digamma psi"))
+
+
+@torchsymbol("torch.polygamma", "torch.special.polygamma")
+def polygamma(n: int, input: Tensor):
+    """The derivative of order n of digamma."""
+    return _polygamma(n, input)
+
+
+@torchsymbol(methods=("polygamma",))
+def polygamma_method(self: Tensor, n: int):
+    """The derivative of order n of digamma."""
+    return _polygamma(n, self)
+
+
+def _polygamma(n: int, x: Any) -> Any:
+    require(n >= 0, "polygamma wants an order that is not negative, got {}", n)
+    return prims.polygamma(core.convert(x, core.inexact_of(x.spec.dtype)), n=n) if n else core.digamma(x)
+
+
+@torchsymbol("torch.mvlgamma", "torch.special.multigammaln", methods=("mvlgamma",))
+def mvlgamma(input: Tensor, p: int):
+    """The logarithm of the gamma function of dimension p: the sum of lgamma(input - j / 2) for j < p, and p * (p - 1) / 4 * log(pi)."""
+    require(p >= 1, "p has to be greater than or equal to 1, got {}", p)
+
+    def compute(x: Any) -> Any:
+        total = core.lgamma(x)
+        for j in range(1, p):
+            total = core.add(total, core.lgamma(core.sub(x, j / 2)))
+        return core.add(total, p * (p - 1) / 4 * math.log(math.pi))
+
+    return in_wide(compute, input)
+
+
+@torchsymbol("torch.special.zeta")
+def zeta(input: Tensor | Number, other: Tensor | Number):
+    """The Hurwitz zeta function: the sum of 1 / (k + other)**input for k = 0, 1, ..."""
+    return core.zeta(input, other)
+
+
+@torchsymbol("torch.special.ndtr")
+def ndtr(input: Tensor):
+    """The probability that a standard normal variable is at most input."""
+    return in_wide(lambda x: core.mul(core.erfc(core.mul(x, -SQRT_HALF)), 0.5), input)
+
+
+@torchsymbol("torch.special.entr")
+def entr(input: Tensor):
+    """-input * log(input), 0 at 0 and minus infinity below."""
+
+    def compute(x: Any) -> Any:
+        inside = core.gt(x, 0.0)
+        value = core.neg(core.mul(x, core.log(core.where(inside, x, 1.0))))
+        outside = core.where(core.isnan(x), x, core.where(core.eq(x, 0.0), 0.0, -math.inf))
+        return core.where(inside, value, outside)
+
+    return in_wide(compute, input)
+
+
+@torchsymbol("torch.xlogy", "torch.special.xlogy", methods=("xlogy",))
+def xlogy(input: Tensor | Number, other: Tensor | Number):
+    """input * log(other), 0 where input is 0 and other is not NaN."""
+    return in_wide(lambda x, y: core.mul(x, core.log(_one_where_settled(x, y, core.le(y, 0.0), 1.0))), input, tensor_of(other, input))
+
+
+@torchsymbol("torch.special.xlog1py")
+def xlog1py(input: Tensor | Number, other: Tensor | Number):
+    """input * log1p(other), 0 where input is 0 and other is not NaN."""
+    return in_wide(lambda x, y: core.mul(x, core.log1p(_one_where_settled(x, y, core.le(y, -1.0), 0.0))), input, tensor_of(other, input))
+
+
+def _one_where_settled(x: Any, y: Any, below: Any, neutral: float) -> Any:
+    """y, and `neutral` where x is 0 and the logarithm is infinite or NaN, which then does not count, nor its gradient."""
+    settled = core.bitwise_or(below, core.eq(y, math.inf))
+    if isinstance(x, Tensor):
+        settled = core.bitwise_and(core.eq(x, 0.0), settled)
+    elif x != 0:
+        return y
+    return core.where(settled, neutral, y)
+
+
+def tensor_of(x: Any, like: Any) -> Any:
+    """x, or a tensor of no dimensions for a number, on the device of the tensor `like`."""
+    if isinstance(x, Tensor):
+        return x
+    dtype = core.inexact_of(core.promote(like, x))
+    return prims.full(shape=(), value=core.fit(x, (), dtype), dtype=dtype, device=like.spec.device)
+
+
+@torchsymbol("torch.logit", "torch.special.logit", methods=("logit",))
+def logit(input: Tensor, eps: float | None = None):
+    """log(input / (1 - input)), of input bounded to [eps, 1 - eps] where eps is given."""
+
+    def compute(x: Any) -> Any:
+        if eps is not None:
+            x = core.where(core.lt(x, eps), eps, core.where(core.gt(x, 1 - eps), 1 - eps, x))
+        return core.log(core.div(x, core.sub(1.0, x)))
+
+    return in_wide(compute, input)
+
+
+@torchsymbol("torch.sinc", "torch.special.sinc", methods=("sinc",))
+def sinc(input: Tensor):
+    """sin(pi * input) / (pi * input), and 1 at 0."""
+
+    def compute(x: Any) -> Any:
+        zero = core.eq(x, 0.0)
+        turns = core.mul(core.where(zero, 1.0, x), math.pi)
+        return core.where(zero, 1.0, core.div(core.sin(turns), turns))
+
+    return in_wide(compute, input)
+
+
+@torchsymbol("torch.logaddexp", methods=("logaddexp",))
+def logaddexp(input: Tensor, other: Tensor):
+    """log(exp(input) + exp(other)), without overflow."""
+    for x in (input, other):
+        require_float(x, "complex")
+    return in_wide(_logaddexp_complex if core.promote(input, other).kind == "complex" else _logaddexp, input, other)
+
+
+def _logaddexp(a: Any, b: Any) -> Any:
+    large = core.maximum(a, b)
+    settled = core.bitwise_and(core.isinf(a), core.eq(a, b))
+    apart = core.where(settled, 0.0, core.sub(core.minimum(a, b), large))
+    return core.where(settled, a, core.add(large, core.log1p(core.exp(apart))))
+
+
+def _logaddexp_complex(a: Any, b: Any) -> Any:
+    """The number with the larger real part goes first."""
+    first = core.ge(prims.real(a), prims.real(b))
+    large, small = core.where(first, a, b), core.where(first, b, a)
+    return core.add(large, core.log(core.add(core.exp(core.sub(small, large)), 1.0)))
+
+
+@torchsymbol("torch.logaddexp2", methods=("logaddexp2",))
+def logaddexp2(input: Tensor, other: Tensor):
+    """log2(2**input + 2**other), without overflow."""
+    for x in (input, other):
+        require_float(x, "complex")
+    return in_wide(lambda a, b: core.div(_logaddexp(core.mul(a, math.log(2)), core.mul(b, math.log(2))), math.log(2)), input, other)

@@ -1,0 +1,261 @@
+"""Reverse-mode differentiation: a pure computation in, one joint trace out.
+
+>>> def computation(t0):
+...     t1 = prims.sin(t0)
+...     return (t1,)
+
+becomes
+
+>>> def computation(t0, t2):
+...     t1 = prims.sin(t0)
+...     t3 = prims.cos(t0)
+...     t4 = prims.mul(t2, t3)
+...     return ((t1,), [t4])
+
+where t2 is the cotangent of t1.  A line is differentiated by the first of: the rules that `rules(line)` offers, in interleaved form; the
+symbol's own, in vjp form; its decomposition.  A vjp rule is called on the way back.  An interleaved rule is run once on the way forward, in
+place of the line; the lines it records that depend on a get_grad are held, and recorded again on the way back with real cotangents.  Both
+become one entry on the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail import prims
+from dovetail.errors import InputError, InvalidTrace, NoGradRule
+from dovetail.prims import Symbol, Tag
+from dovetail.prims.creation import zeros_like
+from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, rename
+from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, swap
+
+Rule = Callable[..., Any]
+RULES: dict[Symbol, Rule] = {}  # the registry: symbol -> a rule in interleaved form, which wins over the symbol's own
+
+
+def registered(line: BoundSymbol) -> Iterable[Rule]:
+    """The rule that register_grad was given for the symbol of `line`."""
+    return (RULES[line.symbol],) if line.symbol in RULES else ()
+
+
+@dataclass(eq=False)
+class Whole:
+    """An operation that was differentiated by its decomposition, and what the lines of that compute."""
+
+    line: BoundSymbol
+    made: list[Proxy]
+
+
+@dataclass(eq=False)
+class JointTrace(Trace):
+    """Inputs are the computation's and then `cotangents`; outputs are (the computation's outputs, one gradient or None for each input).
+
+    `pulled` are the outputs that have a cotangent, in the order of `cotangents`.  `whole` are the operations that were taken apart, outer before inner.
+    """
+
+    cotangents: list[Proxy] = field(default_factory=list)
+    pulled: list[Proxy] = field(default_factory=list)
+    whole: list[Whole] = field(default_factory=list, repr=False)
+
+
+def grad(
+    trace: Trace,
+    rules: Callable[[BoundSymbol], Iterable[Rule]] = registered,
+    *,
+    constant: Collection[Proxy] = (),
+    environment: Environment | None = None,
+) -> JointTrace:
+    """The joint trace of a pure computation.
+
+    Gradients are those of the inputs whose spec requires one.  Values in `constant` pass none on, see `constants_of`.  `environment` is
+    what rules record in: the front end's, so that they may call its functions.
+    """
+    changes = {"environment": environment or Environment()}
+    joint = JointTrace(**vars(trace.derive("grad", **changes)))
+    tape = _Tape(joint, rules, set(constant))
+    with recording(joint):
+        for line in trace.lines:
+            tape.forward(line, line.where)
+        outputs = swap(trace.outputs, lambda p: tape.env.get(p, p) if isinstance(p, Proxy) else p)
+        joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs]
+        joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
+        tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
+        tape.backward()
+    joint.inputs = [*trace.inputs, *joint.cotangents]
+    joint.outputs = (outputs, [tape.grads.get(p) if p.spec is not None and p in tape.given else None for p in trace.inputs])
+    return joint
+
+
+def constants_of(trace: Trace) -> set[Proxy]:
+    """The values of an acquired trace that eager PyTorch gives no history: made while grad mode was off, or detached.
+
+    Such a value does not require grad although it was made of one that does.
+    """
+    found: set[Proxy] = set()
+    for line in trace.lines:
+        _note_constants(line, found)
+    return found
+
+
+def _note_constants(line: BoundSymbol, found: set[Proxy]) -> None:
+    for inner in line.body:
+        _note_constants(inner, found)
+    if not line.body and any([requires_grad(p) for p in line.reads]):
+        found.update([p for p in line.writes if not requires_grad(p)])
+
+
+def requires_grad(x: Any) -> bool:
+    """Whether `x` is a traced tensor that requires grad.  Grad rules may ask, to leave out what nobody wants."""
+    return isinstance(x, TensorProxy) and x.spec.requires_grad
+
+
+class _Tape:
+    """What was recorded on the way forward, and the cotangents on the way back."""
+
+    def __init__(self, joint: JointTrace, rules: Callable[[BoundSymbol], Iterable[Rule]], constant: set[Proxy]):
+        self.joint, self.rules, self.constant = joint, rules, constant
+        self.given = {p for p in joint.inputs if requires_grad(p)}
+        self.needs: set[Proxy] = set(self.given)  # the values whose cotangents somebody wants
+        self.env: dict[Proxy, Proxy] = {}  # results that an interleaved rule computed in place of a line's
+        self.grads: dict[Proxy, Proxy] = {}
+        self.entries: list[tuple[Any, Callable[[Any], None]]] = []
+
+    def forward(self, line: BoundSymbol, where: str | None) -> None:
+        """Add `line` to the joint trace, and what differentiates it to the tape."""
+        line = rename(line, self.env)
+        if not self._flows(line):
+            self.joint.lines.append(line)
+            return
+        for rule in self.rules(line):
+            if self._interleaved(rule, line):
+                return
+        if line.symbol.vjp_rule is not None:
+            self.joint.lines.append(line)
+            self._needs(line.out)
+            self.entries.append((line.out, lambda g: self._pull(line, g)))
+        elif line.body:
+            self._decomposed(line, where)
+        else:
+            called = f", called at {where}" if where else ""
+            raise NoGradRule(
+                f"{line.symbol.path} has no gradient rule (symbol {line.symbol.id}, in {line!r}{called}); declare one with @{line.symbol.name}.vjp, "
+                f'or dovetail.extend.register_grad("{line.symbol.id}", rule), or detach its inputs'
+            )
+
+    def _flows(self, line: BoundSymbol) -> bool:
+        """Whether a cotangent can come in by the results of `line` and go out by its arguments."""
+        if Tag.NO_GRAD in line.symbol.tags or not any([p in self.needs for p in line.reads]):
+            return False
+        return any([isinstance(p, TensorProxy) and p.spec.dtype.inexact and p not in self.constant for p in line.writes])
+
+    def _decomposed(self, line: BoundSymbol, where: str | None) -> None:
+        start, replaced = len(self.joint.lines), len(self.env)
+        whole = Whole(line, [])
+        self.joint.whole.append(whole)
+        for inner in line.body:
+            self.forward(inner, where)
+        if len(self.env) == replaced:
+            whole.made = [p for made in self.joint.lines[start:] for p in made.writes]
+
+    def backward(self) -> None:
+        """Pull every entry, the last first."""
+        for out, pull in reversed(self.entries):
+            g = swap(out, lambda p: self.grads.get(p) if isinstance(p, Proxy) else None)
+            if any([x is not None for x in leaves(g)]):
+                pull(g)
+
+    def _needs(self, out: Any) -> None:
+        for p in proxies(out):
+            if isinstance(p, TensorProxy) and p.spec.dtype.inexact and p not in self.constant:
+                self.needs.add(p)
+                if not p.spec.requires_grad:
+                    p.spec = p.spec.like(requires_grad=True)
+
+    def _pull(self, line: BoundSymbol, g: Any) -> None:
+        given = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
+        args, grads = list(leaves(line.args)), list(leaves(given))
+        if len(args) != len(grads):
+            raise InvalidTrace(f"the vjp rule of {line.symbol} gives {len(grads)} cotangents for {len(args)} arguments; give one for each, None where there is none")
+        for p, gp in zip(args, grads, strict=True):
+            self._add(p, gp, line.symbol)
+
+    def _add(self, p: Any, gp: Any, symbol: Symbol) -> None:
+        """Add `gp` to the cotangent of `p`, if somebody wants it."""
+        if gp is None or not isinstance(p, Proxy) or p not in self.needs:
+            return
+        if gp.spec.shape != p.spec.shape or gp.spec.dtype is not p.spec.dtype:
+            raise InvalidTrace(f'the grad rule of {symbol} gives {gp.name}: "{gp.spec}" for the cotangent of {p.name}: "{p.spec}"')
+        known = self.grads.get(p)
+        self.grads[p] = gp if known is None else prims.add(known, gp)
+
+    def _interleaved(self, rule: Rule, line: BoundSymbol) -> bool:
+        """Run `rule` in place of `line`; False when it declines by returning NotImplemented."""
+        joint, outer = self.joint, self.joint.lines
+        joint.lines, joint.language = [], line.symbol.language or prims.OPERATORS
+        try:
+            out = rule(*line.args, **line.kwargs)
+            recorded = joint.lines
+        finally:
+            joint.lines, joint.language = outer, prims.OPERATORS
+        if out is NotImplemented:
+            return False
+        held, late = [], set()
+        for new in recorded:
+            if new.symbol in (prims.get_grad, prims.put_grad) or any([p in late for p in new.reads]):
+                late.update(new.writes)
+                held.append(new)
+            else:
+                outer.append(new)
+        self._stands_for(line, out, late)
+        self._needs(out)
+        self.entries.append((out, lambda g: self._replay(held, line)))
+        return True
+
+    def _stands_for(self, line: BoundSymbol, out: Any, late: set[Proxy]) -> None:
+        """The results of an interleaved rule take the place of the line's."""
+        old, new = proxies(line.out), proxies(out)
+        if len(old) != len(new) or any([p in late for p in new]):
+            raise InvalidTrace(f"the grad rule of {line.symbol} returns {out}; it returns the results of the operation, {line.out}, before any get_grad")
+        for a, b in zip(old, new, strict=True):
+            if a.spec.shape != b.spec.shape or a.spec.dtype is not b.spec.dtype:
+                raise InvalidTrace(f'the grad rule of {line.symbol} computes {b.name}: "{b.spec}" where the operation gives {a.name}: "{a.spec}"')
+            if a in self.constant:
+                self.constant.add(b)
+            if a is not b:
+                self.env[a] = b
+
+    def _replay(self, held: list[BoundSymbol], line: BoundSymbol) -> None:
+        """Record the held lines with real cotangents, where the rule had stand-ins that are row-major."""
+        env: dict[Proxy, Proxy] = {}
+        moved: set[Proxy] = set()  # stand-ins for values of another layout; lines that read them are recorded anew
+        for new in held:
+            if new.symbol is prims.get_grad:
+                g = self.grads.get(new.args[0])
+                env[new.out] = zeros_like(new.args[0]) if g is None else g
+                if g is not None and g.spec.strides is not None:
+                    moved.add(new.out)
+            elif new.symbol is prims.put_grad:
+                p, gp = new.args
+                self._add(p, env.get(gp, gp), line.symbol)
+            elif any([p in moved for p in new.reads]):
+                self._again(new, env, moved)
+            else:
+                self.joint.lines.append(rename(new, env))
+
+    def _again(self, line: BoundSymbol, env: dict[Proxy, Proxy], moved: set[Proxy]) -> None:
+        """Record `line` on values of other strides than it was recorded on; on row-major copies where it cannot be."""
+
+        def record(swapped: dict[Proxy, Proxy]) -> Any:
+            args, kwargs = swap((line.args, line.kwargs), lambda p: swapped.get(p, p) if isinstance(p, Proxy) else p)
+            return self.joint.record(line.symbol, args, kwargs)
+
+        try:
+            out = record(env)
+        except InputError:
+            out = record(env | {p: prims.clone(env[p]) for p in line.reads if p in moved})
+        for a, b in zip(proxies(line.out), proxies(out), strict=True):
+            env[a] = b
+            if isinstance(a, TensorProxy) and a.spec.strides != b.spec.strides:
+                moved.add(a)

@@ -1,0 +1,273 @@
+"""A small GPT, from training to a compiled program: trained eagerly on Python's own source, compiled with dovetail.jit, sampled from, timed.
+
+python examples/gpt.py [--seconds 12] [--no-compile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
+from rich.syntax import Syntax
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+import dovetail
+
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a GPT is."""
+
+    vocabulary: int
+    context: int  # tokens that it looks back over
+    layers: int
+    heads: int
+    width: int
+
+
+class Attention(nn.Module):
+    """Each position gathers from the positions before it, in several heads."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.heads = shape.heads
+        self.into = nn.Linear(shape.width, 3 * shape.width)
+        self.out = nn.Linear(shape.width, shape.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.into(x).chunk(3, dim=-1))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class Layer(nn.Module):
+    """Attention and a two-layer network, each added to what came in."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.attention_norm, self.attention = nn.LayerNorm(shape.width), Attention(shape)
+        self.network_norm = nn.LayerNorm(shape.width)
+        self.network = nn.Sequential(nn.Linear(shape.width, 4 * shape.width), nn.GELU(), nn.Linear(4 * shape.width, shape.width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.network(self.network_norm(x))
+
+
+class GPT(nn.Module):
+    """Logits of the next token at each position."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.positions = nn.Embedding(shape.context, shape.width)
+        self.layers = nn.Sequential(*(Layer(shape) for _ in range(shape.layers)))
+        self.norm = nn.LayerNorm(shape.width)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.apply(start)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.norm(self.layers(self.tokens(tokens) + self.positions(places))))
+
+
+def start(module: nn.Module) -> None:
+    """Small weights, so that the first guess is that all tokens are as likely."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+class Characters:
+    """Text to numbers and back, a number for each printable character."""
+
+    known = "\n" + "".join(map(chr, range(32, 127)))
+
+    def __init__(self) -> None:
+        self.number = {c: i for i, c in enumerate(self.known)}
+
+    def encode(self, text: str) -> list[int]:
+        return [self.number[c] for c in text if c in self.number]
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        return "".join(self.known[i] for i in numbers)
+
+
+def corpus(most: int = 3_000_000) -> str:
+    """The source of Python's standard library."""
+    text, size = [], 0
+    for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        text.append(file.read_text(encoding="utf-8", errors="ignore"))
+        size += len(text[-1])
+        if size > most:
+            break
+    return "\n".join(text)
+
+
+def batches(data: Tensor, length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Random pieces of `data`, and the same a token further on."""
+    while True:
+        starts = torch.randint(len(data) - length - 1, (size, 1))
+        pieces = data[starts + torch.arange(length + 1)]
+        yield pieces[:, :-1], pieces[:, 1:]
+
+
+def train(model: GPT, data: Tensor, shape: Shape, duration: float) -> float:
+    """Train eagerly for `duration` seconds; gives the loss of the last steps, in nats a character."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1)
+    columns = (
+        TextColumn("training, eagerly"),
+        BarColumn(),
+        TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.2f}"),
+        TimeElapsedColumn(),
+    )
+    losses: list[float] = []
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=duration, step=0, loss=math.log(shape.vocabulary))
+        began = time.perf_counter()
+        for tokens, following in batches(data, shape.context, 16):
+            spent = min(time.perf_counter() - began, duration)
+            for group in optimizer.param_groups:  # up over the first steps, then down to a twentieth
+                group["lr"] = 3e-3 * min(1, len(losses) / 20) * (1 - 0.95 * spent / duration)
+            loss = functional.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+            progress.update(task, completed=spent, step=len(losses), loss=losses[-1])
+            if spent == duration:
+                break
+    return statistics.fmean(losses[-20:])
+
+
+def sample(model: Callable[[Tensor], Tensor], prompt: Tensor, count: int, temperature: float = 0.7) -> Tensor:
+    """`count` tokens after `prompt`, drawn one at a time."""
+    tokens, length = prompt, prompt.shape[1]
+    for _ in track(range(count), description="sampling, compiled", console=console):
+        logits = model(tokens[:, -length:])[:, -1]
+        drawn = torch.multinomial(torch.softmax(logits / temperature, -1), 1)
+        tokens = torch.cat([tokens, drawn], 1)
+    return tokens[0, length:]
+
+
+def seconds(fn: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    fn()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A bar that moves for as long as something takes whose length nobody knows."""
+    with Progress(SpinnerColumn(), TextColumn(what), BarColumn(), TimeElapsedColumn(), console=console, transient=True) as progress:
+        progress.add_task("", total=None)
+        yield
+
+
+def peer(model: GPT, tokens: Tensor) -> tuple[Callable | None, str]:
+    """The model compiled by torch.compile and what its first call took; or None and why there is none."""
+    compiled = torch.compile(model)
+    try:
+        with waiting("torch.compile, first call"), tempfile.TemporaryDirectory() as fresh, torch._inductor.utils.fresh_inductor_cache(dir=fresh):
+            return compiled, f"{seconds(lambda: compiled(tokens)):.2f} s"
+    except Exception as error:  # whatever keeps it from working is what the table says
+        return None, f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"
+
+
+def timings(subjects: dict[str, Callable[[Tensor], Tensor]], tokens: Tensor, rounds: int = 25) -> dict[str, float]:
+    """The median time of a call, all subjects taking turns."""
+    taken: dict[str, list[float]] = {name: [] for name in subjects}
+    for _ in track(range(rounds), description="timing calls", console=console):
+        for name, fn in subjects.items():
+            taken[name].append(seconds(lambda fn=fn: fn(tokens)))
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def excerpt(program: str, rows: int) -> str:
+    """The first lines of a program, without its imports."""
+    lines = program.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("def "))
+    body = [line for line in lines[begin + 1 :] if not line.startswith("    # ")]
+    return "\n".join([f"{lines[begin].partition('(')[0]}(...):", *body[:rows], f"    # ... {max(len(body) - rows, 0)} more lines"])
+
+
+def show_text(prompt: str, written: str) -> None:
+    console.print(f"\n[bold]What it writes[/bold] (given the grey part)\n[dim]{escape(prompt)}[/dim][green]{escape(written)}[/green]\n")
+
+
+def show_difference(ours: Tensor, eager: Tensor) -> None:
+    worst = (ours - eager).abs().max().item()
+    within = torch.allclose(ours, eager, rtol=1e-5, atol=1e-5)
+    verdict = "[green]equal to eager's[/green]" if within else "[red]NOT equal to eager's[/red]"
+    console.print(f"[bold]Logits[/bold] {verdict}: at most {worst:.1e} apart, the largest is {eager.abs().max().item():.1f}\n")
+
+
+def show_program(compiled: object) -> None:
+    traces = dovetail.last_traces(compiled)
+    steps = ", ".join(f"{trace.made_by} {trace.took * 1e3:.1f}" for trace in traces)
+    console.print(f"[bold]The program that runs[/bold] (ms for each step that made it: {steps})")
+    console.print(Syntax(excerpt(traces[-1].python(depth=0), 16), "python", theme="ansi_dark", background_color="default"))
+
+
+def show_timings(model: GPT, compiled: Callable, first: float, tokens: Tensor, with_peer: bool) -> None:
+    other, said = peer(model, tokens) if with_peer else (None, "left out with --no-compile")
+    subjects = {"eager": model, "dovetail.jit": compiled} | ({"torch.compile": other} if other else {})
+    medians = timings(subjects, tokens)
+    table = Table(title=f"One forward, batch {tokens.shape[0]} x {tokens.shape[1]}", title_justify="left")
+    for heading in ("", "first call", "a call, median", "beside eager"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name, took in {"eager": "", "dovetail.jit": f"{first:.2f} s", "torch.compile": said}.items():
+        if name in medians:
+            table.add_row(name, took, f"{medians[name] * 1e3:.2f} ms", f"{medians[name] / medians['eager']:.2f}x")
+        else:
+            table.add_row(name, escape(took), "-", "-")
+    console.print(table)
+
+
+def main() -> None:
+    wanted = argparse.ArgumentParser(description="A small GPT, trained eagerly, compiled with dovetail.jit, sampled from and timed.")
+    wanted.add_argument("--seconds", type=float, default=12.0, help="how long to train (default: 12)")
+    wanted.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    options = wanted.parse_args()
+    torch.manual_seed(0)
+    characters, text = Characters(), corpus()
+    data = torch.tensor(characters.encode(text))
+    shape = Shape(vocabulary=len(characters.known), context=64, layers=2, heads=4, width=128)
+    model = GPT(shape)
+    size = sum(p.numel() for p in model.parameters())
+    console.print(f"[bold]A GPT[/bold] of {size:,} parameters on {len(data):,} characters of Python's standard library\n")
+    loss = train(model, data, shape, options.seconds)
+    console.print(f"loss {loss:.2f} nats a character; guessing would be {math.log(shape.vocabulary):.2f}\n")
+
+    model.eval().requires_grad_(False)
+    compiled = dovetail.jit(model)
+    prompt = data[: shape.context].unsqueeze(0)
+    first = seconds(lambda: compiled(prompt))
+    written = sample(compiled, prompt, 400)
+    show_text(characters.decode(prompt[0].tolist()), characters.decode(written.tolist()))
+    show_difference(compiled(prompt), model(prompt))
+    show_program(compiled)
+    show_timings(model, compiled, first, prompt, with_peer=not options.no_compile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Who runs what: priority, refusals, decomposition, rewriting, and regions."""
+
+from __future__ import annotations
+
+import dovetail
+import pytest
+import torch
+from dovetail import prims
+from dovetail.executors import dispatch, resolve_executors
+from dovetail.executors.priority import add_operator_executor
+from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled, get_executor, make_prim
+from dovetail.trace import check, cse, dce, functionalize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+F = torch.nn.functional
+
+
+class Elementwise(FusionExecutor):
+    """Fuses elementwise prims and runs a region with the torch executor's own implementations."""
+
+    def __init__(self, name="elementwise", symbols=None):
+        super().__init__(name)
+        self.symbols, self.regions = symbols, []
+
+    def can_fuse(self, line):
+        known = Tag.ELEMENTWISE in line.symbol.tags if self.symbols is None else line.symbol.name in self.symbols
+        return known or f"fuses no {line.symbol.name}"
+
+    def fuse(self, region):
+        self.regions.append(region)
+        return compiled(dispatch(region, [get_executor("torch")]))
+
+
+def executed(fn, *args, executors=None):
+    jitted = dovetail.jit(fn, executors=executors)
+    result = jitted(*args)
+    return result, dovetail.last_traces(jitted)[-1], jitted
+
+
+def runs(trace):
+    return [(line.symbol.name, line.implementation.executor) for line in trace.lines if line.implementation]
+
+
+def test_scenario_38_the_first_executor_that_takes_an_operation_runs_it():
+    called = []
+    first, second = OperatorExecutor("first"), OperatorExecutor("second")
+    for ex in (first, second):
+        ex.implements(torch.sin, lambda input, name=ex.name: called.append(name) or torch.sin(input))
+    x = torch.randn(3)
+    for order, name in ((("first", "second"), "first"), (("second", "first"), "second")):
+        result, trace, _ = executed(lambda x: torch.sin(x) + 1, x, executors=[{"first": first, "second": second}[n] for n in order])
+        torch.testing.assert_close(result, torch.sin(x) + 1)
+        assert called.pop() == name and not called
+        assert runs(trace) == [("sin", name), ("add", "torch")]
+        assert f"{name}_exec.sin(t0)" in str(trace)
+
+
+def test_scenario_39_a_refusal_is_a_sentence_and_is_explained():
+    picky = OperatorExecutor("picky")
+    picky.implements(F.softmax, F.softmax, checker=lambda input, dim=None, **_: input.spec.shape[-1] < 8 or f"wants rows under 8, got {input.spec.shape[-1]}")
+    picky.implements(torch.exp, torch.exp, checker=lambda input: False)
+    _, trace, jitted = executed(lambda x: torch.exp(F.softmax(x, -1)), torch.ones(2, 9), executors=[picky])
+    assert {ex for _, ex in runs(trace)} == {"torch"}
+    said = dovetail.explain(jitted)
+    assert "torch.nn.functional.softmax: picky refuses: wants rows under 8, got 9" in said
+    assert "picky refuses: gave no reason" in said and "torch runs it" in said
+
+
+def test_a_line_that_nobody_takes_is_replaced_by_its_decomposition():
+    own = OperatorExecutor("own")
+    for name in ("exp", "sub", "div", "amax", "sum", "broadcast_in_dim"):
+        own.implements(getattr(prims, name), get_executor("torch").implementation(getattr(prims, name)).fn)
+    acquired = dovetail.trace(lambda x: F.softmax(x, -1))(torch.ones(2, 3))
+    trace = dispatch(dce(functionalize(acquired)[0]), [own])
+    assert {name for name, _ in runs(trace)} == {"exp", "sub", "div", "amax", "sum", "broadcast_in_dim"}
+    check(trace)
+
+
+def test_scenario_36_an_operation_that_nobody_runs_is_an_error_with_every_refusal():
+    acquired = dovetail.trace(torch.sin)(torch.ones(2, 3))
+    picky = OperatorExecutor("picky")
+    picky.implements(prims.sin, torch.sin, checker=lambda x: "wants a full moon")
+    with pytest.raises(dovetail.errors.Unclaimed, match=r'no executor runs prims.sin\(t0: "cpu f32\[2, 3\]"\)') as raised:
+        dispatch(acquired, [picky, OperatorExecutor("empty")])
+    assert "picky: wants a full moon" in str(raised.value) and "empty: does not implement prims.sin" in str(raised.value)
+
+
+def test_an_execution_transform_rewrites_the_call_into_the_executors_own_symbols():
+    twice = make_prim("test_dispatch.twice", "twice", meta=lambda x: x.fresh(), replace=True)
+    own = OperatorExecutor("own")
+    own.implements(twice, lambda x: x + x)
+    own.implements(torch.mul, None, checker=lambda input, other: other == 2, execution_transform=lambda input, other: twice(input))
+    result, trace, _ = executed(lambda x: (x * 2, x * 3), torch.ones(2), executors=[own])
+    assert [r.tolist() for r in result] == [[2, 2], [3, 3]]
+    assert runs(trace) == [("twice", "own"), ("mul", "torch")]
+    check(trace)
+
+
+def test_seed_002_add_operator_executor_with_the_operations_own_signature():
+    calls = []
+
+    def fast_xentropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+        calls.append((type(input), reduction))
+        return F.cross_entropy(input, target, reduction=reduction)
+
+    def fast_xentropy_checker(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+        return reduction in ("sum", "mean") and input.spec.rank == 2
+
+    add_operator_executor("seed_xentropy", {"torch.nn.functional.cross_entropy": ("fast_xentropy", fast_xentropy_checker, fast_xentropy)}, replace=True)
+    try:
+        logits, target = torch.randn(4, 5), torch.tensor([1, 0, 3, 2])
+        result, trace, _ = executed(lambda x, y: F.cross_entropy(x, y, reduction="sum"), logits, target)
+        torch.testing.assert_close(result, F.cross_entropy(logits, target, reduction="sum"))
+        assert calls == [(torch.Tensor, "sum")] and "seed_xentropy_exec.fast_xentropy(t0, t1" in str(trace)
+        _, trace, _ = executed(lambda x, y: F.cross_entropy(x, y, reduction="none"), logits, target)
+        assert len(calls) == 1 and runs(trace) == [("cross_entropy", "torch")]
+    finally:
+        dovetail.executors.discovery.REGISTRY.executors.pop("seed_xentropy")
+        dovetail.executors.discovery.REGISTRY.defaults.remove("seed_xentropy")
+
+
+def test_a_name_can_be_taken_once():
+    with pytest.raises(dovetail.DovetailError, match="an executor called torch exists already"):
+        add_operator_executor("torch", {})
+    with pytest.raises(dovetail.DovetailError, match="is no operation here"):
+        OperatorExecutor("own").implements("torch.nn.functional.no_such_thing", print)
+
+
+def test_the_executor_of_last_resort_stands_behind_all_others():
+    own = OperatorExecutor("own")
+    assert [ex.name for ex in resolve_executors([own])] == ["own", "torch"]
+    assert resolve_executors()[-1].name == "torch"
+
+
+def test_the_torch_plugin_is_found_through_its_entry_point():
+    row = next(plugin for plugin in dovetail.extend.plugins() if plugin.name == "torch")
+    assert (row.distribution, row.status, row.executors) == ("dovetail-torch-exec", "ready", ("torch",))
+
+
+def test_a_region_is_one_line_whose_subsymbols_it_holds():
+    ex = Elementwise()
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+
+    def fn(x, y):
+        a = torch.sin(x) * y + 1
+        b = a @ y.t()
+        return torch.exp(b) - 2, torch.tanh(a)
+
+    result, trace, _ = executed(fn, x, y, executors=[ex])
+    torch.testing.assert_close(result, fn(x, y))
+    fused = [line for line in trace.lines if line.implementation and line.implementation.executor == "elementwise"]
+    assert [[inner.symbol.name for inner in line.body] for line in fused] in ([["sin", "mul", "add", "tanh"], ["exp", "sub"]], [["sin", "mul", "add"], ["exp", "sub"], ["tanh"]])
+    assert len(ex.regions) == len(fused)
+    check(trace)
+
+
+def test_a_composite_is_fused_whole_when_all_of_it_can_be():
+    ex = Elementwise(symbols=("exp", "sub", "div", "amax", "sum", "broadcast_in_dim"))
+    _, trace, _ = executed(lambda x: F.softmax(x, -1), torch.randn(2, 3), executors=[ex])
+    assert [ex for _, ex in runs(trace)] == ["elementwise"]
+    _, trace, jitted = executed(lambda x: F.softmax(x, -1), torch.randn(2, 3).bfloat16(), executors=[ex])
+    assert runs(trace) == [("softmax", "torch")] and "fuses no convert_element_type" in dovetail.explain(jitted)
+
+
+UNARY = (torch.sin, torch.neg, torch.tanh, lambda x: x @ x, lambda x: x.t(), lambda x: F.softmax(x, -1), lambda x: torch.cumsum(x, 0))
+BINARY = (torch.add, torch.mul, torch.maximum, torch.matmul)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=12), st.data())
+def test_any_program_split_among_executors_is_still_that_program(steps, data):
+    def fn(x):
+        made = [x]
+        for which, i, j in steps:
+            a, b = made[i % len(made)], made[j % len(made)]
+            made.append(UNARY[which](a) if which < len(UNARY) else BINARY[which - len(UNARY)](a, b))
+        return made[-1], made[len(made) // 2]
+
+    wanted = data.draw(st.sets(st.sampled_from(("sin", "neg", "tanh", "add", "mul", "maximum", "transpose"))))
+    executors = [Elementwise("one", wanted), Elementwise("two"), get_executor("torch")]
+    x = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3)
+    pure, epilogue = functionalize(dovetail.trace(fn)(x))
+    trace = dispatch(cse(dce(pure)), executors)
+    check(trace)
+    values = compiled(trace)(x)
+    got = compiled(dispatch(epilogue, executors))(x, *values)
+    torch.testing.assert_close(got, fn(x), rtol=1e-8, atol=1e-8, equal_nan=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.booleans(), min_size=2, max_size=8))
+def test_random_operations_keep_their_order_whoever_runs_what_is_between(fused):
+    def fn(x):
+        out = []
+        for between in fused:
+            x = torch.sin(x) if between else x @ x
+            out.append(torch.rand(2) + x[0])
+        return out
+
+    x = torch.eye(2)
+    torch.manual_seed(3)
+    want = fn(x)
+    compiled_fn = dovetail.jit(fn, executors=[Elementwise("one", {"sin"}), Elementwise("two", {"add"})])
+    torch.manual_seed(3)
+    torch.testing.assert_close(compiled_fn(x), want)

@@ -1,0 +1,230 @@
+"""In-place operations, views, and what aliases what: values, sharing and order are eager's."""
+
+from __future__ import annotations
+
+import dovetail
+import pytest
+import torch
+from dovetail.trace import check, functionalize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def add_to_a_row(x):
+    y = x[0]
+    y.add_(1)
+    return x, y.view(-1)
+
+
+def write_through_a_view_of_a_view(x):
+    y = x.t()[1:]
+    z = y[:, ::2]
+    z.mul_(3)
+    return y + 1, z, x.view(-1)
+
+
+def read_through_another_view(x):
+    a, b = x[:1], x.t()
+    a += 1
+    b *= 2
+    return a * 3, b.sum(), x[0]
+
+
+def write_an_intermediate(x):
+    y = x * 2
+    z = y[0]
+    y += 1
+    z[1:] = 7
+    return y, z, z
+
+
+def exchange_rows(x):
+    kept = x[0].clone()
+    x[0].copy_(x[1])
+    x[1] = kept
+    return x[0] + x[1]
+
+
+def overwrite_all(x):
+    y = torch.zeros(2, 3)
+    y.copy_(x)
+    return y
+
+
+def view_of_storage_made_inside(x):
+    y = x.t().reshape(-1)
+    y.add_(1)
+    return y, x
+
+
+def read_before_and_after(x):
+    before = x + 0
+    x.mul_(10)
+    return before, x + 0
+
+
+def write_twice(x):
+    x.add_(1)
+    x[0].add_(1)
+    x.add_(1)
+    return x.sum()
+
+
+def split_and_write(x):
+    a, b = x.split(1)
+    a.fill_(5)
+    b.add_(a)
+    return a + b
+
+
+def unbind_and_write(x):
+    for i, row in enumerate(x.unbind(0)):
+        row.mul_(i + 2)
+    return x.sum(0)
+
+
+def diagonal_write(x):
+    x.diagonal().fill_(9)
+    return x * 1
+
+
+def masked_write(x):
+    x[x > 2] = -1.0
+    return x * 1
+
+
+def indexed_write(x):
+    x[torch.tensor([0, 1]), torch.tensor([2, 0])] = 50.0
+    return x[0] * 1
+
+
+def out_argument(x):
+    y = torch.empty(2, 3)
+    torch.mul(x, 2, out=y)
+    return y
+
+
+def out_is_an_input(x):
+    torch.neg(x[0], out=x[1])
+    return x * 1
+
+
+def relu_in_place(x):
+    y = x - 2
+    z = torch.nn.functional.relu(y, inplace=True)
+    return y, z
+
+
+def returns_the_input(x):
+    return x
+
+
+def returns_views_of_the_input(x):
+    return x, x.t(), x[1:], x.view(3, 2), x.unsqueeze(0), x.expand(4, 2, 3), x.detach()
+
+
+def returns_views_of_one_result(x):
+    y = x * 2
+    return y[0], y[1], y.t()
+
+
+def zero_then_add(x):
+    x.zero_()
+    x += torch.ones(3)
+    return x.t()
+
+
+FUNCTIONS = (
+    *(add_to_a_row, write_through_a_view_of_a_view, read_through_another_view, write_an_intermediate, exchange_rows, overwrite_all),
+    *(view_of_storage_made_inside, read_before_and_after, write_twice, split_and_write, unbind_and_write, diagonal_write, masked_write),
+    *(indexed_write, out_argument, out_is_an_input, relu_in_place, returns_the_input, returns_views_of_the_input, returns_views_of_one_result),
+    zero_then_add,
+)
+
+
+def layout(tensors):
+    """Which of them share storage, and where in it each lies."""
+    owners = [t.untyped_storage().data_ptr() for t in tensors]
+    return [(owners.index(owner), t.stride(), t.storage_offset()) for owner, t in zip(owners, tensors, strict=True)]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_scenario_6_values_and_aliases_are_eagers(fn):
+    mine, theirs = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(2, 3)
+    compiled = dovetail.jit(fn)
+    got, want = compiled(mine), fn(theirs)
+    torch.testing.assert_close((mine, got), (theirs, want))
+    got, want = ([x, *r] if isinstance(r, tuple) else [x, r] for r, x in ((got, mine), (want, theirs)))
+    assert layout(got) == layout(want)
+    for trace in dovetail.last_traces(compiled)[1:]:
+        check(trace)
+    again = torch.arange(6.0).view(2, 3)
+    compiled(again)
+    torch.testing.assert_close(again, mine)
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_the_computation_is_pure_and_the_epilogue_copies_once(fn):
+    computation, epilogue = functionalize(dovetail.trace(fn)(torch.zeros(2, 3)))
+    assert not any(line.mutates for line in computation.lines)
+    assert [line.symbol.name for line in epilogue.lines].count("copy_") <= 1
+    check(computation), check(epilogue)
+
+
+def test_clone_then_in_place_leaves_the_input_alone():
+    x = torch.ones(3)
+    assert dovetail.jit(lambda x: x.clone().sin_())(x) is not x and x.tolist() == [1, 1, 1]
+
+
+def test_a_constant_that_the_program_writes_is_written():
+    counter = torch.zeros(())
+    compiled = dovetail.jit(lambda x: (counter.add_(1), x * counter)[1])
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3] and counter.item() == 3
+
+
+@pytest.mark.parametrize(
+    ("fn", "match"),
+    [
+        (lambda x: x[0].add_(torch.ones(2, 3)), "doesn't match the broadcast shape"),
+        (lambda x: torch.arange(3).add_(1.5), "can't be cast"),
+        (lambda x: x[0].expand(2, 3).add_(1), "single memory location"),
+    ],
+    ids=["shape", "dtype", "overlap"],
+)
+def test_what_eager_refuses_to_write_is_refused(fn, match):
+    with pytest.raises(RuntimeError, match=match):
+        fn(torch.ones(2, 3))
+    x = torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match=match):
+        dovetail.jit(fn)(x)
+    assert x.eq(1).all()
+
+
+VIEWS = (
+    lambda x: x[1:],
+    lambda x: x.t(),
+    lambda x: x[:, ::2],
+    lambda x: x[0][None],
+    lambda x: x.unsqueeze(0).squeeze(0),
+    lambda x: x.reshape(-1)[: x.shape[0]].unsqueeze(1),
+    lambda x: x.unfold(0, 1, 1).squeeze(-1),
+    lambda x: x.flatten()[1:].view(-1, 1),
+)
+WRITES = (lambda x: x.add_(1), lambda x: x.mul_(2), lambda x: x.__setitem__(0, 5.0), lambda x: x.zero_(), lambda x: x.copy_(x * 3 + 1))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(VIEWS), st.sampled_from(WRITES), st.booleans()), min_size=1, max_size=6))
+def test_any_mix_of_views_and_writes(steps):
+    def fn(x):
+        views = [x]
+        for which, view, write, mutate in steps:
+            base = views[which % len(views)]
+            if all(n > 1 for n in base.shape) and base.dim() == 2:
+                views.append(view(base))
+            if mutate:
+                write(views[-1])
+        return [v * 1 for v in views] + views
+
+    mine, theirs = torch.arange(16.0).view(4, 4), torch.arange(16.0).view(4, 4)
+    torch.testing.assert_close((dovetail.jit(fn)(mine), mine), (fn(theirs), theirs))
