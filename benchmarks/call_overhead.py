@@ -16,7 +16,7 @@ def cases() -> dict[str, tuple]:
     """The name of each case, and the function with its arguments."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)).eval().requires_grad_(False)
-    return {"x + y, 4 elements": (add, torch.randn(4), torch.randn(4)), "MLP, d=64, one row": (network, torch.randn(1, 64))}
+    return {"x + y": (add, torch.randn(4), torch.randn(4)), "MLP": (network, torch.randn(1, 64))}
 
 
 def main() -> None:
@@ -27,7 +27,10 @@ def main() -> None:
             rows.append((case, t.name, span(t.median), span(t.minimum), f"{t.ratio:.2f}x"))
             figures[f"{case}, {t.name}"] = {"median": t.median, "minimum": t.minimum, "ratio": t.ratio}
         rows += [(case, name, said, "", "") for name, said in absent.items()]
-    how = "Subjects take turns of 20 ms, 40 rounds; the ratio is the median of the ratios to eager in the same round."
+    how = (
+        "x + y on 4 elements; a network of widths 64, 256, 64 on one row. Subjects take turns of 20 ms, 40 rounds; the ratio is the median of the "
+        "ratios to eager in the same round."
+    )
     Report("call_overhead", "A warm call of little work", how, ("case", "", "median", "minimum", "beside eager"), rows, figures).write()
 
 

@@ -70,7 +70,7 @@ def calls_in(fn: Callable[[], object], wanted: float) -> int:
 def progress(steps: Iterable[Any], what: str) -> Iterable[Any]:
     """`steps`, with a bar on a terminal."""
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield from bar.track(steps)
 
 

@@ -39,12 +39,14 @@ def subjects(fn: Callable, *args: Any, peers: bool = True) -> Subjects:
     torch._dynamo.reset()
     made: Subjects = {"eager": fn, "dovetail": dovetail.jit(fn)}
     if peers:
-        made |= {"torch.compile": working(torch.compile(fn, fullgraph=True), args), "lightning-thunder": thunder(fn, args)}
+        made |= {"torch.compile": working(torch.compile(fn, fullgraph=True), args), "lightning-thunder": working(thunder(fn), args)}
     return made
 
 
-def working(compiled: Callable, args: tuple) -> Callable | str:
+def working(compiled: Callable | str, args: tuple) -> Callable | str:
     """`compiled`, called once; or what kept it from working."""
+    if isinstance(compiled, str):
+        return compiled
     try:
         with fresh_caches():
             compiled(*args)
@@ -53,10 +55,10 @@ def working(compiled: Callable, args: tuple) -> Callable | str:
     return compiled
 
 
-def thunder(fn: Callable, args: tuple) -> Callable | str:
+def thunder(fn: Callable) -> Callable | str:
     if importlib.util.find_spec("thunder") is None:
         return "not installed"
-    return working(importlib.import_module("thunder").jit(fn), args)
+    return importlib.import_module("thunder").jit(fn)
 
 
 @contextmanager

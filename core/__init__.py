@@ -15,8 +15,10 @@ from dovetail.frontend import trace as trace
 from dovetail.jit import cache_misses as cache_misses
 from dovetail.jit import explain as explain
 from dovetail.jit import jit as jit
+from dovetail.jit import last_backward_traces as last_backward_traces
+from dovetail.jit import last_epilogue_traces as last_epilogue_traces
 from dovetail.jit import last_prologue_traces as last_prologue_traces
 from dovetail.jit import last_traces as last_traces
 
 __version__ = "0.1.0"
-__all__ = ["DovetailError", "cache_misses", "explain", "jit", "last_prologue_traces", "last_traces", "trace"]
+__all__ = ["DovetailError", "cache_misses", "explain", "jit", "last_backward_traces", "last_epilogue_traces", "last_prologue_traces", "last_traces", "trace"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -13,10 +12,11 @@ import torch
 
 from dovetail.errors import DovetailError, Unsupported
 from dovetail.executors import Executor, dispatch, refusals, resolve_executors
+from dovetail.frontend.autograd import differentiable
 from dovetail.frontend.guards import Miss, overlap, prologue
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, acquire, compiling
-from dovetail.trace import Proxy, Trace, compiled, cse, dce, functionalize, release
+from dovetail.trace import Proxy, Trace, compiled, cse, dce, functionalize, release, requires_grad, timed
 
 Pass = Callable[[Trace], Trace]
 PIPELINE: tuple[Pass, ...] = (dce, cse)  # what a pure computation goes through before dispatch
@@ -29,6 +29,8 @@ class Entry:
     call: Callable[[tuple, dict], Any]
     traces: tuple[Trace, ...]
     prologue_traces: tuple[Trace, ...]
+    backward_traces: tuple[Trace, ...] = ()
+    epilogue_traces: tuple[Trace, ...] = ()
 
 
 def _nothing_yet(args: tuple, kwargs: dict) -> Miss:
@@ -38,8 +40,8 @@ def _nothing_yet(args: tuple, kwargs: dict) -> Miss:
 class Cache:
     """The programs of one compiled function, the last used first, and why calls missed them."""
 
-    def __init__(self, fn: Callable, executors: Iterable[Executor | str] | None, passes: Iterable[Pass]):
-        self.fn, self.passes = fn, tuple(passes)
+    def __init__(self, fn: Callable, executors: Iterable[Executor | str] | None, passes: Iterable[Pass], recompute: str):
+        self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.wanted = None if executors is None else tuple(executors)
         self.entries: tuple[Entry, ...] = ()
         self.last: Callable[[tuple, dict], Any] = _nothing_yet  # the call of entries[0]
@@ -58,7 +60,7 @@ class Cache:
                 return result
             reasons.append(result.reason)
         with self.lock:
-            entry = compile(self.fn, args, kwargs, resolve_executors(self.wanted), self.passes)
+            entry = compile(self.fn, args, kwargs, resolve_executors(self.wanted), self.passes, recompute=self.recompute)
             self.misses.append("; ".join(reasons) or "the first call")
             self.use(entry)
         result = entry.call(args, kwargs)
@@ -73,45 +75,52 @@ class Cache:
             self.last = entry.call
 
 
-def compile(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...], passes: tuple[Pass, ...]) -> Entry:
+def compile(
+    fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...], passes: tuple[Pass, ...], *, recompute: str = "balanced"
+) -> Entry:
     """The program for calls like this one."""
     acquired = acquire(fn, args, kwargs)
     with compiling():
         pure, epilogue = timed(functionalize, acquired.trace)
-        if not epilogue.lines:
-            pure = replace(pure, outputs=epilogue.outputs)
-        claim = functools.partial(dispatch, executors=executors)
-        traces = [acquired.trace, pure]
-        for step in (*PIPELINE, claim, release, *passes):
-            traces.append(timed(step, traces[-1]))
-        finish = timed(claim, epilogue) if epilogue.lines else None
         written = [p for line in epilogue.lines if line.mutates for p in line.reads[:1]]
         _no_overlap(acquired, written)
-        run = _runner(acquired, traces[-1], finish)
+        claim = functools.partial(dispatch, executors=executors)
+        training = None
+        if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
+            made = _steps(pure, PIPELINE)
+            training = differentiable(acquired, made[-1], executors, written=written, recompute=recompute, passes=passes)
+        if training is not None:
+            compute, made, backward = training.run, made + training.traces, training.backward_traces
+        else:
+            if not epilogue.lines:
+                pure = replace(pure, outputs=epilogue.outputs)
+            made, backward = _steps(pure, (*PIPELINE, claim, release, *passes)), []
+            compute = compiled(made[-1])
+        finish = timed(claim, epilogue) if epilogue.lines or training else None
+        run = _runner(acquired, compute, finish)
         guards = timed(lambda trace: prologue(fn, acquired, args, kwargs, written=written, run=run), acquired.trace)
-    return Entry(compiled(guards), (*traces, *((finish,) if finish else ())), (guards,))
+    return Entry(compiled(guards), (acquired.trace, *made), (guards,), tuple(backward), (finish,) if finish else ())
+
+
+def _steps(trace: Trace, passes: Iterable[Pass]) -> list[Trace]:
+    """`trace`, and what each pass makes of the one before."""
+    made = [trace]
+    for step in passes:
+        made.append(timed(step, made[-1]))
+    return made
 
 
 def _no_overlap(acquired: Acquired, written: list[Proxy]) -> None:
     """Refuse a program that writes an input which shares memory with another: its copy would not see the write."""
-    tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True))
-    mine = tuple(tensors[p] for p in written if p in tensors)
+    tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True)) | acquired.trace.constants
+    mine = tuple(tensors[p] for p in written)
     if overlap(mine, tuple(x for p, x in tensors.items() if p not in set(written))):
         names = ", ".join(p.name for p in written)
-        raise Unsupported(f"the function writes into an argument ({names}) that shares memory with another argument; pass a clone of one of them")
+        raise Unsupported(f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them")
 
 
-def timed(step: Callable[[Trace], Any], trace: Trace) -> Any:
-    """step(trace), with the seconds it took in the trace that it made."""
-    began = time.perf_counter()
-    made = step(trace)
-    (made[0] if isinstance(made, tuple) else made).took = time.perf_counter() - began
-    return made
-
-
-def _runner(acquired: Acquired, computation: Trace, epilogue: Trace | None) -> Callable[..., Any]:
+def _runner(acquired: Acquired, compute: Callable[..., Any], epilogue: Trace | None) -> Callable[..., Any]:
     """A function of the inputs that gives what the user's function would have given."""
-    compute = compiled(computation)
     if epilogue is None:
         run = compute
     else:
@@ -144,20 +153,22 @@ def jit(
     *,
     executors: Iterable[Executor | str] | None = None,
     passes: Iterable[Pass] = (),
+    recompute: str = "balanced",
 ) -> Any:
     """`fn`, a function or a torch.nn.Module, compiled once for each kind of call.
 
     `executors` are asked in this order, executors of last resort behind them (None: all that are installed, in their default order).
-    `passes` run on the executed computation, last.  What `fn` reads besides its arguments, its parameters, buffers and its modules' plain
-    attributes is read once, when it is compiled.
+    `passes` run on the executed computation, last, and on its backward where there is one.  `recompute` says what the backward computes
+    again rather than keep in memory: "none", "balanced" (what is cheap) or "all".  What `fn` reads besides its arguments, its parameters,
+    buffers and its modules' plain attributes is read once, when it is compiled.
     """
     if fn is None:
-        return functools.partial(jit, executors=executors, passes=passes)
+        return functools.partial(jit, executors=executors, passes=passes, recompute=recompute)
     if isinstance(getattr(fn, "_cache", None), Cache):
         raise TypeError("the function is compiled already; pass jit the one it was made from")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
-    cache = Cache(fn, executors, passes)
+    cache = Cache(fn, executors, passes, recompute)
     call = _compiled_function(fn, cache)
     return CompiledModule(fn, cache, call) if isinstance(fn, torch.nn.Module) else call
 
@@ -182,6 +193,16 @@ def last_traces(fn: Any) -> list[Trace]:
     return list(_last(fn).traces)
 
 
+def last_backward_traces(fn: Any) -> list[Trace]:
+    """The backward of the last call, from the one that was split off to the one that runs; none where nothing required grad."""
+    return list(_last(fn).backward_traces)
+
+
+def last_epilogue_traces(fn: Any) -> list[Trace]:
+    """What runs eagerly after the last call's computation, to write inputs and to make views; none where nothing aliases."""
+    return list(_last(fn).epilogue_traces)
+
+
 def last_prologue_traces(fn: Any) -> list[Trace]:
     """The guards of the last call, as programs."""
     return list(_last(fn).prologue_traces)
@@ -194,4 +215,4 @@ def cache_misses(fn: Any) -> list[str]:
 
 def explain(fn: Any) -> str:
     """For each operation of the last call, who was asked to run it and what they said."""
-    return "\n".join(said for trace in _last(fn).traces if (said := refusals(trace)))
+    return "\n".join(said for trace in (*_last(fn).traces, *_last(fn).epilogue_traces, *_last(fn).backward_traces) if (said := refusals(trace)))

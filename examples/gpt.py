@@ -133,14 +133,9 @@ def batches(data: Tensor, length: int, size: int) -> Iterator[tuple[Tensor, Tens
 def train(model: GPT, data: Tensor, shape: Shape, duration: float) -> float:
     """Train eagerly for `duration` seconds; gives the loss of the last steps, in nats a character."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1)
-    columns = (
-        TextColumn("training, eagerly"),
-        BarColumn(),
-        TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.2f}"),
-        TimeElapsedColumn(),
-    )
+    told = TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.2f}")
     losses: list[float] = []
-    with Progress(*columns, console=console) as progress:
+    with Progress(TextColumn("training, eagerly"), BarColumn(), told, TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task("", total=duration, step=0, loss=math.log(shape.vocabulary))
         began = time.perf_counter()
         for tokens, following in batches(data, shape.context, 16):
@@ -159,7 +154,7 @@ def train(model: GPT, data: Tensor, shape: Shape, duration: float) -> float:
     return statistics.fmean(losses[-20:])
 
 
-def sample(model: Callable[[Tensor], Tensor], prompt: Tensor, count: int, temperature: float = 0.7) -> Tensor:
+def sample(model: Callable[[Tensor], Tensor], prompt: Tensor, count: int, temperature: float = 0.6) -> Tensor:
     """`count` tokens after `prompt`, drawn one at a time."""
     tokens, length = prompt, prompt.shape[1]
     for _ in track(range(count), description="sampling, compiled", console=console):
@@ -178,7 +173,8 @@ def seconds(fn: Callable[[], object]) -> float:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """A bar that moves for as long as something takes whose length nobody knows."""
-    with Progress(SpinnerColumn(), TextColumn(what), BarColumn(), TimeElapsedColumn(), console=console, transient=True) as progress:
+    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task("", total=None)
         yield
 
@@ -203,11 +199,24 @@ def timings(subjects: dict[str, Callable[[Tensor], Tensor]], tokens: Tensor, rou
 
 
 def excerpt(program: str, rows: int) -> str:
-    """The first lines of a program, without its imports."""
+    """The first lines of a program, without its imports and the types of its inputs."""
     lines = program.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("def "))
     body = [line for line in lines[begin + 1 :] if not line.startswith("    # ")]
     return "\n".join([f"{lines[begin].partition('(')[0]}(...):", *body[:rows], f"    # ... {max(len(body) - rows, 0)} more lines"])
+
+
+def decomposed(program: str, operation: str) -> str:
+    """The first line of a program that calls `operation`, with what it decomposes to."""
+    lines = program.splitlines()
+    begin = next((i for i, line in enumerate(lines) if f"{operation}(" in line), 0)
+    end = next((i for i in range(begin + 1, len(lines)) if not lines[i].startswith("        # ")), len(lines))
+    return "\n".join(lines[begin:end])
+
+
+def show_python(text: str) -> None:
+    """Python in colour; long lines are left to the terminal, or whole where the output goes elsewhere."""
+    console.print(Syntax(text, "python", theme="ansi_dark", background_color="default").highlight(text), soft_wrap=True)
 
 
 def show_text(prompt: str, written: str) -> None:
@@ -224,13 +233,15 @@ def show_difference(ours: Tensor, eager: Tensor) -> None:
 def show_program(compiled: object) -> None:
     traces = dovetail.last_traces(compiled)
     steps = ", ".join(f"{trace.made_by} {trace.took * 1e3:.1f}" for trace in traces)
-    console.print(f"[bold]The program that runs[/bold] (ms for each step that made it: {steps})")
-    console.print(Syntax(excerpt(traces[-1].python(depth=0), 16), "python", theme="ansi_dark", background_color="default"))
+    console.print(f"[bold]The program that runs[/bold] (milliseconds to make it: {steps})")
+    show_python(excerpt(traces[-1].python(depth=0), 14))
+    console.print("[bold]What one of its operations is made of[/bold]")
+    show_python(decomposed(traces[0].python(depth=1), "layer_norm"))
 
 
 def show_timings(model: GPT, compiled: Callable, first: float, tokens: Tensor, with_peer: bool) -> None:
     other, said = peer(model, tokens) if with_peer else (None, "left out with --no-compile")
-    subjects = {"eager": model, "dovetail.jit": compiled} | ({"torch.compile": other} if other else {})
+    subjects = {"eager": model, "dovetail.jit": compiled} | ({"torch.compile": other} if other is not None else {})
     medians = timings(subjects, tokens)
     table = Table(title=f"One forward, batch {tokens.shape[0]} x {tokens.shape[1]}", title_justify="left")
     for heading in ("", "first call", "a call, median", "beside eager"):
@@ -260,9 +271,9 @@ def main() -> None:
 
     model.eval().requires_grad_(False)
     compiled = dovetail.jit(model)
-    prompt = data[: shape.context].unsqueeze(0)
+    prompt = torch.tensor([characters.encode(text[text.index("\nclass ") + 1 :][: 2 * shape.context])[: shape.context]])
     first = seconds(lambda: compiled(prompt))
-    written = sample(compiled, prompt, 400)
+    written = sample(compiled, prompt, 300)
     show_text(characters.decode(prompt[0].tolist()), characters.decode(written.tolist()))
     show_difference(compiled(prompt), model(prompt))
     show_program(compiled)

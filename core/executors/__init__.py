@@ -12,6 +12,8 @@ from dovetail.executors.executor import Implementation as Implementation
 from dovetail.executors.executor import OperatorExecutor as OperatorExecutor
 from dovetail.executors.executor import Verdict as Verdict
 from dovetail.executors.explain import refusals as refusals
+from dovetail.executors.grads import grad_rules as grad_rules
+from dovetail.executors.grads import register_grad as register_grad
 from dovetail.executors.hookspecs import hookimpl as hookimpl
 from dovetail.executors.priority import add_operator_executor as add_operator_executor
 from dovetail.executors.priority import resolve_executors as resolve_executors

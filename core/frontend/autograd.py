@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 
+from dovetail.executors import Executor, dispatch, grad_rules
+from dovetail.frontend.tracing import Acquired, compiling
+from dovetail.trace import BackwardTrace, Proxy, TensorProxy, Trace, compiled, constants_of, dce, grad, release, split, taken, timed, without
+
 TWICE = (
     "a compiled function was differentiated twice: its backward has no history. For higher derivatives compile a function that takes them "
     "inside, dovetail.grad(dovetail.grad(fn)), or call the function that dovetail.jit was given without compiling it"
@@ -80,3 +84,54 @@ def _refusing_more(grads: Sequence[Any]) -> list[Any]:
     refused = refuse(*standing) if standing else ()
     refused = iter(refused if isinstance(refused, (tuple, list)) else (refused,))
     return [None if g is None else next(refused) for g in grads]
+
+
+@dataclass
+class Training:
+    """A computation compiled to run with a history: what runs, and the programs of each step on the way there."""
+
+    run: Callable[..., tuple]
+    traces: list[Trace]
+    backward_traces: list[Trace]
+
+
+def differentiable(
+    acquired: Acquired,
+    pure: Trace,
+    executors: tuple[Executor, ...],
+    *,
+    written: Sequence[Proxy],
+    recompute: str,
+    passes: Sequence[Callable[[Trace], Trace]],
+) -> Training | None:
+    """`pure`, the computation of an acquired trace, with a backward; None when no result needs one.
+
+    `written` are the inputs that the epilogue writes into, `passes` run last on each of the two programs.
+    """
+    rules = grad_rules(pure, executors)
+    with torch.no_grad():  # what rules record is no part of any graph
+        joint = timed(lambda t: grad(t, rules, constant=constants_of(acquired.trace), environment=acquired.trace.environment), pure)
+    if not joint.cotangents:
+        return None
+    joint = timed(dce, joint)
+    forward, backward = timed(lambda t: split(t, recompute=recompute, written=written), joint)
+    traces = [joint, forward]
+    for step in (lambda t: dispatch(t, executors), release, *passes):
+        traces.append(timed(step, traces[-1]))
+
+    def executed(plain: BackwardTrace) -> list[Trace]:
+        made = [plain]
+        for step in (lambda t: dispatch(t, executors), taken, release, *passes):
+            made.append(timed(step, made[-1]))
+        return made
+
+    def backward_of(absent: tuple[int, ...]) -> Callable:
+        with compiling():
+            return compiled(executed(without(backward, [backward.cotangents[i] for i in absent]))[-1])
+
+    position = {p: i for i, p in enumerate(joint.outputs[0])}
+    pulled = [position[p] for p in joint.pulled]
+    constant = [i for p, i in position.items() if isinstance(p, TensorProxy) and i not in pulled]
+    backward_traces = executed(backward)
+    bridge = Bridge(compiled(traces[-1]), pulled, constant, backward_of, {(): compiled(backward_traces[-1])})
+    return Training(bridge, traces, backward_traces)

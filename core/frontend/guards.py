@@ -14,7 +14,7 @@ from dovetail.frontend.tracing import Acquired
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, Trace
 
-_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
 _OWN = set(vars(torch.nn.Module())) - {"training"}
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
 
@@ -41,7 +41,9 @@ def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written:
         build.module(fn)
     build.call(args, kwargs)
     if written:
-        others = tuple(p for p in acquired.trace.inputs if p not in set(written))
+        constants = acquired.trace.constants
+        build.trace.constants |= constants
+        others = tuple(p for p in (*acquired.trace.inputs, *constants) if p not in set(written))
         build.guard(prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input")
     program = Proxy("computation")
     build.trace.constants[program] = run

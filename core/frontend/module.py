@@ -14,6 +14,11 @@ class CompiledModule(torch.nn.Module):
     Parameters, buffers, submodules, `state_dict()`, `train()`, `to()` and attributes are the original's own, under the same names.
     """
 
+    def __new__(cls, module: torch.nn.Module, cache: Any, call: Callable) -> CompiledModule:
+        """An instance that also answers `len(x)`, `x[i]`, `in` and iteration where `module` does."""
+        answers = {name: _of_original(name) for name in _CONTAINER if hasattr(type(module), name)}
+        return object.__new__(type(cls.__name__, (cls,), answers) if answers else cls)
+
     def __init__(self, module: torch.nn.Module, cache: Any, call: Callable):
         vars(self).update(_module=module, _cache=cache, _call=call)
 
@@ -36,3 +41,13 @@ class CompiledModule(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"compiled {self._module!r}"
+
+
+_CONTAINER = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__iter__", "__contains__")
+
+
+def _of_original(name: str) -> Callable:
+    def answer(self: CompiledModule, *args: Any) -> Any:
+        return getattr(self._module, name)(*args)
+
+    return answer

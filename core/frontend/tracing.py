@@ -20,7 +20,7 @@ from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.langs.context import Language
 from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, check_copies, dtype_of, not_traced, opaque, spec_of, traceable, write_out
-from dovetail.prims import recorder
+from dovetail.prims import Symbol, recorder
 from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap, user_line
 
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
@@ -100,19 +100,37 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
 def inlined(func: types.FunctionType) -> types.FunctionType:
     """torch's own Python for `func`, deaf to overrides, so that it runs instead of handing the call back to us."""
     deaf = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False)
-    copy = types.FunctionType(func.__code__, {**func.__globals__, **deaf}, func.__name__, func.__defaults__, func.__closure__)
+    closure = tuple(types.CellType(_deaf_too(cell.cell_contents)) for cell in func.__closure__ or ())
+    copy = types.FunctionType(func.__code__, {**func.__globals__, **deaf}, func.__name__, func.__defaults__, closure)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
 
+def _deaf_too(value: Any) -> Any:
+    """A function that `inlined` finds in a closure: one that hands the call back to the function it is part of would do so for ever."""
+    return inlined(value) if isinstance(value, types.FunctionType) and value not in TABLE and value.__module__.startswith("torch.") else value
+
+
 class Factories(TorchFunctionMode):
-    """Sees the torch calls that no proxy takes part in: those that make tensors are recorded, the rest run."""
+    """Sees the torch calls that no proxy takes part in.
+
+    Those that make tensors, and those that compute with real tensors read from outside, are recorded: run while tracing they would
+    happen once, and what they gave would be a constant.  Only questions about real tensors are answered on the spot.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in FACTORIES or func in REFUSED or any(map(is_proxy, leaves((args, kwargs)))):
+        if func in FACTORIES or func in REFUSED or _takes_part(func, args, kwargs):
             return recorder.get().environment.call(func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _takes_part(func: Any, args: tuple, kwargs: dict) -> bool:
+    given = list(leaves((args, kwargs)))
+    if any(map(is_proxy, given)):
+        return True
+    computes = isinstance(func, types.FunctionType) or isinstance(TABLE.get(func), Symbol)
+    return computes and any(isinstance(x, torch.Tensor) for x in given)
 
 
 @dataclass
@@ -192,7 +210,7 @@ class _Inputs:
         """While open, the parameters and buffers of `fn` are proxies."""
         modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
         tables = [table for module in modules for table in (module._parameters, module._buffers)]
-        before, attributes = [dict(table) for table in tables], [set(vars(module)) for module in modules]
+        before, attributes = [dict(table) for table in tables], [dict(vars(module)) for module in modules]
         try:
             for table in tables:
                 table.update({name: self.proxy(x) for name, x in table.items() if x is not None})
@@ -203,9 +221,8 @@ class _Inputs:
             for table, old in zip(tables, before, strict=True):
                 table.clear()
                 table.update(old)
-            for module, names in zip(modules, attributes, strict=True):
-                for name in [n for n, x in vars(module).items() if is_proxy(x) and n not in names]:
-                    del vars(module)[name]
+            for module, old in zip(modules, attributes, strict=True):
+                _forget_proxies(vars(module), old)
 
     def _state_unchanged(self, modules: list, tables: list[dict], inside: list[dict]) -> None:
         """A tensor put into a module while tracing would be lost, or leak: refuse it."""
@@ -217,6 +234,15 @@ class _Inputs:
             for name, x in vars(module).items():
                 if is_proxy(x):
                     raise Unsupported(f"{type(module).__name__} keeps a traced tensor in self.{name}; return it, or write into a buffer with copy_")
+
+
+def _forget_proxies(now: dict[str, Any], before: dict[str, Any]) -> None:
+    """Give a module's attributes back what they were, where they hold traced tensors, as the lists of weights of torch.nn.LSTM do."""
+    for name in [name for name, value in now.items() if value is not before.get(name) and any(map(is_proxy, leaves(value)))]:
+        if name in before:
+            now[name] = before[name]
+        else:
+            del now[name]
 
 
 def _unchanged(nest: Any, placed: list[Any], tree: trees.Tree) -> None:
@@ -239,7 +265,8 @@ def _is_plain(result: Any) -> bool:
 def compiling() -> Iterator[None]:
     """Without the garbage collector, which would walk the growing trace again and again."""
     if torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda")):
-        raise Unsupported("autocast is on, and tracing does not know its casts yet; call the compiled function outside torch.autocast, on a model in bfloat16")
+        why = "autocast is on, and tracing does not know its casts yet; call the compiled function outside torch.autocast, on a model in bfloat16"
+        raise Unsupported(why)
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -182,7 +182,8 @@ def atan2(a: Operand, b: Operand) -> TensorSpec:
 
 @atan2.vjp
 def atan2_vjp(g, out, a, b):
-    scaled = g / (as_tensor(a, g) * a + as_tensor(b, g) * b)
+    size = as_tensor(a, g) * a + as_tensor(b, g) * b
+    scaled = where(size == 0.0, 0.0, g / size)  # the origin has no angle; PyTorch gives it the gradient 0
     return scaled * b, -scaled * a
 
 

@@ -4,6 +4,10 @@ from dovetail.trace.check import check as check
 from dovetail.trace.cse import cse as cse
 from dovetail.trace.dce import dce as dce
 from dovetail.trace.functionalize import functionalize as functionalize
+from dovetail.trace.grad import JointTrace as JointTrace
+from dovetail.trace.grad import constants_of as constants_of
+from dovetail.trace.grad import grad as grad
+from dovetail.trace.grad import requires_grad as requires_grad
 from dovetail.trace.ir import BoundSymbol as BoundSymbol
 from dovetail.trace.ir import Environment as Environment
 from dovetail.trace.ir import Trace as Trace
@@ -20,5 +24,10 @@ from dovetail.trace.proxies import leaves as leaves
 from dovetail.trace.proxies import proxies as proxies
 from dovetail.trace.proxies import swap as swap
 from dovetail.trace.release import release as release
+from dovetail.trace.split import BackwardTrace as BackwardTrace
+from dovetail.trace.split import split as split
+from dovetail.trace.split import taken as taken
+from dovetail.trace.split import without as without
+from dovetail.trace.timing import timed as timed
 from dovetail.trace.watch import watch as watch
 from dovetail.trace.where import user_line as user_line

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dovetail.trace.ir import BoundSymbol, Trace, rename
 from dovetail.trace.printing import literal
-from dovetail.trace.proxies import Proxy, is_proxy, proxies, swap
+from dovetail.trace.proxies import Proxy, TensorProxy, is_proxy, proxies, swap
 
 
 def cse(trace: Trace) -> Trace:
@@ -30,7 +30,8 @@ def cse(trace: Trace) -> Trace:
     escaping = set(proxies(trace.outputs))
     for line in trace.lines:
         line = rename(line, env)
-        key = (line.symbol, literal(line.args), literal(line.kwargs))
+        kind = tuple([p.spec.requires_grad for p in line.writes if isinstance(p, TensorProxy)])  # one made under no_grad is another
+        key = (line.symbol, literal(line.args), literal(line.kwargs), kind)
         if line.effects or key not in first:
             first.setdefault(key, line)
             new.lines.append(line)

@@ -15,7 +15,7 @@ from typing import Any
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.prims import symbols_of
+from dovetail.prims import SYMBOLS, symbols_of
 from dovetail.trace.proxies import is_proxy, proxies
 
 _serial = itertools.count()
@@ -195,9 +195,18 @@ def compiled(trace: Any) -> Callable:
     return fn
 
 
+def _is_region(line: Any) -> bool:
+    return bool(line.body) and line.symbol.id not in SYMBOLS
+
+
 def save(trace: Any, path: str | Path) -> None:
-    """Write the program as a file that imports and runs on its own; what cannot be written as text goes into `path`.pickle beside it."""
-    text, scope = source(trace)
+    """Write the program as a file that imports and runs on its own; what cannot be written as text goes into `path`.pickle beside it.
+
+    A fused region exists in this process only, so the file holds its lines one by one.
+    """
+    whole = trace.derive(trace.made_by, took=trace.took)
+    whole.lines = [inner for line in trace.lines for inner in (line.body if _is_region(line) else (line,))]
+    text, scope = source(whole)
     path = Path(path)
     objects = {name: value for name, value in scope.items() if not isinstance(value, (ModuleType, Namespace)) and name not in ROOTS}
     if objects:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dovetail.errors import NotTracing, TracedValueError
+from dovetail.errors import InputTypeError, NotTracing, TracedValueError
 from dovetail.prims import NumberSpec, TensorSpec, recorder
 from dovetail.trace.where import user_line
 
@@ -23,6 +23,23 @@ def _operator(name: str) -> Callable:
     def operator(self: Any, *others: Any) -> Any:
         meaning = speaking().get(name)
         return NotImplemented if meaning is None else meaning(self, *others)
+
+    return operator
+
+
+def _binary(name: str) -> Callable:
+    """`x + other`; of an `other` that is no operand, Python asks that: `x == None` is False, `x + "a"` a TypeError."""
+
+    def operator(self: Any, other: Any) -> Any:
+        meaning = speaking().get(name)
+        if meaning is None:
+            return NotImplemented
+        if isinstance(other, (Proxy, int, float, complex)):
+            return meaning(self, other)
+        try:
+            return meaning(self, other)
+        except InputTypeError:
+            return NotImplemented
 
     return operator
 
@@ -47,12 +64,12 @@ UNARY = {"neg", "abs", "invert", "pos", "getitem", "setitem"}
 
 def _dunders() -> dict[str, Callable]:
     """`__add__`, `__radd__`, `__iadd__`, ...: each asks the language for "add", or for "iadd" in place."""
-    made = {f"__{name}__": _operator(name) for name in COMPARISON | UNARY}
+    made = {f"__{name}__": _operator(name) for name in UNARY} | {f"__{name}__": _binary(name) for name in COMPARISON}
     for name in BINARY:
         plain = name.rstrip("_")
-        made[f"__{plain}__"] = _operator(name)
+        made[f"__{plain}__"] = _binary(name)
         made[f"__r{plain}__"] = _swapped(name)
-        made[f"__i{plain}__"] = _operator(f"i{plain}")
+        made[f"__i{plain}__"] = _binary(f"i{plain}")
     return made
 
 
@@ -66,6 +83,9 @@ class Proxy:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return type(self), (self.name, self.spec)
 
 
 class NumberProxy(Proxy):

@@ -88,8 +88,8 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     kept = [p for p in kept if isinstance(p, TensorProxy)]
     forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
     forward.lines = _folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
-    again = [line for line in early if not line.effects]
-    lines = needed([*again, *late], joint.outputs[1], given=[*saved, *joint.cotangents])
+    lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], given=[*saved, *joint.cotangents])
+    lines = _just_in_time(lines, {id(line) for line in late}, joint.outputs[1])
     env: dict[Proxy, Any] = dict(copies)
     backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
     backward.inputs, backward.saved, backward.cotangents = [*kept, *numbers, *joint.cotangents], [*kept, *numbers], joint.cotangents
@@ -212,6 +212,33 @@ def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> li
     return [placed.get(i, line) for i, line in enumerate(lines) if i in placed or i not in gone]
 
 
+def _just_in_time(lines: list[BoundSymbol], late: set[int], outputs: Any) -> list[BoundSymbol]:
+    """`lines` with those that are computed again right before the first line that reads them, so that no two layers are held at once."""
+    waiting = {p: line for line in lines if id(line) not in late for p in line.writes}
+    ordered: list[BoundSymbol] = []
+
+    def bring(reads: Iterable[Proxy]) -> None:
+        stack = [waiting[p] for p in reads if p in waiting]
+        while stack:
+            line = stack[-1]
+            before = [waiting[p] for p in line.reads if p in waiting]
+            if before:
+                stack += before
+                continue
+            stack.pop()
+            if line.writes[0] in waiting:
+                ordered.append(line)
+                for p in line.writes:
+                    del waiting[p]
+
+    for line in lines:
+        if id(line) in late:
+            bring(line.reads)
+            ordered.append(line)
+    bring(proxies(outputs))
+    return ordered
+
+
 def without(backward: BackwardTrace, absent: Collection[Proxy]) -> BackwardTrace:
     """The backward for a call in which the cotangents `absent` are None: what only they flow into is left out.
 
@@ -238,6 +265,8 @@ def without(backward: BackwardTrace, absent: Collection[Proxy]) -> BackwardTrace
                     if p not in zeros:
                         zeros[p] = zeros_like(p)
                 new.lines.append(rename(line, env | {p: zeros[p] for p in missing} if missing else env))
+    new.cotangents = [p for p in backward.cotangents if p not in set(absent)]
+    new.inputs = [*new.saved, *new.cotangents]
     new.outputs = [None if p is None or p in gone else env.get(p, p) for p in backward.outputs]
     new.lines = needed(new.lines, new.outputs)
     return new

@@ -36,4 +36,4 @@ def _watched(line: BoundSymbol, position: int, before: Callable | None, after: C
             after(line, args, kwargs, result)
         return result
 
-    return line.replace(implementation=replace(line.implementation, name=f"{line.implementation.name}_{position}", fn=run))
+    return line.replace(implementation=replace(line.implementation, name=f"{line.implementation.name}_{position}", fn=run, path=None))

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 F = torch.nn.functional
+SOFTMAX = ("exp", "sub", "div", "amax", "sum", "broadcast_in_dim", "detach")  # what softmax decomposes to
 
 
 class Elementwise(FusionExecutor):
@@ -69,11 +70,11 @@ def test_scenario_39_a_refusal_is_a_sentence_and_is_explained():
 
 def test_a_line_that_nobody_takes_is_replaced_by_its_decomposition():
     own = OperatorExecutor("own")
-    for name in ("exp", "sub", "div", "amax", "sum", "broadcast_in_dim"):
+    for name in SOFTMAX:
         own.implements(getattr(prims, name), get_executor("torch").implementation(getattr(prims, name)).fn)
     acquired = dovetail.trace(lambda x: F.softmax(x, -1))(torch.ones(2, 3))
     trace = dispatch(dce(functionalize(acquired)[0]), [own])
-    assert {name for name, _ in runs(trace)} == {"exp", "sub", "div", "amax", "sum", "broadcast_in_dim"}
+    assert {name for name, _ in runs(trace)} == set(SOFTMAX)
     check(trace)
 
 
@@ -156,11 +157,20 @@ def test_a_region_is_one_line_whose_subsymbols_it_holds():
 
 
 def test_a_composite_is_fused_whole_when_all_of_it_can_be():
-    ex = Elementwise(symbols=("exp", "sub", "div", "amax", "sum", "broadcast_in_dim"))
+    ex = Elementwise(symbols=SOFTMAX)
     _, trace, _ = executed(lambda x: F.softmax(x, -1), torch.randn(2, 3), executors=[ex])
     assert [ex for _, ex in runs(trace)] == ["elementwise"]
     _, trace, jitted = executed(lambda x: F.softmax(x, -1), torch.randn(2, 3).bfloat16(), executors=[ex])
-    assert runs(trace) == [("softmax", "torch")] and "fuses no convert_element_type" in dovetail.explain(jitted)
+    assert [ex for _, ex in runs(trace)] == ["torch"] and "fuses no convert_element_type" in dovetail.explain(jitted)
+
+
+def test_a_trace_with_regions_is_saved_line_by_line(tmp_path):
+    x = torch.randn(3)
+    want, trace, _ = executed(lambda x: torch.sin(x) * 2 + 1, x, executors=[Elementwise()])
+    trace.save(tmp_path / "program.py")
+    scope: dict = {"__file__": str(tmp_path / "program.py")}
+    exec((tmp_path / "program.py").read_text(), scope)
+    torch.testing.assert_close(scope["computation"](x), want)
 
 
 UNARY = (torch.sin, torch.neg, torch.tanh, lambda x: x @ x, lambda x: x.t(), lambda x: F.softmax(x, -1), lambda x: torch.cumsum(x, 0))

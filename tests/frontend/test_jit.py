@@ -239,7 +239,7 @@ BAD = {
     "dtype": (lambda x: torch.nn.functional.embedding(x, x), RuntimeError, "embedding"),
     "count": (lambda x: torch.softmax(), TypeError, "softmax"),
     "unknown keyword": (lambda x: torch.sum(x, dimm=1), TypeError, "dimm"),
-    "type": (lambda x: torch.matmul(x, "a"), TypeError, "matmul.*argument 'other' must be Tensor, not str"),
+    "type": (lambda x: torch.matmul(x, "a"), TypeError, "matmul.*argument 'other'.* must be Tensor, not str"),
     "reshape": (lambda x: x.reshape(7), RuntimeError, "reshape"),
     "not implemented": (lambda x: torch.bitwise_and(x, x), (RuntimeError, NotImplementedError), "bitwise_and"),
 }

@@ -26,13 +26,21 @@ def samples(info: Any, dtype: torch.dtype, most: int) -> Iterator[tuple[tuple, d
         yield (sample.input, *sample.args), sample.kwargs
 
 
+def spelled(op: Any) -> Any:
+    """`op`, where it is a method of the C class, as users call it: on the tensor, which a traced one answers to."""
+    if type(op).__name__ not in ("method_descriptor", "wrapper_descriptor"):
+        return op
+    return lambda x, *args, **kwargs: getattr(x, op.__name__)(*args, **kwargs)
+
+
 def failures(info: Any, dtype: torch.dtype, *, most: int = 30, way_names: tuple[str, ...] = ("whole", "decomposed", "printed")) -> Iterator[str]:
     """A sentence for each sample and way in which Dovetail differs from eager."""
+    op = spelled(info.op)
     for i, (args, kwargs) in enumerate(samples(info, dtype, most)):
-        want = harness.eager(info.op, args, kwargs)
+        want = harness.eager(op, args, kwargs)
         for way in way_names:
             try:
-                got = harness.printed(info.op, args, kwargs) if way == "printed" else harness.ours(info.op, args, kwargs, harness.ways()[way])
+                got = harness.printed(op, args, kwargs) if way == "printed" else harness.ours(op, args, kwargs, harness.ways()[way])
             except Exception as error:
                 if want.error is None:
                     yield f"{info.formatted_name} {dtype} sample {i} {way}: {type(error).__name__}: {error}"

@@ -31,7 +31,10 @@ def dtype_or_error(fn, *args):
 
 
 def traced_dtype(fn, *args):
-    return dtype_or_error(lambda *args: dovetail.trace(fn)(*args).outputs, *args)
+    try:
+        return TO_TORCH[dovetail.trace(fn)(*args).outputs.spec.dtype]
+    except (RuntimeError, NotImplementedError, TypeError):
+        return "an error"
 
 
 @pytest.mark.parametrize("name", OPERATORS)

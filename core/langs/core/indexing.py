@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import InputError, require
 from dovetail.langs.core.broadcasting import broadcast_shapes, convert, expand
 from dovetail.langs.core.elementwise import where
 from dovetail.prims import TensorSpec
@@ -49,11 +49,15 @@ class Selection:
 
 def resolve_key(x: TensorProxy, key: Any, *, ints_pick: bool = False) -> Selection:
     """The view that `key` takes of x, and what it picks from it."""
-    items = _without_ellipsis(x, [_item(i, x) for i in (key if isinstance(key, tuple) else (key,))])
     reader = _Reader(x, ints_pick)
-    for item in items:
+    for item in complete_key(x, key):
         reader.take(item)
     return reader.selection()
+
+
+def complete_key(x: TensorProxy, key: Any) -> list[Any]:
+    """The items of `key` for each dimension of x in turn: ints, bools, slices, None, traced tensors, and nested tuples of Python numbers."""
+    return _without_ellipsis(x, [_item(i, x) for i in (key if isinstance(key, tuple) else (key,))])
 
 
 def _item(item: Any, x: TensorProxy) -> Any:
@@ -90,7 +94,7 @@ def _is_mask(item: Any) -> bool:
     return isinstance(item, TensorProxy) and item.spec.dtype in (dtypes.bool_, dtypes.uint8)
 
 
-def _consumed(item: Any) -> int:
+def consumed(item: Any) -> int:
     """How many dimensions of the tensor an item of a key stands for."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
@@ -109,7 +113,7 @@ def _all_bools(nest: tuple) -> bool:
 def _without_ellipsis(x: TensorProxy, items: list[Any]) -> list[Any]:
     """`items` with full slices for the ellipsis, or at the end, so that each dimension of x has its item."""
     rank = len(x.spec.shape)
-    spare = rank - sum(map(_consumed, items))
+    spare = rank - sum(map(consumed, items))
     if not rank and spare < 0:
         require(False, "invalid index of a 0-dim tensor; use .item() to convert it to a number", error=IndexError)
     require(spare >= 0, "too many indices for tensor of dimension {}", rank, error=IndexError)
@@ -283,6 +287,14 @@ def from_front(index: TensorProxy, n: int) -> TensorProxy:
     return prims.where(prims.lt(index, 0), prims.add(index, n), index)
 
 
+def _together(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return broadcast_shapes(*shapes)
+    except InputError:
+        words = ", ".join([str(list(shape)) for shape in shapes])
+        require(False, "shape mismatch: indexing tensors could not be broadcast together with shapes {}", words, error=IndexError)
+
+
 class _Picked:
     """The picked dimensions of a view in front of the others, and their indices made alike."""
 
@@ -292,7 +304,7 @@ class _Picked:
         rest = [d for d in range(len(view.spec.shape)) if d not in gone]
         self.chosen, self.rest = chosen, rest
         self.order = (*[pick.dim for pick in chosen.picks], *rest)
-        self.block = broadcast_shapes(*[pick.index.spec.shape for pick in chosen.picks])
+        self.block = _together([pick.index.spec.shape for pick in chosen.picks])
         self.at = chosen.block_at
         sizes = [view.spec.shape[d] for d in rest]
         self.shape = (*sizes[: self.at], *self.block, *sizes[self.at :])
@@ -359,6 +371,11 @@ def copied(x: TensorProxy, layout: TensorSpec) -> TensorProxy:
         return prims.clone(x)
     steps = layout.strides
     return prims.stride_order(x, order=tuple(sorted(range(len(steps)), key=lambda d: -steps[d])))
+
+
+def clone(x: TensorProxy) -> TensorProxy:
+    """x in storage of its own, its dimensions in the order that they lie in memory."""
+    return copied(x, dense(x.spec))
 
 
 def with_picked(chosen: Selection, value: TensorProxy, *, accumulate: bool = False) -> TensorProxy:

@@ -1,6 +1,33 @@
 """The torch language: PyTorch's names, defaults, dtypes and errors, one file per family."""
 
+from dovetail.langs.torch import activation as activation
+from dovetail.langs.torch import arranging as arranging
+from dovetail.langs.torch import attention as attention
+from dovetail.langs.torch import comparison as comparison
+from dovetail.langs.torch import convolution as convolution
+from dovetail.langs.torch import creation as creation
+from dovetail.langs.torch import cross_entropy as cross_entropy
+from dovetail.langs.torch import dropout as dropout
+from dovetail.langs.torch import einsum as einsum
 from dovetail.langs.torch import elementwise as elementwise
+from dovetail.langs.torch import embedding as embedding
+from dovetail.langs.torch import gather as gather
+from dovetail.langs.torch import indexing as indexing
+from dovetail.langs.torch import interpolate as interpolate
+from dovetail.langs.torch import joining as joining
+from dovetail.langs.torch import linalg as linalg
+from dovetail.langs.torch import loss as loss
+from dovetail.langs.torch import memory as memory
+from dovetail.langs.torch import norm as norm
+from dovetail.langs.torch import padding as padding
+from dovetail.langs.torch import pooling as pooling
+from dovetail.langs.torch import random as random
+from dovetail.langs.torch import reduction as reduction
+from dovetail.langs.torch import scan as scan
+from dovetail.langs.torch import shape as shape
+from dovetail.langs.torch import special as special
+from dovetail.langs.torch import statistics as statistics
+from dovetail.langs.torch import vector_norm as vector_norm
 from dovetail.langs.torch.bridge import FROM_TORCH as FROM_TORCH
 from dovetail.langs.torch.bridge import TO_TORCH as TO_TORCH
 from dovetail.langs.torch.bridge import device_of as device_of
@@ -10,6 +37,7 @@ from dovetail.langs.torch.bridge import torch_device as torch_device
 from dovetail.langs.torch.bridge import traceable as traceable
 from dovetail.langs.torch.names import name_of as name_of
 from dovetail.langs.torch.names import not_traced as not_traced
+from dovetail.langs.torch.opaque import COPIES as COPIES
 from dovetail.langs.torch.opaque import OpaqueSymbol as OpaqueSymbol
 from dovetail.langs.torch.opaque import check_copies as check_copies
 from dovetail.langs.torch.opaque import opaque as opaque

@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from dovetail import dtypes, prims
+from dovetail import prims
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import dtype_of
-from dovetail.langs.torch.elementwise import in_wide, require_float
+from dovetail.langs.torch.comparison import above
+from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
 from dovetail.langs.torch.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
 
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -39,7 +40,7 @@ def floating(compute: Callable[..., Any], x: Any, *more: Any) -> Any:
 
 
 def _relu(x: Any) -> Any:
-    require(x.spec.dtype.kind in ("int", "float"), "relu wants real numbers, got {}; convert it first", x.spec)
+    require_float(x, "int")
     zero = core.fit(0, (), x.spec.dtype)
     return core.where(core.le(x, zero), zero, x)
 
@@ -57,31 +58,30 @@ def relu_function(input: Tensor, inplace: bool = False):
 
 
 def _hardtanh(x: Any, low: Any, high: Any) -> Any:
+    require_float(x, "int")
     dtype = x.spec.dtype
-    require(dtype.kind in ("int", "float"), "wants real numbers, got {}; convert it first", x.spec)
+    require(low >= 0 or dtype.signed, "cannot bound an unsigned type below by {}, got {}; convert it first", low, x.spec)
     low, high = core.fit(low, (), dtype), core.fit(high, (), dtype)
     return core.where(core.le(x, low), low, core.where(core.ge(x, high), high, x))
 
 
-@torchsymbol("torch.nn.functional.hardtanh", in_place=False)
+@torchsymbol("torch.nn.functional.hardtanh")
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
     """input bounded to [min_val, max_val]; its gradient at the bounds is 0."""
     require(min_val <= max_val, "wants min_val no greater than max_val, got {} and {}", min_val, max_val, error=ValueError)
     return _placed(input, _hardtanh(input, min_val, max_val), inplace)
 
 
-@torchsymbol("torch.nn.functional.relu6", in_place=False)
+@torchsymbol("torch.nn.functional.relu6")
 def relu6(input: Tensor, inplace: bool = False):
     """input bounded to [0, 6]; its gradient at the bounds is 0."""
     return _placed(input, _hardtanh(input, 0, 6), inplace)
 
 
-@torchsymbol("torch.nn.functional.threshold", in_place=False)
+@torchsymbol("torch.nn.functional.threshold")
 def threshold_function(input: Tensor, threshold: Number, value: Number, inplace: bool = False):
     """input where it lies above the threshold, else `value`."""
-    dtype = input.spec.dtype
-    above = core.where(core.le(input, core.fit(threshold, (), dtype)), core.fit(value, (), dtype), input)
-    return _placed(input, above, inplace)
+    return _placed(input, above(input, threshold, value), inplace)
 
 
 def _elu(x: Any, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Any:
@@ -99,32 +99,32 @@ def _times(x: Any, factor: float) -> Any:
     return x if factor == 1 else core.mul(x, factor)
 
 
-@torchsymbol("torch.nn.functional.elu", in_place=False)
+@torchsymbol("torch.nn.functional.elu")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
     """input where it is positive, else alpha * (exp(input) - 1)."""
     return _placed(input, _elu(input, alpha), inplace)
 
 
-@torchsymbol("torch.nn.functional.selu", in_place=False)
+@torchsymbol("torch.nn.functional.selu", "torch.selu")
 def selu(input: Tensor, inplace: bool = False):
     """1.0507 * (input where it is positive, else 1.6733 * (exp(input) - 1))."""
     return _placed(input, _elu(input, SELU_ALPHA, SELU_SCALE), inplace)
 
 
-@torchsymbol("torch.nn.functional.celu", in_place=False)
+@torchsymbol("torch.nn.functional.celu", "torch.celu")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
     """input where it is positive, else alpha * (exp(input / alpha) - 1)."""
     require(alpha != 0, "celu wants an alpha that is not 0", error=RuntimeError)
     return _placed(input, _elu(input, alpha, 1.0, 1.0 / alpha), inplace)
 
 
-@torchsymbol("torch.nn.functional.leaky_relu", in_place=False)
+@torchsymbol("torch.nn.functional.leaky_relu")
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False):
     """input where it is positive, else negative_slope * input."""
     return _placed(input, floating(lambda x: core.where(core.gt(x, 0.0), x, core.mul(x, negative_slope)), input), inplace)
 
 
-@torchsymbol("torch.nn.functional.rrelu", in_place=False)
+@torchsymbol("torch.nn.functional.rrelu", "torch.rrelu")
 def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False):
     """input where it is positive, else a slope times input: drawn from [lower, upper] in training, else the middle."""
     require(lower <= upper, "wants lower no greater than upper, got {} and {}", lower, upper)
@@ -137,7 +137,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
             slope = prims.uniform(shape=spec.shape, low=float(lower), high=float(upper), dtype=spec.dtype, device=spec.device)
         return core.where(core.gt(x, 0.0), x, core.mul(x, slope))
 
-    return _placed(input, in_wide(compute, input), inplace)
+    return _placed(input, in_wide(compute, row_major(input)), inplace)
 
 
 @torchsymbol("torch.nn.functional.gelu")
@@ -156,14 +156,14 @@ def gelu(input: Tensor, *, approximate: str = "none"):
     return floating(exact if approximate == "none" else by_tanh, input)
 
 
-@torchsymbol("torch.nn.functional.silu", in_place=False)
+@torchsymbol("torch.nn.functional.silu")
 def silu(input: Tensor, inplace: bool = False):
     """input * sigmoid(input)."""
     require_float(input, "complex")
     return _placed(input, in_wide(lambda x: core.mul(x, core.sigmoid(x)), input), inplace)
 
 
-@torchsymbol("torch.nn.functional.mish", in_place=False)
+@torchsymbol("torch.nn.functional.mish")
 def mish(input: Tensor, inplace: bool = False):
     """input * tanh(softplus(input))."""
     return _placed(input, floating(lambda x: core.mul(x, core.tanh(log1p_exp(x))), input), inplace)
@@ -188,7 +188,7 @@ def softplus(input: Tensor, beta: Number = 1, threshold: Number = 20):
 @torchsymbol("torch.nn.functional.logsigmoid")
 def logsigmoid(input: Tensor):
     """log(1 / (1 + exp(-input)))."""
-    return floating(log_sigmoid, input)
+    return floating(log_sigmoid, row_major(input))
 
 
 def log_sigmoid(x: Any) -> Any:
@@ -196,7 +196,7 @@ def log_sigmoid(x: Any) -> Any:
     return core.sub(core.minimum(x, 0.0), core.log1p(core.exp(core.neg(core.abs(x)))))
 
 
-@torchsymbol("torch.nn.functional.hardsigmoid", in_place=False)
+@torchsymbol("torch.nn.functional.hardsigmoid")
 def hardsigmoid(input: Tensor, inplace: bool = False):
     """(input + 3) / 6, bounded to [0, 1]."""
 
@@ -207,13 +207,13 @@ def hardsigmoid(input: Tensor, inplace: bool = False):
     return _placed(input, floating(compute, input), inplace)
 
 
-@torchsymbol("torch.nn.functional.hardswish", in_place=False)
+@torchsymbol("torch.nn.functional.hardswish")
 def hardswish(input: Tensor, inplace: bool = False):
     """input * (input + 3) / 6 between -3 and 3, 0 below and input above."""
 
     def compute(x: Any) -> Any:
         curve = core.div(core.mul(x, core.add(x, 3.0)), 6.0)
-        return core.where(core.le(x, -3.0), 0.0, core.where(core.ge(x, 3.0), x, curve))
+        return core.where(core.le(x, -3.0), core.mul(x, 0.0), core.where(core.ge(x, 3.0), x, curve))
 
     return _placed(input, floating(compute, input), inplace)
 
@@ -248,13 +248,12 @@ def prelu(input: Tensor, weight: Tensor):
         require(x.rank > 0, "wants dimensions in input where weight is {}, got {}; pass a single weight", w, x)
         channels = x.shape[1] if x.rank > 1 else 1
         require(w.numel == channels, "wants one weight for each of {} channels of {}, got {}", channels, x, w)
-    shape = tuple([1 if d != 1 else w.numel for d in range(x.rank)])
-    if x.rank < 2 and w.rank:
-        shape = (1,) * x.rank
-    return floating(lambda x, w: core.where(core.gt(x, 0.0), x, core.mul(x, w)), input, core.reshaped(weight, shape))
+    if w.rank and x.rank != 1:
+        weight = prims.broadcast_in_dim(weight, shape=(1, w.numel, *[1] * (x.rank - 2)), dims=(1,)) if x.rank else prims.squeeze(weight, dims=(0,))
+    return floating(lambda x, w: core.where(core.gt(x, 0.0), x, core.mul(x, w)), input, weight)
 
 
-@torchsymbol("torch.nn.functional.glu", in_place=False)
+@torchsymbol("torch.nn.functional.glu")
 def glu(input: Tensor, dim: int = -1):
     """a * sigmoid(b), a and b being the halves of input along `dim`."""
     spec = input.spec
@@ -286,15 +285,15 @@ def along(reduced: Any, x: Any, dim: int) -> Any:
 def _softmax_of(compute: Callable[[Any, int], Any], x: Any, dim: int, dtype: Any) -> Any:
     """compute(x, dim), in `dtype` where one is given; a tensor of no dimensions counts as one of size 1."""
     wanted: DType = x.spec.dtype if dtype is None else dtype_of(dtype)
-    x = core.convert(x, wanted)
-    require_float(x)
     dim = core.canonical_dim(dim, x.spec.rank)
+    x = core.convert(row_major(x), wanted)
+    require_float(x)
     if not x.spec.numel:
         return prims.clone(x)
     flat = x.spec.rank == 0
-    wide = core.convert(core.reshaped(x, (1,)) if flat else x, core.wide(wanted))
+    wide = core.convert(prims.reshape(x, shape=(1,)) if flat else x, core.wide(wanted))
     out = core.convert(compute(wide, dim), wanted)
-    return core.reshaped(out, ()) if flat else out
+    return prims.reshape(out, shape=()) if flat else out
 
 
 def softmax_along(x: Any, dim: int) -> Any:
@@ -343,9 +342,8 @@ def _implicit_dim(name: str, x: Any, dim: int | None) -> int:
 
 def _in_place_functions() -> None:
     """torch.nn.functional.elu_(x) means elu(x, inplace=True), and so on."""
-    of = {"relu6": relu6, "hardtanh": hardtanh, "elu": elu, "selu": selu, "celu": celu, "leaky_relu": leaky_relu, "rrelu": rrelu, "threshold": threshold_function}
-    of |= {"silu": silu, "mish": mish, "hardsigmoid": hardsigmoid, "hardswish": hardswish}
-    for name, symbol in of.items():
+    of = (relu6, hardtanh, elu, selu, celu, leaky_relu, rrelu, silu, mish, hardsigmoid, hardswish)
+    for name, symbol in (("threshold", threshold_function), *((symbol.name, symbol) for symbol in of)):
         for space in ("torch", "torch.nn.functional", "torch._C._nn"):
             if (fn := resolve(f"{space}.{name}_")) is not None:
                 TABLE[fn] = functools.partial(symbol, inplace=True)

@@ -55,7 +55,8 @@ def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor
     require(k.shape[-2] == v.shape[-2], "wants one value for each key, got {} and {}", k, v)
     if mask is not None:
         require(not is_causal, "Explicit attn_mask should not be set when is_causal=True; put the causal mask into attn_mask")
-        known = mask.spec.dtype in (dtypes.bool_, dtypes.float32, q.dtype) and (mask.spec.dtype is not dtypes.float32 or q.dtype is not dtypes.float64)
+        require(mask.spec.rank >= 2 or q.rank != 4, "wants a mask of at least 2 dimensions, got {}", mask.spec, error=IndexError)
+        known = mask.spec.dtype in (dtypes.bool_, dtypes.float32, q.dtype)
         require(known, "Expected attn_mask dtype to be bool or float or to match query dtype, got {} and {}", mask.spec, q)
 
 

@@ -11,7 +11,9 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
+from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.bridge import TO_TORCH
+from dovetail.langs.torch.elementwise import require_float, row_major
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by torch's other names for it
@@ -112,7 +114,7 @@ def isreal(input: Tensor):
     """Whether each element has an imaginary part of 0."""
     if input.spec.dtype.kind == "complex":
         return core.eq(prims.imag(input), 0.0)
-    return prims.full(shape=input.spec.shape, value=True, dtype=dtypes.bool_, device=input.spec.device)
+    return core.ge(truth(input), False)  # true of every boolean, and laid out like input
 
 
 @torchsymbol("torch.signbit", methods=("signbit",))
@@ -169,10 +171,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
     require(mask.spec.dtype is dtypes.bool_, "masked_fill only supports boolean masks, got {}; write mask != 0", mask.spec)
     if isinstance(value, Tensor):
         require(not value.spec.shape, "masked_fill only supports a 0-dimensional value tensor, got {}; choose with torch.where", value.spec)
-    kind = value.spec.dtype.kind if isinstance(value, Tensor) else core.kind_of(value)
+    kind = value.spec.dtype.kind if isinstance(value, Tensor) else kind_of(value)
     require(kind != "complex" or dtype.kind == "complex", "wants a real value for {}, got {}", dtype.short, value)
     value = core.convert(value, dtype) if isinstance(value, Tensor) else core.fit(value, (), dtype)
-    return core.where(mask, value, input)
+    return core.where(row_major(mask), value, row_major(input))
 
 
 @torchsymbol("torch.clamp", "torch.clip", methods=("clamp", "clip"))
@@ -289,13 +291,26 @@ def _finite(x: Any, nan: float | None, posinf: float | None, neginf: float | Non
 @torchsymbol("torch.threshold")
 def threshold(input: Tensor, threshold: Number, value: Number):
     """input where it lies above the threshold, else `value`."""
-    dtype = input.spec.dtype
-    return core.where(core.le(input, core.fit(threshold, (), dtype)), core.fit(value, (), dtype), input)
+    return above(input, threshold, value)
+
+
+def above(x: Any, threshold: Any, value: Any) -> Any:
+    """x where it lies above the threshold, else `value`, both in x's dtype."""
+    require_float(x, "int")
+    dtype = x.spec.dtype
+    return core.where(core.le(x, core.fit(threshold, (), dtype)), core.fit(value, (), dtype), x)
+
+
+def invert(input: Tensor):
+    """~input: as bitwise_not, but what has no bits is the wrong type."""
+    fits = input.spec.dtype.kind in ("bool", "int")
+    require(fits, "~ is only implemented on integer and Boolean-type tensors, got {}; use logical_not", input.spec, error=TypeError)
+    return bitwise_not(input)
 
 
 operators(
     **{name: LANGUAGE[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{"and_": LANGUAGE["bitwise_and"], "or_": LANGUAGE["bitwise_or"], "xor": LANGUAGE["bitwise_xor"], "invert": bitwise_not},
+    **{"and_": LANGUAGE["bitwise_and"], "or_": LANGUAGE["bitwise_or"], "xor": LANGUAGE["bitwise_xor"], "invert": invert},
     **{"rand": LANGUAGE["bitwise_and"], "ror": LANGUAGE["bitwise_or"], "rxor": LANGUAGE["bitwise_xor"]},
     **{"iand": LANGUAGE["bitwise_and_"], "ior": LANGUAGE["bitwise_or_"], "ixor": LANGUAGE["bitwise_xor_"]},
     **{"lshift": LANGUAGE["bitwise_left_shift"], "rshift": LANGUAGE["bitwise_right_shift"]},

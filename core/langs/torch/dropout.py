@@ -81,9 +81,9 @@ def _per_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _kept(x: Tensor, p: float, drawn: Drawn) -> Tensor:
-    """Ones with probability 1 - p, else zeros, of x's dtype."""
-    keep = prims.full(shape=(), value=1.0 - p, dtype=x.spec.dtype, device=x.spec.device)
-    return prims.bernoulli(core.expand(keep, drawn(x.spec.shape)))
+    """Ones with probability 1 - p, else zeros, of x's dtype; a narrow dtype would round the probability."""
+    keep = prims.full(shape=(), value=1.0 - p, dtype=core.wide(x.spec.dtype), device=x.spec.device)
+    return core.convert(prims.bernoulli(core.expand(keep, drawn(x.spec.shape))), x.spec.dtype)
 
 
 def _unchanged(x: Tensor, p: float, train: bool) -> bool:

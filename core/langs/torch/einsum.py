@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
+import torch
+
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
@@ -36,7 +38,7 @@ def _einsum_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
     """(equation, *operands), from that or from operands and lists of subscripts by turns; operands may come in one list."""
     require(len(args) >= 2 and not kwargs, "wants an equation and operands, or operands and lists of subscripts", error=ValueError)
     equation, *operands = args
-    if isinstance(equation, Tensor):
+    if isinstance(equation, (Tensor, torch.Tensor)):
         equation = ",".join(map(_subscripts, args[1::2]))
         operands = args[: len(args) // 2 * 2 : 2]
         if len(args) % 2:
@@ -46,7 +48,7 @@ def _einsum_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
     if not isinstance(equation, str):
         wrong_type("einsum", "equation", "str", equation)
     for x in operands:
-        if not isinstance(x, Tensor):
+        if not isinstance(x, (Tensor, torch.Tensor)):
             wrong_type("einsum", "operands", "Tensor", x)
     return (equation, *operands), {}
 
@@ -126,7 +128,8 @@ def _common_sizes(terms: list[Labelled]) -> dict[Label, int]:
             require(alike, "einsum(): subscript {} is repeated for operand {} but the sizes don't match, {} != {}", label, i, n, own[label])
             known = sizes.get(label, 1)
             fits = n == known or n == 1 or known == 1
-            require(fits, "einsum(): subscript {} has size {} for operand {} which does not broadcast with previously seen size {}", label, n, i, known)
+            clash = "einsum(): subscript {} has size {} for operand {} which does not broadcast with previously seen size {}"
+            require(fits, clash, label, n, i, known)
             sizes[label] = n if known == 1 else known
     return sizes
 
@@ -244,7 +247,8 @@ def _paired_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]
         require(0 <= dims <= min(ranks), "tensordot expects dims from 0 to the smaller rank, {}, got {}", min(ranks), dims)
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
     require(isinstance(dims, (tuple, list)) and len(dims) == 2, "tensordot expects dims to be an int or two lists of ints, got {!r}", dims)
-    pair = [[core.canonical_dim(d, rank) for d in (some if isinstance(some, (tuple, list)) else (some,))] for some, rank in zip(dims, ranks, strict=True)]
+    listed = [some if isinstance(some, (tuple, list)) else (some,) for some in dims]
+    pair = [[core.canonical_dim(d, rank) for d in some] for some, rank in zip(listed, ranks, strict=True)]
     require(len(pair[0]) == len(pair[1]), "both dimension lists should have same length, got {}", dims)
     distinct = all(len(set(some)) == len(some) for some in pair)
     require(distinct, "tensordot expects each dimension once, got {}", dims)

@@ -11,6 +11,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
 
 UNARY = (  # core operations, each followed by torch's other names for it; the prim's docstring says what it computes
@@ -52,25 +53,32 @@ def in_wide(compute: Callable[..., Any], *operands: Any, inexact: bool = True) -
     return core.convert(compute(*[core.convert(x, wide) if isinstance(x, Tensor) else x for x in operands]), dtype)
 
 
-def is_bool(*operands: Any) -> bool:
-    """Whether the tensors among `operands` are booleans, and there is nothing else to widen them."""
-    return core.promote(*operands) is dtypes.bool_
+def row_major(x: Any) -> Any:
+    """x, or a row-major copy where it is laid out otherwise: eager's result is row-major then too."""
+    return x if x.spec.strides is None else prims.clone(x)
+
+
+def is_bool(x: Any) -> bool:
+    """Whether a tensor or number is boolean."""
+    return core.promote(x) is dtypes.bool_
 
 
 def require_float(x: Any, *kinds: str) -> None:
     """Raise unless the dtype of x is floating, or of one of `kinds`."""
     wanted = ("float", *kinds)
-    require(x.spec.dtype.kind in wanted, "wants a tensor of kind {}, got {}; convert it first", " or ".join(wanted), x.spec, error=NotImplementedError)
+    fits = x.spec.dtype.kind in wanted
+    require(fits, "wants a tensor of kind {}, got {}; convert it first", " or ".join(wanted), x.spec, error=NotImplementedError)
 
 
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     """x * factor in `dtype`; the factor of a sum is not of a higher kind than the sum."""
     if factor == 1 and not isinstance(factor, bool):
         return x
-    kind = core.kind_of(factor)
+    kind = kind_of(factor)
     allowed = dtype.kind == "bool" or dtypes.rank(kind) <= dtypes.rank(dtype.kind)
     require(allowed, "wants an alpha of kind {} for operands of that kind, got {!r}; convert an operand first", dtype.kind, factor)
-    require(kind != "bool" or dtype.kind == "bool", "Boolean alpha only supported for Boolean results, got {!r} for {}; pass 1 or 0", factor, dtype.short)
+    fits = kind != "bool" or dtype.kind == "bool"
+    require(fits, "Boolean alpha only supported for Boolean results, got {!r} for {}; pass 1 or 0", factor, dtype.short)
     if isinstance(x, Tensor):
         return core.mul(core.convert(x, dtype), factor)
     return x * factor
@@ -98,7 +106,7 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1):
 
 
 def _difference(a: Any, b: Any, alpha: Any) -> Any:
-    require(not is_bool(a, b), "the - operator of two booleans is not supported; use ^ or logical_xor, or ~ to invert a mask")
+    require(not (is_bool(a) or is_bool(b)), "the - operator of a boolean is not supported; use ^ or logical_xor, or ~ to invert a mask")
     if alpha == 1:
         return core.sub(a, b)
     dtype = core.promote(a, b)
@@ -119,9 +127,11 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
     if rounding_mode == "floor":
         return core.floordiv(input, other)
     require(rounding_mode == "trunc", "wants rounding_mode None, 'trunc' or 'floor', got {!r}", rounding_mode)
-    if core.promote(input, other).kind == "int":
+    kind = core.promote(input, other).kind
+    require(kind in ("int", "float"), "wants integer or floating operands with rounding_mode, got {} and {}", input, other, error=NotImplementedError)
+    if kind == "int":
         return _truncdiv(input, other)
-    return in_wide(lambda a, b: core.trunc(core.div(a, b)), input, other, inexact=False)
+    return core.trunc(core.div(input, other))  # of bfloat16 too: eager rounds the quotient before it drops the fraction
 
 
 _truncdiv = core.pointwise(prims.truncdiv)
@@ -258,12 +268,13 @@ def atan2(input: Tensor, other: Tensor):
 @torchsymbol("torch.hypot", methods=("hypot",))
 def hypot(input: Tensor, other: Tensor):
     """sqrt(input**2 + other**2), without overflow on the way."""
-    for x in (input, other):
-        require_float(x)
+    kind = core.promote(input, other).kind
+    require(kind == "float", "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
 
     def compute(a: Any, b: Any) -> Any:
         a, b = core.abs(a), core.abs(b)
         large, small = core.maximum(a, b), core.minimum(a, b)
+        large = core.where(core.bitwise_or(core.isinf(a), core.isinf(b)), math.inf, large)  # of infinity and NaN too
         flat = core.bitwise_or(core.eq(large, 0.0), core.isinf(large))
         ratio = core.div(small, core.where(flat, 1.0, large))
         return core.where(flat, large, core.mul(large, core.sqrt(core.add(core.mul(ratio, ratio), 1.0))))
@@ -280,11 +291,11 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
         require(x.spec.dtype is input.spec.dtype, "wants tensors of dtype {}, got {}; convert it first", input.spec.dtype.short, x.spec)
 
     def compute(a: Any, b: Any, w: Any) -> Any:
-        step = core.sub(b, a)
+        back = core.sub(a, b)
         if not isinstance(w, Tensor):
-            return core.add(a, core.mul(step, w)) if abs(w) < 0.5 else core.sub(b, core.mul(step, 1 - w))
+            return core.sub(a, core.mul(back, w)) if abs(w) < 0.5 else core.add(core.mul(back, 1 - w), b)
         near = core.lt(core.abs(w), 0.5)
-        return core.where(near, core.add(a, core.mul(w, step)), core.sub(b, core.mul(step, core.sub(1.0, w))))
+        return core.where(near, core.sub(a, core.mul(back, w)), core.add(core.mul(back, core.sub(1.0, w)), b))
 
     return in_wide(compute, input, end, weight)
 
@@ -292,6 +303,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
 @torchsymbol("torch.addcmul", methods=("addcmul",))
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
     """input + value * tensor1 * tensor2."""
+    require(core.promote(input, tensor1, tensor2) is not dtypes.bool_, "wants numbers, got booleans; convert one of them", error=NotImplementedError)
     return in_wide(lambda x, a, b: core.add(x, core.mul(_times(a, value), b)), input, tensor1, tensor2, inexact=False)
 
 
@@ -346,9 +358,10 @@ def resolved(input: Tensor) -> Any:
 def angle(input: Tensor):
     """The angle of each complex number in the plane: pi for negative reals, 0 for the others, NaN for NaN."""
     if input.spec.dtype.kind == "complex":
-        return prims.atan2(prims.imag(input), prims.real(input))
+        x = row_major(input)
+        return prims.atan2(prims.imag(x), prims.real(x))
     x = core.convert(input, core.inexact_of(input.spec.dtype))
-    return core.where(core.isnan(x), x, core.where(core.lt(x, 0.0), math.pi, core.mul(x, 0.0)))
+    return core.where(core.isnan(x), x, core.mul(core.convert(core.lt(x, 0.0), x.spec.dtype), math.pi))
 
 
 @torchsymbol("torch.complex")
@@ -363,7 +376,9 @@ def complex(real: Tensor, imag: Tensor):
 def polar(abs: Tensor, angle: Tensor):
     """abs * (cos(angle) + i * sin(angle)), of float32 or float64."""
     require(abs.spec.dtype is angle.spec.dtype, "wants parts of one dtype, got {} and {}; convert one of them", abs.spec, angle.spec)
-    require(abs.spec.dtype in dtypes.REAL_OF.values(), "wants float32 or float64 parts, got {}; convert them first", abs.spec)
+    require(
+        abs.spec.dtype in dtypes.REAL_OF.values(), "wants float32 or float64 parts, got {}; convert them first", abs.spec, error=NotImplementedError
+    )
     return prims.complex(core.mul(abs, core.cos(angle)), core.mul(abs, core.sin(angle)))
 
 

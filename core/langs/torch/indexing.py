@@ -6,26 +6,23 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.core.indexing import Selection, fitting, picked, resolve_key, with_masked, with_picked
-from dovetail.langs.torch.queries import REFUSED
-from dovetail.langs.torch.symbol import Tensor, TorchSymbol, operators, resolve, torchsymbol
+from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
+from dovetail.langs.torch.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
+from dovetail.prims import Tag
 from dovetail.prims.op import register
-from dovetail.trace import NumberProxy, TensorProxy
+from dovetail.trace import BoundSymbol, NumberProxy, TensorProxy, Trace, proxies
 
 _MASKED = "the shape of what a mask picks depends on its values; use torch.where(mask, x, other) or x.masked_fill(mask, value), which keep the shape"
-REFUSED |= {fn: _MASKED for fn in (resolve("torch.masked_select"), torch.Tensor.masked_select)}
 
 
-def _symbol(meta: Any) -> TorchSymbol:
-    """A symbol that prints as the function of the same name in Python's `operator`."""
-    path = f"operator.{meta.__name__}"
-    return register(TorchSymbol(meta.__name__, meta, id=path, path=path, callable=getattr(operator, meta.__name__)))
+def _symbol(name: str, meta: Any, id: str | None = None) -> TorchSymbol:
+    """A symbol that prints and runs as the function `name` of Python's `operator`."""
+    path = f"operator.{name}"
+    return register(TorchSymbol(name, meta, id=id or path, path=path, callable=getattr(operator, name)))
 
 
 def _torch_key(key: Any) -> Any:
@@ -35,8 +32,7 @@ def _torch_key(key: Any) -> Any:
     return key
 
 
-@_symbol
-def getitem(x: Tensor, key: Any):
+def _getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]: a view where the key is made of slices, ints and None, a copy where tensors or lists pick."""
     chosen = resolve_key(x, _torch_key(key))
     if chosen.masks:
@@ -44,14 +40,97 @@ def getitem(x: Tensor, key: Any):
     return picked(chosen) if chosen.picks else chosen.view
 
 
-@_symbol
-def setitem(x: Tensor, key: Any, value: Any):
+def _rows_at(x: Tensor, key: Any) -> Tensor:
+    """x[key], where eager would return a view at a position that only the run knows: `check_positions` sees that nobody can tell."""
+    return _getitem(x, key)
+
+
+getitem = _symbol("getitem", _getitem)
+rows_at = _symbol("getitem", _rows_at, id="operator.getitem.rows_at")
+
+
+def _read(x: Tensor, key: Any) -> Tensor:
+    """x[key]; an int64 tensor of no dimensions in it counts as an int, and first picks a slice of one."""
+    key = _torch_key(key)
+    items = key if isinstance(key, tuple) else (key,)
+    if any([_is_position(item) for item in items]):
+        at, rest = 0, []
+        for item in complete_key(x, key):
+            if _is_position(item):
+                one = LANGUAGE["reshape"](item, (1,))
+                x, item = rows_at(x, (*(slice(None),) * at, one)), 0
+                at += 1
+            else:
+                at += consumed(item)
+            rest.append(list(item) if isinstance(item, tuple) else item)
+        key = tuple(rest)
+    return getitem(x, key)
+
+
+def _is_position(item: Any) -> bool:
+    return isinstance(item, TensorProxy) and not item.spec.shape and item.spec.dtype.kind == "int" and item.spec.dtype is not dtypes.uint8
+
+
+def check_positions(trace: Trace) -> None:
+    """Refuse a trace in which x[i] with a traced i, a copy here and a view in eager, is written to, or is read after x was written to."""
+    walk = _Walk()
+    for line in trace.lines:
+        walk.visit(line)
+    walk.read(proxies(trace.outputs))
+
+
+class _Walk:
+    """Which rows were picked from which storage, and which of them a view would no longer show."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Any, Any] = {}  # a view -> what it views
+        self.rows: dict[Any, Any] = {}  # rows that were picked -> the storage they were picked from
+        self.stale: set[Any] = set()
+
+    def root(self, p: Any) -> Any:
+        while p in self.parent:
+            p = self.parent[p]
+        return p
+
+    def visit(self, line: BoundSymbol) -> None:
+        if self.rows:
+            self.read(line.reads)
+        if line.symbol is rows_at:
+            self.rows[line.out] = self.root(line.args[0])
+        elif line.symbol is prims.copy_:
+            self.write(self.root(line.args[0]))
+        elif Tag.VIEW in line.symbol.tags:
+            self.parent[line.out] = line.args[0]
+        for inner in line.body:
+            self.visit(inner)
+
+    def write(self, root: Any) -> None:
+        if root in self.rows:
+            _refuse_position()
+        self.stale.update([rows for rows, base in self.rows.items() if base is root])
+
+    def read(self, given: list[Any]) -> None:
+        if self.stale and any([self.root(p) in self.stale for p in given]):
+            _refuse_position()
+
+
+def _refuse_position() -> None:
+    raise Unsupported(
+        "x[i] with a tensor i is a view in eager PyTorch, and a copy here: it cannot be written to, nor be read after x is written to; "
+        "use x[i].clone() to read, and x[i] = value or x.index_add to write"
+    )
+
+
+def _setitem(x: Tensor, key: Any, value: Any):
     """x[key] = value, which is broadcast to the place."""
     chosen = resolve_key(x, _torch_key(key))
     whole = isinstance(value, TensorProxy) and value.spec.shape
     if whole and (chosen.picks or chosen.masks) and not all([n == 1 for n in value.spec.shape]):
         _require_dtype(x, value)
     put(chosen, _value(value, chosen.view))
+
+
+setitem = _symbol("setitem", _setitem)
 
 
 def _require_dtype(x: Tensor, value: Tensor) -> None:
@@ -109,13 +188,13 @@ def _refuse_spread() -> None:
     )
 
 
-operators(getitem=getitem, setitem=setitem)
+operators(getitem=_read, setitem=setitem)
 
 
 @torchsymbol("torch.index_put", methods=("index_put",), in_place=False)
 def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False):
     """input with values at the places that the tensors `indices` pick (None: all of a dimension), or added to them."""
-    copy = clone_of(input)
+    copy = core.clone(input)
     _index_put(copy, indices, values, accumulate)
     return copy
 
@@ -132,10 +211,3 @@ def _index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     chosen = resolve_key(x, key, ints_pick=True)
     _require_dtype(x, values)
     put(chosen, values, accumulate=accumulate)
-
-
-def clone_of(x: Tensor) -> Tensor:
-    """A copy of x in x's layout."""
-    return core.copied(x, core.dense(x.spec))
-
-

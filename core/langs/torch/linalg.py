@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -142,7 +143,7 @@ def scaled_sum(input: Tensor, products: Tensor, beta: Number, alpha: Number, fun
     if beta == 0:
         return core.convert(products, dtype)
     input = core.convert(input, wide)
-    return core.convert(core.add(input if beta == 1 else core.mul(input, beta), products), dtype)
+    return core.convert(core.add(products, input if beta == 1 else core.mul(input, beta)), dtype)
 
 
 @torchsymbol("torch.addmm", methods=("addmm",))
@@ -171,9 +172,12 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, 
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1):
     """beta * input + alpha * the sum of batch1 @ batch2 over the batch."""
     require_rank("addbmm", 3, batch1=batch1, batch2=batch2)
-    each = prims.matmul(batch1, batch2)
-    summed = core.convert(prims.sum(core.convert(each, core.wide(each.spec.dtype)), dims=(0,)), each.spec.dtype)
-    return scaled_sum(input, summed, beta, alpha, "addbmm")
+    b, n, k = batch1.spec.shape
+    fits = batch2.spec.shape[:2] == (b, k)
+    require(fits, "addbmm: wants batches [b, n, k] and [b, k, m], got {} and {}", batch1.spec, batch2.spec)
+    side_by_side = flat_reshape(prims.transpose(batch1, order=(1, 0, 2)), (n, b * k))  # so one product sums over the batch too
+    products = prims.matmul(side_by_side, flat_reshape(batch2, (b * k, batch2.spec.shape[2])))
+    return scaled_sum(input, products, beta, alpha, "addbmm")
 
 
 @torchsymbol("torch.addr", methods=("addr",))
@@ -220,9 +224,7 @@ def kron(input: Tensor, other: Tensor):
         prims.broadcast_in_dim(x, shape=shape, dims=tuple(range(2 * (rank - len(x.spec.shape)) + side, 2 * rank, 2)))
         for side, x in enumerate((input, other))
     ]
-    out = core.mul(*lanes)
-    out = out if out.spec.strides is None else prims.clone(out)
-    return flat_reshape(out, tuple([n * m for n, m in zip(a, b, strict=True)]))
+    return flat_reshape(core.mul(*lanes), tuple([n * m for n, m in zip(a, b, strict=True)]))
 
 
 @torchsymbol("torch.linalg.vecdot")
@@ -282,7 +284,7 @@ def matrix_power(input: Tensor, n: int):
         if n == 1:
             return input
     if n == 1:
-        return prims.clone(input)
+        return core.clone(input)
     result, square = None, input
     while n:
         if n & 1:
@@ -313,7 +315,7 @@ def multi_dot(tensors: Any):
     if len(tensors) == 2:
         return _product(first, last)
     matrices = [unsqueezed(first, 0) if row else first, *tensors[1:-1], unsqueezed(last, 1) if column else last]
-    for a, b in zip(matrices, matrices[1:], strict=False):
+    for a, b in pairwise(matrices):
         require(a.spec.shape[1] == b.spec.shape[0], "multi_dot(): tensors with shapes {} and {} cannot be multiplied", a.spec.shape, b.spec.shape)
     out = _chained(matrices)
     dims = tuple([d for d, gone in enumerate((row, column)) if gone])
@@ -338,11 +340,11 @@ def _chained(matrices: list[Tensor]) -> Tensor:
     return between(0, count - 1)
 
 
-@torchsymbol("torch.chain_matmul", variadic="matrices")
-def chain_matmul(matrices: Any):
-    """`multi_dot` of matrices, given one by one; a single one is returned."""
+@torchsymbol("torch.chain_matmul", bind=lambda *matrices: (matrices, {}))
+def chain_matmul(*matrices: Tensor):
+    """`multi_dot` of matrices, given one by one; a copy of a single one."""
     require_rank("chain_matmul", 2, **{f"matrix {i}": x for i, x in enumerate(matrices)})
-    return matrices[0] if len(matrices) == 1 else multi_dot(list(matrices))
+    return core.clone(matrices[0]) if len(matrices) == 1 else multi_dot(list(matrices))
 
 
 operators(matmul=matmul)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,36 +19,36 @@ _PLACES = (
 )
 
 
-@cache
 def dotted(func: Callable) -> str:
     """The name under which a program that imports torch finds `func`: dotted(torch.Tensor.sin) == "torch.Tensor.sin"."""
-    if isinstance(func, torch._ops.OpOverload):
-        return f"torch.ops.{func._schema.name.replace('::', '.')}.{func._overloadname}"
-    if isinstance(func, torch._ops.OpOverloadPacket):
-        return f"torch.ops.{func._qualified_op_name.replace('::', '.')}"
-    for name in _candidates(func):
-        if resolve(name) is func:
-            return name
-    raise not_traced(func, "torch gives it no name that a program could call it by; call it outside the compiled function")
-
-
-def _candidates(func: Any) -> list[str]:
-    name = getattr(func, "__name__", "")
-    owner = getattr(func, "__module__", None)
-    known = resolve_name(func)
-    return [*([known] if known else []), *([f"{owner}.{name}"] if owner else []), *(f"{place}.{name}" for place in _PLACES)]
+    name, found = _names(func)
+    if not found:
+        raise not_traced(func, "torch gives it no name that a program could call it by; call it outside the compiled function")
+    return name
 
 
 def name_of(func: Any) -> str:
     """The dotted name of a torch callable for messages; always an answer."""
-    if (known := resolve_name(func)) is not None:
-        return known
+    return func if isinstance(func, str) else _names(func)[0]
+
+
+@cache
+def _names(func: Any) -> tuple[str, bool]:
+    """The best name there is for `func`, and whether it leads back to it."""
+    if isinstance(func, torch._ops.OpOverload):
+        return f"torch.ops.{func._schema.name.replace('::', '.')}.{func._overloadname}", True
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        return f"torch.ops.{func._qualified_op_name.replace('::', '.')}", True
+    candidates = _candidates(func)
+    return next(((name, True) for name in candidates if resolve(name) is func), (candidates[0], False))
+
+
+def _candidates(func: Any) -> list[str]:
+    name, known = getattr(func, "__name__", str(func)), resolve_name(func)
     owner = getattr(func, "__module__", None) or "torch"
-    return f"{owner}.{getattr(func, '__name__', func)}".replace("torch._C._nn", "torch.nn.functional").replace("torch._VF", "torch")
+    return [*([known] if known else []), f"{owner}.{name}", *(f"{place}.{name}" for place in _PLACES)]
 
 
 def not_traced(func: Any, why: str, where: str | None = None) -> Unsupported:
-    """The error that says so, where, and the way out; `func` may be a partial of the torch callable."""
-    while isinstance(func, partial):
-        func = func.args[0]
+    """The error that says so, where, and the way out."""
     return Unsupported(f"{name_of(func)} is not traced: {why}\n  called at {where or user_line()}")

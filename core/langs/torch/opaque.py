@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dovetail.errors import DovetailError, InputError, require
+from dovetail.errors import (
+    DovetailError,
+    InputError,
+    InputIndexError,
+    InputNotImplementedError,
+    InputRuntimeError,
+    InputTypeError,
+    InputValueError,
+)
 from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.names import dotted, not_traced
 from dovetail.langs.torch.symbol import FACTORIES, resolve, write
@@ -34,7 +41,13 @@ from dovetail.prims.spec import normal_strides
 from dovetail.trace import Trace, leaves, printing, proxies, swap
 
 _log = logging.getLogger("torch._subclasses.fake_tensor")
-_RAISED = (TypeError, IndexError, ValueError, NotImplementedError, RuntimeError)
+_RAISED = {
+    TypeError: InputTypeError,
+    IndexError: InputIndexError,
+    ValueError: InputValueError,
+    NotImplementedError: InputNotImplementedError,
+    RuntimeError: InputRuntimeError,
+}
 _VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
 
 
@@ -60,7 +73,7 @@ class OpaqueSymbol(Symbol):
             wrt, _, given = args
             tensors = _tensors((given, kwargs), TensorSpec)
             return tuple(tensors[i].fresh() for i in wrt)
-        return (_known.get() or _run_on_fakes(self.callable, args, kwargs)).specs
+        return (_known.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
 
 
 def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
@@ -170,16 +183,19 @@ def _not_in_place(func: Callable) -> Callable | None:
     return twin if callable(twin) else None
 
 
+COPIES: set[Symbol] = set()  # the registry: symbols of other languages that give a copy where the language promises a view
+
+
 def check_copies(trace: Trace) -> None:
-    """Refuse a trace in which a copy stands for what eager returns as a view, where one could tell: it is returned, or a write follows."""
-    copies = [(i, line) for i, line in enumerate(trace.lines) if type(line.symbol) is OpaqueSymbol and line.symbol.kind == "opaque_copy"]
-    if not copies:
-        return
-    returned = set(proxies(trace.outputs))
-    for i, line in copies:
-        if returned.intersection(line.writes) or any(later.mutates for later in trace.lines[i + 1 :]):
+    """Refuse a trace in which a copy stands for what eager returns as a view, where one could tell: a write follows, or it is returned."""
+    for i, line in enumerate(trace.lines):
+        opaque_view = type(line.symbol) is OpaqueSymbol and line.symbol.kind == "opaque_copy"
+        if not opaque_view and line.symbol not in COPIES:
+            continue
+        returned = opaque_view and not set(proxies(trace.outputs)).isdisjoint(line.writes)
+        if returned or any(later.mutates for later in trace.lines[i + 1 :]):
             why = "it returns a view of its argument, which is not followed where the view is returned or something is written after it; clone it"
-            raise not_traced(line.symbol.func, why, line.where)
+            raise not_traced(line.symbol.func if opaque_view else line.symbol.path, why, line.where)
 
 
 # What a call does, seen on fake tensors.
@@ -231,8 +247,32 @@ class _Watch(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _run_on_fakes(func: Callable, args: tuple, kwargs: dict) -> _Seen:
+def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Lengths that are tensors decide the shapes inside, but not that of the loss."""
+    reduction = args[4] if len(args) > 4 else kwargs.get("reduction", 1)
+    return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
+
+
+STAND_INS: dict[Any, Callable] = {torch.ctc_loss: _ctc_loss}  # torch callable -> what has its result shapes, where fake tensors cannot tell them
+
+
+def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _Seen:
     """Run `func` on fake tensors made of the specs in its arguments; its errors become ours, of the same type."""
+    run = STAND_INS.get(func, func)
+    run = run if kind == "opaque" else functools.partial(_RUN[kind], run)
+    quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
+    try:
+        with _fake_mode(), torch._C.DisableTorchFunction(), torch.no_grad():
+            return _look(run, func, args, kwargs)
+    except DovetailError:
+        raise
+    except Exception as error:
+        raise _as_ours(error, func) from error
+    finally:
+        _log.disabled = quiet
+
+
+def _look(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _Seen:
     given: list[torch.Tensor] = []
 
     def fake(x: Any) -> Any:
@@ -243,16 +283,16 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict) -> _Seen:
         given.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))
         return given[-1]
 
-    with _fake_mode(), torch._C.DisableTorchFunction(), torch.no_grad(), _errors_of(func):
-        args, kwargs = swap((args, kwargs), fake)
-        with _Watch(given) as watch:
-            result = func(*args, **kwargs)
-        taken = {_storage(x) for x in given}
-        aliased = lazy = False
-        for x in _tensors(result, torch.Tensor):
-            _plain(x, func)
-            aliased, lazy = aliased or _storage(x) in taken, lazy or x.is_conj() or x.is_neg()
-            taken.add(_storage(x))
+    args, kwargs = swap((args, kwargs), fake)
+    with _Watch(given) as watch:
+        result = run(*args, **kwargs)
+    taken = {_storage(x) for x in given}
+    aliased = lazy = False
+    for x in _tensors(result, torch.Tensor):
+        if x.layout is not torch.strided or x.is_quantized:
+            raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
+        aliased, lazy = aliased or _storage(x) in taken, lazy or x.is_conj() or x.is_neg()
+        taken.add(_storage(x))
     return _Seen(result, {id(x): i for i, x in enumerate(given)}, given, watch.random, tuple(sorted(watch.written)), aliased, lazy)
 
 
@@ -261,31 +301,17 @@ def _fake_mode() -> FakeTensorMode:
     return FakeTensorMode()  # the first takes a second, for what it imports
 
 
-@contextmanager
-def _errors_of(func: Callable) -> Iterator[None]:
-    """Errors of a run on fake tensors as the user should see them; fake tensors' own log stays quiet meanwhile."""
-    quiet, _log.disabled = _log.disabled, True
-    try:
-        yield
-    except DovetailError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-        if kind in _VALUES_DECIDE:
-            raise not_traced(func, "what it returns depends on the values of a tensor; call it outside the compiled function") from None
-        if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
-            raise not_traced(func, "nothing says which shapes it returns; say it with torch.library.register_fake") from error
-        raised = next((base for base in _RAISED if isinstance(error, base)), None)
-        if raised is None:
-            raise
-        require(False, "{}", str(error).replace("FakeTensor", "Tensor"), error=raised)
-    finally:
-        _log.disabled = quiet
-
-
-def _plain(x: torch.Tensor, func: Callable) -> None:
-    if x.layout is not torch.strided or x.is_quantized:
-        raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
+def _as_ours(error: Exception, func: Callable) -> Exception:
+    """An error of a run on fake tensors as the user should see it."""
+    kind = type(error).__name__
+    if kind in _VALUES_DECIDE:
+        return not_traced(func, "what it returns depends on the values of a tensor; call it outside the compiled function")
+    if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
+        return not_traced(func, "nothing says which shapes it returns; say it with torch.library.register_fake")
+    if isinstance(error, AssertionError):
+        return InputRuntimeError(str(error))  # how some of torch's rules for fake tensors refuse what its kernels refuse with this
+    raised = next((base for base in _RAISED if isinstance(error, base)), None)
+    return error if raised is None else _RAISED[raised](str(error).replace("FakeTensor", "Tensor"))
 
 
 def _specs_of(result: Any) -> Any:
@@ -383,11 +409,11 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     wrt = tuple([i for i in inexact if tensors[i].spec.requires_grad] or inexact)
     gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
     if not wrt or not proxies(gs):
-        return tuple(None for _ in args)
+        return swap(args, lambda _: None)
     made = dict(zip(wrt, opaque_symbol(symbol.func, "opaque_vjp")(wrt, gs, positional, **kwargs), strict=True))
     numbers = iter(range(len(tensors)))
     pulled, named = swap((positional, kwargs), lambda x: made.get(next(numbers)) if hasattr(x, "spec") else None)
-    return (None, *pulled, *(named[name] for name in names)) if names else pulled
+    return ((None,) * len(names), *pulled, *(named[name] for name in names)) if names else pulled
 
 
 _RUN = {"opaque_copy": _copied, "opaque_resolved": _copied, "opaque_functional": _without_writing, "opaque_named": _named, "opaque_vjp": _pulled}

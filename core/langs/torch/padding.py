@@ -30,7 +30,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     for d, (n, a, b) in enumerate(zip(input.spec.shape, low, high, strict=True)):
         _require_room(mode, d, n, a, b)
         if a or b:
-            out = prims.take(out, _SOURCES[mode](positions(input, n + a + b, start=-a), n), dim=d)
+            out = prims.take(out, _SOURCES[mode](input, n, a, b), dim=d)
     out = prims.clone(out) if out is input else out
     return out if mode == "circular" else in_memory_format(out, input)
 
@@ -100,17 +100,26 @@ def _require_room(mode: str, d: int, n: int, low: int, high: int) -> None:
     if mode == "reflect":
         require(low < n and high < n, "Padding size should be less than the input's, {} at dimension {}, got ({}, {})", n, d, low, high)
     if mode == "circular":
+        left = n + min(low, 0) + min(high, 0)
+        require(left > 0 or n + low + high == 0, "Negative padding value is resulting in an empty dimension: ({}, {}) of size {} at dimension {}", low, high, n, d)
         require(low <= n and high <= n, "Padding value causes wrapping around more than once: size {} at dimension {}, got ({}, {})", n, d, low, high)
     least = 0 if mode == "circular" else 1
     require(n + low + high >= least, "padding ({}, {}) leaves nothing of size {} at dimension {}", low, high, n, d)
 
 
-def _mirrored(at: Tensor, n: int) -> Tensor:
+def _mirrored(x: Tensor, n: int, low: int, high: int) -> Tensor:
+    at = positions(x, n + low + high, start=-low)
     return core.sub(n - 1, core.abs(core.sub(n - 1, core.abs(at))))
 
 
-def _clamped(at: Tensor, n: int) -> Tensor:
-    return core.minimum(core.maximum(at, 0), n - 1)
+def _clamped(x: Tensor, n: int, low: int, high: int) -> Tensor:
+    return core.minimum(core.maximum(positions(x, n + low + high, start=-low), 0), n - 1)
 
 
-_SOURCES = {"reflect": _mirrored, "replicate": _clamped, "circular": core.remainder}  # where the element for position `at` of n is
+def _around(x: Tensor, n: int, low: int, high: int) -> Tensor:
+    """What is left of n after cropping goes around."""
+    first, left = max(-low, 0), n + min(low, 0) + min(high, 0)
+    return core.add(core.remainder(positions(x, n + low + high, start=-max(low, 0)), max(left, 1)), first)
+
+
+_SOURCES = {"reflect": _mirrored, "replicate": _clamped, "circular": _around}  # which of n elements stand in the n + low + high places

@@ -19,7 +19,7 @@ class TorchProxy(TensorProxy):
     For the user's code only; ours reads `.spec`.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)  # torch.nn.LSTM keeps weak references to its weights
     __hash__ = object.__hash__
 
     @property

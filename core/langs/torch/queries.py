@@ -71,6 +71,11 @@ def never(input: Tensor) -> bool:
     return False
 
 
+def _like(x: Tensor) -> torch.Tensor:
+    """A tensor without memory that torch can be asked about."""
+    return torch.empty_strided(x.spec.shape, x.spec.steps, device="meta")
+
+
 @torchquery(methods=("is_contiguous",))
 def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
     """Whether the elements lie in the order of `memory_format`."""
@@ -78,7 +83,7 @@ def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) ->
         return self.spec.strides is None
     rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
     require(rank is not None, "wants a memory format, got {!r}", memory_format)
-    return len(self.spec.shape) == rank and torch.empty_strided(self.spec.shape, self.spec.steps, device="meta").is_contiguous(memory_format=memory_format)
+    return len(self.spec.shape) == rank and _like(self).is_contiguous(memory_format=memory_format)
 
 
 @torchquery("torch.get_device", methods=("get_device",))
@@ -108,7 +113,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 @torchquery(methods=("dim_order",))
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The dimensions from the slowest to the fastest."""
-    return torch.empty_strided(self.spec.shape, self.spec.steps, device="meta").dim_order(ambiguity_check=ambiguity_check)
+    return _like(self).dim_order(ambiguity_check=ambiguity_check)
 
 
 @torchquery(methods=("has_names",))
@@ -178,9 +183,7 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "name": lambda x: None,
     "volatile": lambda x: False,
     "grad_dtype": lambda x: TO_TORCH[x.spec.dtype],
-    **dict.fromkeys(
-        ("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn", "is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"),
-        lambda x: False,
-    ),
+    **dict.fromkeys(("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn"), lambda x: False),
+    **dict.fromkeys(("is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"), lambda x: False),
 }
 LANGUAGE.properties |= PROPERTIES

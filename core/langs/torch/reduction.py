@@ -1,4 +1,4 @@
-"""Fewer elements out than in: sums, products, extremes, counts, moments."""
+"""Fewer elements out than in: sums, products, extremes, counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import dtype_of
-from dovetail.langs.torch.queries import REFUSED
-from dovetail.langs.torch.symbol import Number, Tensor, resolve, torchsymbol, wrong_type
+from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims import Symbol
 from dovetail.prims.spec import prod as product
 
@@ -41,7 +40,9 @@ def total_dtype(x: Tensor, dtype: torch.dtype | None) -> DType:
 
 
 def total(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, dtype: DType) -> Tensor:
-    """A sum or product of x converted to `dtype`, collected in its wide form."""
+    """A sum or product of x converted to `dtype`, collected in its wide form; of booleans as booleans, whether any or all hold."""
+    if dtype is dtypes.bool_:
+        prim = prims.any if prim is prims.sum else prims.all
     return core.convert(reduced(prim, core.convert(x, core.wide(dtype)), dim, keepdim), dtype)
 
 
@@ -104,8 +105,8 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
 
 def require_some(x: Tensor, dim: Any, function: str, error: type[Exception] = RuntimeError) -> None:
     """Raise where a reduction over all dimensions has no element to pick from."""
-    everything = dim is None or dim == ()
-    require(not (everything and x.spec.numel == 0), "{}: wants at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
+    some = x.spec.numel != 0 or not (dim is None or dim == ())
+    require(some, "{}: wants at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
 
 
 @torchsymbol("torch.amax", methods=("amax",))
@@ -192,7 +193,7 @@ def _position(prim: Symbol, x: Tensor, dim: int | None, keepdim: bool) -> Tensor
 def _truth(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     """any or all; an empty tuple of dims reduces nothing, and bytes give bytes."""
     truth = core.convert(x, dtypes.bool_)
-    out = reduced(prim, truth, dim, keepdim) if dim != () else prims.clone(truth) if truth is x else truth
+    out = reduced(prim, truth, dim, keepdim) if dim != () else prim(truth, dims=())
     return core.convert(out, dtypes.uint8) if x.spec.dtype is dtypes.uint8 else out
 
 
@@ -214,47 +215,6 @@ def count_nonzero(input: Tensor, dim: Dims = None):
     return reduced(prims.sum, core.convert(core.convert(input, dtypes.bool_), dtypes.int64), dim, False)
 
 
-def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> tuple[Tensor, Tensor]:
-    """(variance, mean) in the wide dtype of x, from the arguments that var, std and their pairs share.
-
-    `var(x, False)` means unbiased=False.
-    """
-    require(x.spec.dtype.inexact, "std and var only support floating point and complex dtypes, got {}; convert with .float() first", x.spec.dtype.short)
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    require(correction is None or unbiased is True, "wants either unbiased or correction, got both", error=TypeError)
-    correction = (1 if unbiased else 0) if correction is None else correction
-    dims = core.canonical_dims(dim, len(x.spec.shape))
-    parts = prims.var_mean(core.convert(x, core.wide(x.spec.dtype)), dims=dims, correction=correction)
-    return tuple([kept(part, x, dims, keepdim) for part in parts])
-
-
-@torchsymbol("torch.var", methods=("var",))
-def var(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
-    """The mean of |x - mean|**2 over `dim`, dividing by count - correction."""
-    return core.convert(_moments(input, dim, unbiased, keepdim, correction)[0], dtypes.real_of(input.spec.dtype))
-
-
-@torchsymbol("torch.std", methods=("std",))
-def std(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
-    """The square root of `var`."""
-    return core.convert(safe_sqrt(_moments(input, dim, unbiased, keepdim, correction)[0]), dtypes.real_of(input.spec.dtype))
-
-
-@torchsymbol("torch.var_mean")
-def var_mean(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
-    """(var, mean) over `dim`."""
-    variance, mean = _moments(input, dim, unbiased, keepdim, correction)
-    return core.convert(variance, dtypes.real_of(input.spec.dtype)), core.convert(mean, input.spec.dtype)
-
-
-@torchsymbol("torch.std_mean")
-def std_mean(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
-    """(std, mean) over `dim`."""
-    variance, mean = _moments(input, dim, unbiased, keepdim, correction)
-    return core.convert(safe_sqrt(variance), dtypes.real_of(input.spec.dtype)), core.convert(mean, input.spec.dtype)
-
-
 @torchsymbol("torch.logsumexp", "torch.special.logsumexp", methods=("logsumexp",))
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False):
     """log(sum(exp(x))) over `dim`, shifted by the maximum."""
@@ -265,7 +225,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False):
     dims = core.canonical_dims(dim, len(x.spec.shape))
     if x.spec.numel == 0:
         return core.convert(core.log(reduced(prims.sum, core.exp(x), dim, keepdim)), target)
-    top = prims.detach(prims.amax(core.real(x) if target.kind == "complex" else x, dims=dims))
+    top = prims.detach(prims.amax(prims.real(x) if target.kind == "complex" else x, dims=dims))
     top = core.convert(core.where(core.isfinite(top), top, 0.0), x.spec.dtype)
     summed = prims.sum(core.exp(core.sub(x, core.keep_dims(top, x.spec.shape, dims))), dims=dims)
     return core.convert(kept(core.add(core.log(summed), top), x, dims, keepdim), target)
@@ -277,19 +237,3 @@ def trace(input: Tensor):
     require(len(input.spec.shape) == 2, "expected a matrix, but got tensor with dim {}", len(input.spec.shape))
     require(input.spec.dtype is not dtypes.bool_, "trace is not implemented for bool; convert first", error=NotImplementedError)
     return total(prims.sum, prims.diagonal(input, offset=0, dim1=0, dim2=1), None, False, total_dtype(input, None))
-
-
-_VALUES = "it answers with a Python bool, which depends on values; compare with torch.isclose(a, b).all() or (a == b).all(), a tensor"
-_SIZES = "the size of its result depends on values; call it outside the compiled function, or use torch.sort and torch.diff"
-
-REFUSED.update(
-    {
-        fn: why
-        for why, names in (
-            (_VALUES, ("torch.equal", "torch.Tensor.equal", "torch.allclose", "torch.Tensor.allclose")),
-            (_SIZES, ("torch.unique", "torch.Tensor.unique", "torch.unique_consecutive", "torch.Tensor.unique_consecutive")),
-        )
-        for name in names
-        if (fn := resolve(name)) is not None
-    }
-)

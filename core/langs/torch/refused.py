@@ -34,7 +34,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("__torch_dispatch__ __cuda_array_interface__"),
     ),
     "a traced tensor has no storage to look at; do it outside the compiled function": (
-        *_methods("data_ptr storage storage_type storage_offset untyped_storage _typed_storage is_shared share_memory_ _cdata _version"),
+        *_methods("data_ptr storage storage_type storage_offset untyped_storage _typed_storage share_memory_ _cdata _version"),
         *_methods("const_data_ptr _reduce_ex_internal __reduce_ex__ __reduce__ __setstate__ __getstate__ _base _is_view"),
         *_functions("_debug_has_internal_overlap _sync from_file"),
     ),
@@ -52,7 +52,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *("torch.autograd.backward", "torch.autograd.grad"),
     ),
     "whether a tensor requires a gradient is decided before the call; set it outside, or use x.detach() inside": (
-        *_methods("requires_grad_ detach_ data"),
+        *_methods("detach_ data"),
         *_functions("detach_"),
     ),
     "tensors that are not strided are not traced; convert outside the compiled function, or pass .to_dense()": (
@@ -60,21 +60,23 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_functions("sspaddmm smm hspmm dsmm hsmm saddmm spmm _coalesce _to_sparse_semi_structured"),
         *_functions("_nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_view_from_buffer _nested_view_from_jagged"),
         *_functions("_nested_from_padded _nested_compute_contiguous_strides_offsets mkldnn_linear_backward_weights"),
-        *("torch.sparse.mm", "torch.sparse.addmm", "torch.sparse.sum", "torch.sparse.softmax", "torch.sparse.log_softmax", "torch.nested.nested_tensor"),
-        *_methods("to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_sparse_coo to_mkldnn to_padded_tensor sparse_mask sparse_resize_"),
-        *_methods("sparse_resize_and_clear_ sspaddmm smm indices values _indices _values _nnz _dimI _dimV crow_indices col_indices ccol_indices"),
-        *_methods("row_indices coalesce is_coalesced _coalesced_ sparse_dim dense_dim _sparse_mask_projection"),
+        *_functions("sparse.mm sparse.addmm sparse.sum sparse.softmax sparse.log_softmax nested.nested_tensor"),
+        *_methods("to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_sparse_coo to_mkldnn to_padded_tensor"),
+        *_methods("sparse_mask sparse_resize_ sparse_resize_and_clear_ sspaddmm smm indices values _indices _values _nnz _dimI _dimV"),
+        *_methods("crow_indices col_indices ccol_indices row_indices coalesce is_coalesced _coalesced_ sparse_dim dense_dim _sparse_mask_projection"),
         *_functions("ccol_indices_copy col_indices_copy crow_indices_copy row_indices_copy indices_copy values_copy"),
         *_methods("_nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides"),
     ),
     "quantized tensors are not traced; keep the scale and zero point as tensors of their own, or quantize outside": (
-        *_functions("quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point q_per_channel_scales"),
-        *_functions("q_per_channel_zero_points q_per_channel_axis quantized_batch_norm quantized_gru_cell quantized_lstm_cell quantized_max_pool1d"),
-        *_functions("quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell quantized_rnn_tanh_cell quantized_lstm quantized_gru"),
-        *_functions("_empty_affine_quantized _empty_per_channel_affine_quantized empty_quantized _make_per_tensor_quantized_tensor"),
-        *_functions("_make_per_channel_quantized_tensor fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight"),
-        *_functions("fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix"),
-        *_functions("choose_qparams_optimized fused_moving_avg_obs_fake_quant"),
+        *_functions("quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point"),
+        *_functions("q_per_channel_scales q_per_channel_zero_points q_per_channel_axis quantized_batch_norm quantized_gru_cell"),
+        *_functions("quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell"),
+        *_functions("quantized_rnn_tanh_cell quantized_lstm quantized_gru _empty_affine_quantized"),
+        *_functions("_empty_per_channel_affine_quantized empty_quantized _make_per_tensor_quantized_tensor"),
+        *_functions("_make_per_channel_quantized_tensor fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation"),
+        *_functions("fbgemm_linear_quantize_weight fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation"),
+        *_functions("fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix choose_qparams_optimized"),
+        *_functions("fused_moving_avg_obs_fake_quant"),
         *_methods("dequantize int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis qscheme"),
     ),
     "named dimensions are not traced; use positions": (
@@ -92,6 +94,8 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("_autocast_to_full_precision _autocast_to_reduced_precision"),
     ),
     "reading and writing files happens outside the compiled function": (*_functions("save load"),),
-    "seeding happens outside the compiled function, where every call sees it": (*_functions("manual_seed seed initial_seed set_rng_state get_rng_state"),),
+    "seeding happens outside the compiled function, where every call sees it": (
+        *_functions("manual_seed seed initial_seed set_rng_state get_rng_state"),
+    ),
 }
 REFUSED: dict[Any, str] = {fn: why for why, names in SENTENCES.items() for name in names if (fn := resolve(name)) is not None}

@@ -71,11 +71,11 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
         fits = extra is None or len(extra.spec.shape) == rank
         require(fits, "diff expects prepend or append to have {} dimensions like the input, got {}", rank, extra if extra is None else extra.spec)
     require(n >= 0, "order must be non-negative but got {}", n)
+    if n == 0:
+        return core.clone(input)
     parts = [part for part in (prepend, input, append) if part is not None]
     dtype = core.promote(*parts)
     x = prims.cat([core.convert(part, dtype) for part in parts], dim=d) if len(parts) > 1 else input
-    if n == 0:
-        return prims.clone(x) if x is input else x
     for _ in range(n):
         size = x.spec.shape[d]
         if size == 0:
@@ -93,7 +93,8 @@ def _sort_arguments(input: Any = None, *args: Any, **kwargs: Any) -> tuple[tuple
     input = kwargs.pop("input", input)
     named = dict(zip(("dim", "descending"), args, strict=False))
     known = len(args) <= 2 and not kwargs.keys() - {"dim", "descending", "stable"} and not kwargs.keys() & named.keys()
-    require(known and isinstance(input, Tensor), "wants (input, dim=-1, descending=False, *, stable=False), got {} and {}", args, kwargs, error=TypeError)
+    known = known and isinstance(input, (Tensor, torch.Tensor)) and not (args and "stable" in kwargs)
+    require(known, "wants (input, dim=-1, descending=False, *, stable=False), got {} and {}", args, kwargs, error=TypeError)
     given = {"dim": -1, "descending": False, "stable": None} | named | kwargs
     if given["stable"] is not None:
         return (input,), {name: x for name, x in given.items() if (name, x) not in (("dim", -1), ("descending", False))}

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.elementwise import in_wide, require_float, symbols
+from dovetail.langs.torch.elementwise import in_wide, is_bool, require_float, row_major, symbols
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 
 SQRT_HALF = math.sqrt(0.5)
@@ -38,13 +38,15 @@ def mvlgamma(input: Tensor, p: int):
     """The logarithm of the gamma function of dimension p: the sum of lgamma(input - j / 2) for j < p, and p * (p - 1) / 4 * log(pi)."""
     require(p >= 1, "p has to be greater than or equal to 1, got {}", p)
 
+    require(not is_bool(input), "the input tensor may not be a boolean tensor, got {}; convert it first", input.spec)
+
     def compute(x: Any) -> Any:
         total = core.lgamma(x)
         for j in range(1, p):
             total = core.add(total, core.lgamma(core.sub(x, j / 2)))
         return core.add(total, p * (p - 1) / 4 * math.log(math.pi))
 
-    return in_wide(compute, input)
+    return in_wide(compute, row_major(input))
 
 
 @torchsymbol("torch.special.zeta")
@@ -105,6 +107,7 @@ def tensor_of(x: Any, like: Any) -> Any:
 @torchsymbol("torch.logit", "torch.special.logit", methods=("logit",))
 def logit(input: Tensor, eps: float | None = None):
     """log(input / (1 - input)), of input bounded to [eps, 1 - eps] where eps is given."""
+    require_float(input, "int", "bool")
 
     def compute(x: Any) -> Any:
         if eps is not None:
@@ -129,8 +132,9 @@ def sinc(input: Tensor):
 @torchsymbol("torch.logaddexp", methods=("logaddexp",))
 def logaddexp(input: Tensor, other: Tensor):
     """log(exp(input) + exp(other)), without overflow."""
-    for x in (input, other):
-        require_float(x, "complex")
+    require(
+        core.promote(input, other).inexact, "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError
+    )
     return in_wide(_logaddexp_complex if core.promote(input, other).kind == "complex" else _logaddexp, input, other)
 
 
@@ -151,6 +155,6 @@ def _logaddexp_complex(a: Any, b: Any) -> Any:
 @torchsymbol("torch.logaddexp2", methods=("logaddexp2",))
 def logaddexp2(input: Tensor, other: Tensor):
     """log2(2**input + 2**other), without overflow."""
-    for x in (input, other):
-        require_float(x, "complex")
+    kind = core.promote(input, other).kind
+    require(kind == "float", "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
     return in_wide(lambda a, b: core.div(_logaddexp(core.mul(a, math.log(2)), core.mul(b, math.log(2))), math.log(2)), input, other)

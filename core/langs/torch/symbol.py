@@ -133,6 +133,7 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
 
     meta.__name__, meta.__doc__ = f"{name}_", f"`{name}`, written into the first argument."
     twin = TorchSymbol(f"{name}_", meta, id=f"torch.Tensor.{name}_", path=f".{name}_", callable=getattr(torch.Tensor, f"{name}_"), variadic=symbol.variadic)
+    twin._bind = symbol._bind
     register(twin)
     spelled = [fn for n in names if (fn := resolve(f"{n}_")) is not None]
     TABLE.update(dict.fromkeys([twin.callable, *spelled], twin))
@@ -157,17 +158,23 @@ def wrong_type(function: str, parameter: str, wanted: str, got: Any) -> None:
     require(False, "{}(): argument '{}' must be {}, not {}", function, parameter, wanted, type(got).__name__, error=TypeError)
 
 
+def lacking(function: str, parameter: str) -> None:
+    """What Python says of an argument that was not given."""
+    require(False, "{}() missing 1 required positional argument: '{}'", function, parameter, error=TypeError)
+
+
 _missing = object()
-_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims", "input": "self", "self": "input"}
+_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tuple[tuple, dict]]:
     """A function with `meta`'s parameters that gives (args, kwargs); generated, since inspect.Signature.bind takes five times as long."""
     parameters = list(inspect.signature(meta).parameters.values())
-    scope: dict[str, Any] = {"_missing": _missing, "_wrong_type": wrong_type, "_Sequence": (tuple, list)}
+    scope: dict[str, Any] = {"_missing": _missing, "_wrong_type": wrong_type, "_lacking": lacking, "_Sequence": (tuple, list)}
     head, body = [], []
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    for i, p in enumerate(parameters):
+    spare = _spare_names(parameters)
+    soft = _may_come_later(parameters, spare, variadic)
+    for p in parameters:
         if p.kind is p.KEYWORD_ONLY and "*" not in head and f"*_{variadic}" not in head:
             head.append("*")
         if p.default is not p.empty:
@@ -178,18 +185,29 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
             body.append(f"    if len({p.name}) == 1 and isinstance({p.name}[0], _Sequence): {p.name} = {p.name}[0]")
             body.append(f"    {p.name} = tuple({p.name})")
         else:
-            head.append(p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
+            head.append(f"{p.name}=_missing" if p.name in soft else p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
         body += _type_check(name, p, scope)
-    spare = [(p.name, other) for p in parameters if (other := _NUMPY_NAMES.get(p.name)) and other not in {q.name for q in parameters}]
-    if any(p.default is p.empty for p, in ((p,) for p in positional if p.name in dict(spare))):
-        spare = [(mine, other) for mine, other in spare if mine not in ("input", "self")]
     if spare:
         head += ([] if "*" in head or f"*_{variadic}" in head else ["*"]) + [f"{other}=_missing" for _, other in spare]
-        body = [f"    if {other} is not _missing: {mine} = {other}" for mine, other in spare] + body
+        given = [f"    if {other} is not _missing: {mine} = {other}" for mine, other in spare]
+        body = [*given, *[f"    if {mine} is _missing: _lacking({name!r}, {mine!r})" for mine in soft], *body]
     body += _canonical(parameters, variadic)
     text = f"def {name}({', '.join(head)}):\n" + "\n".join(body) + "\n    return args, kwargs\n"
     exec(compile(text, f"<arguments of {name}>", "exec"), scope)
     return scope[name]
+
+
+def _spare_names(parameters: list[inspect.Parameter]) -> list[tuple[str, str]]:
+    """(parameter, NumPy's name for it)."""
+    names = {p.name for p in parameters}
+    return [(p.name, other) for p in parameters if (other := _NUMPY_NAMES.get(p.name)) and other not in names]
+
+
+def _may_come_later(parameters: list[inspect.Parameter], spare: list[tuple[str, str]], variadic: str | None) -> list[str]:
+    """Required parameters from the first that has a spare name on: the call may give them by name, so their defaults say that they lack."""
+    required = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty and p.name != variadic]
+    first = next((i for i, name in enumerate(required) if name in dict(spare)), len(required))
+    return required[first:]
 
 
 def _canonical(parameters: list[inspect.Parameter], variadic: str | None) -> list[str]:

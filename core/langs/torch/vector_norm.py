@@ -64,7 +64,7 @@ def _root(x: Tensor, ord: float) -> Tensor:
 
 
 @torchsymbol("torch.linalg.matrix_norm")
-def matrix_norm(input: Tensor, ord: Number | str = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False, *, dtype: torch.dtype | None = None):
+def matrix_norm(input: Tensor, ord: Number | str = "fro", dim: Dims = (-2, -1), keepdim: bool = False, *, dtype: torch.dtype | None = None):
     """The norm of matrices in two dimensions: "fro", "nuc", inf and -inf by rows, 1 and -1 by columns, 2 and -2 by singular values."""
     require_inexact(input, "linalg.matrix_norm")
     rank = len(input.spec.shape)

@@ -5,6 +5,7 @@ A row is torch's own function where the signatures agree, else a small function.
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -249,6 +250,13 @@ def normal_philox(seed: Tensor, offset: Tensor, *, shape: tuple, mean: float, st
     return philox.normal(seed, offset, shape, mean, std, **placed(dtype, device))
 
 
+def bernoulli(p: Tensor) -> Tensor:
+    """On the CPU one probability for all is drawn as torch's own dropout draws, so that a seed gives its numbers; torch.bernoulli takes others."""
+    if p.device.type == "cpu" and p.numel() and builtins.all(n == 1 or step == 0 for n, step in zip(p.shape, p.stride(), strict=True)):
+        return torch.empty(p.shape, dtype=p.dtype).bernoulli_(p.reshape(-1)[0].item())
+    return torch.bernoulli(p)
+
+
 def embedding(weight: Tensor, index: Tensor) -> Tensor:
     return torch.nn.functional.embedding(index, weight)
 
@@ -418,7 +426,7 @@ PRIMS: dict[Symbol, Callable] = {
     prims.randperm: randperm,
     prims.uniform_philox: uniform_philox,
     prims.normal_philox: normal_philox,
-    prims.bernoulli: torch.bernoulli,
+    prims.bernoulli: bernoulli,
     prims.multinomial: torch.multinomial,
     # sums of products
     prims.matmul: torch.matmul,

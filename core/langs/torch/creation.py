@@ -1,0 +1,357 @@
+"""Tensors made of numbers, of nothing, or in the likeness of another."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported, require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import device_of, dtype_of
+from dovetail.langs.torch.indexing import as_number
+from dovetail.langs.torch.memory import converted, formatted
+from dovetail.langs.torch.symbol import Number, Tensor, factory, torchsymbol
+from dovetail.prims import TensorSpec, recorder
+from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
+
+
+def plain(layout: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> None:
+    """Raise for what a new tensor cannot be while tracing: anything but strided, in ordinary memory, and no leaf."""
+    if layout not in (None, torch.strided):
+        raise Unsupported(f"a tensor of layout {layout} is not traced; make it outside the compiled function")
+    if requires_grad:
+        raise Unsupported("a tensor made while tracing is no leaf that could require a gradient; make it outside and pass it as an argument")
+    if pin_memory:
+        raise Unsupported("a tensor made while tracing is not in pinned memory; make it outside and pass it as an argument")
+
+
+def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes given as ints or as one sequence of them."""
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    shape = tuple([operator.index(n) for n in shape])
+    for n in shape:
+        require(n >= 0, "Trying to create tensor with negative dimension {}: {}", n, list(shape))
+    return shape
+
+
+def full_of(value: Any, shape: Sequence[Any], dtype: DType, device: Device) -> Tensor:
+    """A row-major tensor full of a Python number, a number that the program computes, or a 0-d tensor."""
+    shape = sizes(shape)
+    value = value if isinstance(value, TensorProxy) else as_number(value, dtype, device)
+    if isinstance(value, TensorProxy):
+        require(not value.spec.shape, "full(): argument 'fill_value' must be a number, not a tensor of {} dimensions", len(value.spec.shape), error=TypeError)
+        return prims.clone(core.expand(core.convert(value, dtype), shape))
+    return prims.full(shape=shape, value=value, dtype=dtype, device=device)
+
+
+def _filled_with(number: int, *names: str) -> None:
+    """torch.zeros and torch.ones and torch.empty, with their methods and likenesses."""
+    name = names[0]
+
+    def make(size: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
+        plain(layout, requires_grad, pin_memory)
+        made = full_of(number, size, dtype_of(dtype), device_of(device))
+        return core.in_layout(made, formatted(made.spec, memory_format))
+
+    def like(input: Tensor, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=torch.preserve_format):
+        plain(layout, requires_grad, pin_memory)
+        return full_like_of(input, number, dtype, device, memory_format)
+
+    def new(self: Tensor, size: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        plain(layout, requires_grad, pin_memory)
+        return full_of(number, size, dtype_of(dtype, self.spec.dtype), self.spec.device if device is None else device_of(device))
+
+    of = "whatever the memory held (here zeros)" if name == "empty" else name
+    for meta, called, doc in ((make, name, f"A tensor of {of}."), (like, f"{name}_like", f"A tensor of {of} in the shape of the input.")):
+        meta.__name__, meta.__doc__ = called, doc
+    new.__name__, new.__doc__ = f"new_{name}", f"A tensor of {of}, of the dtype and on the device of this one."
+    factory(f"torch.{name}", variadic="size", in_place=False)(make)
+    torchsymbol(f"torch.{name}_like", in_place=False)(like)
+    torchsymbol(methods=(f"new_{name}",), variadic="size")(new)
+
+
+def full_like_of(x: Tensor, value: Any, dtype: Any = None, device: Any = None, memory_format: Any = None) -> Tensor:
+    """A tensor of x's shape full of `value`, laid out like x unless `memory_format` says otherwise."""
+    spec = TensorSpec(x.spec.shape, dtype_of(dtype, x.spec.dtype), x.spec.device if device is None else device_of(device), x.spec.strides)
+    return _like(spec, value, formatted(x.spec, memory_format))
+
+
+def _like(spec: TensorSpec, value: Any, layout: TensorSpec) -> Tensor:
+    made = full_of(value, spec.shape, spec.dtype, spec.device)
+    return core.in_layout(made, layout)
+
+
+_filled_with(0, "zeros")
+_filled_with(1, "ones")
+_filled_with(0, "empty")
+
+
+@factory("torch.full")
+def full(size: Sequence[int], fill_value: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor full of one number, in the number's dtype unless another is named."""
+    plain(layout, requires_grad, pin_memory)
+    if dtype is None and isinstance(fill_value, TensorProxy):
+        own = fill_value.spec.dtype
+    else:
+        own = None if dtype is not None else core.number_dtype(fill_value)
+    return full_of(fill_value, size, own or dtype_of(dtype), device_of(device))
+
+
+@torchsymbol("torch.full_like")
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=torch.preserve_format
+):
+    """A tensor of the input's shape full of one number."""
+    plain(layout, requires_grad, pin_memory)
+    return full_like_of(input, fill_value, dtype, device, memory_format)
+
+
+@torchsymbol(methods=("new_full",))
+def new_full(self: Tensor, size: Sequence[int], fill_value: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor full of one number, of the dtype and on the device of this one."""
+    plain(layout, requires_grad, pin_memory)
+    return full_of(fill_value, size, dtype_of(dtype, self.spec.dtype), self.spec.device if device is None else device_of(device))
+
+
+def strided(shape: Sequence[int], stride: Sequence[int], dtype: DType, device: Device) -> Tensor:
+    """Zeros with these strides, which leave no gaps."""
+    shape, stride = sizes(shape), tuple(stride)
+    message = "mismatch in length of strides and shape: {} and {}"
+    require(len(shape) == len(stride), message, list(stride), list(shape))
+    layout = TensorSpec(shape, dtype, device).view(shape, stride)
+    if not layout.is_dense and 0 not in shape:
+        raise Unsupported(f"empty_strided with gaps or overlaps, strides {list(stride)} of sizes {list(shape)}, is not traced; use expand or slices of torch.empty")
+    return core.in_layout(full_of(0, shape, dtype, device), layout)
+
+
+@factory("torch.empty_strided")
+def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor of whatever the memory held (here zeros), with these strides."""
+    plain(layout, requires_grad, pin_memory)
+    return strided(size, stride, dtype_of(dtype), device_of(device))
+
+
+@torchsymbol(methods=("new_empty_strided",))
+def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """`empty_strided` of the dtype and on the device of this one."""
+    plain(layout, requires_grad, pin_memory)
+    return strided(size, stride, dtype_of(dtype, self.spec.dtype), self.spec.device if device is None else device_of(device))
+
+
+@factory("torch.empty_permuted")
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor of whatever the memory held (here zeros), whose dimensions lie in the order `physical_layout`, slowest first."""
+    plain(layout, requires_grad, pin_memory)
+    made = full_of(0, size, dtype_of(dtype), device_of(device))
+    right = sorted(physical_layout) == list(range(len(made.spec.shape)))
+    require(right, "Number of dimensions in size does not match the length of the physical_layout, or it is no permutation: {}", list(physical_layout))
+    plain_order = tuple(physical_layout) == tuple(range(len(physical_layout)))
+    return made if plain_order else prims.stride_order(made, order=tuple(physical_layout))
+
+
+# Sequences of numbers.
+
+
+def _arange_arguments(*bounds: Any, start: Any = None, end: Any = None, step: Any = None, **named: Any) -> tuple[tuple, dict]:
+    if len(bounds) == 1 and end is not None:
+        start, bounds = bounds[0], ()
+    given = bounds or ((end,) if start is None and step is None else (0 if start is None else start, end))
+    if step is not None:
+        given = (0, *given, step) if len(given) == 1 else (*given, step)
+    elif len(given) == 1 and start is not None:
+        given = (start, *given)
+    return given, {k: v for k, v in named.items() if v is not None and v is not False}
+
+
+@factory("torch.arange", bind=_arange_arguments)
+def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """start, start + step, ... before end; int64 when all three are ints, else the default float."""
+    plain(layout, requires_grad, pin_memory)
+    require(1 <= len(bounds) <= 3, "arange() takes an end, a start and an end, or these and a step, got {}", bounds, error=TypeError)
+    start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    for x in (start, end, step):
+        if is_proxy(x):
+            raise Unsupported("the length of arange depends on the value of a tensor here; pass Python numbers")
+    whole = all([isinstance(x, int) for x in (start, end, step)])
+    target = dtype_of(dtype, dtypes.int64) if whole else dtype_of(dtype)
+    require(step != 0, "step must be nonzero")
+    right = (start <= end) if step > 0 else (start >= end)
+    require(right, "upper bound and lower bound inconsistent with step sign: {} to {} by {}", start, end, step)
+    if target is dtypes.int64:
+        start, end, step = int(start), int(end), int(step)
+        length = -((start - end) // step)
+    else:
+        length = math.ceil((float(end) - float(start)) / float(step))
+    kind = int if target.kind == "int" else float
+    return prims.iota(length=length, start=kind(start), step=kind(step), dtype=target, device=device_of(device))
+
+
+def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Tensor:
+    """`steps` numbers from start to end, counted from the nearer end as PyTorch does; computed in float64 for integers."""
+    require(steps >= 0, "number of steps must be non-negative")
+    wide = dtype if dtype.inexact else dtypes.float64
+    real = dtypes.real_of(wide)
+    if steps == 1:
+        return full_of(start, (1,), dtype, device)
+    index = prims.iota(length=steps, start=0, step=1, dtype=dtypes.int64, device=device)
+    back = core.sub(steps - 1, index)
+    start, end = _scalar(start, wide), _scalar(end, wide)
+    step = core.div(core.sub(end, start), max(steps - 1, 1)) if isinstance(start, TensorProxy) or isinstance(end, TensorProxy) else (end - start) / max(steps - 1, 1)
+    up = core.add(core.mul(core.convert(core.convert(index, real), wide), step), start)
+    down = core.add(core.mul(core.convert(core.convert(back, real), wide), core.neg(step) if isinstance(step, TensorProxy) else -step), end)
+    return core.convert(core.where(core.lt(index, steps // 2), up, down), dtype)
+
+
+def _scalar(x: Any, dtype: DType) -> Any:
+    if isinstance(x, TensorProxy):
+        require(not x.spec.shape, "linspace only supports 0-dimensional start and end tensors, but got {} dimension(s).", len(x.spec.shape))
+        return core.convert(x, dtype)
+    return as_number(x, dtype)
+
+
+def _spaced_dtype(dtype: Any, *ends: Any) -> DType:
+    """The named dtype, or the default float, complex when an end is."""
+    complex_ = any([x.spec.dtype.kind == "complex" if isinstance(x, TensorProxy) else isinstance(x, complex) for x in ends])
+    if dtype is None:
+        return dtypes.COMPLEX_OF[core.default_float()] if complex_ else core.default_float()
+    found = dtype_of(dtype)
+    require(not complex_ or found.kind == "complex", "inferred dtype complex can't be safely cast to passed dtype {}", dtype)
+    return found
+
+
+@factory("torch.linspace")
+def linspace(start: Number | Tensor, end: Number | Tensor, steps: int, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """`steps` numbers at equal distances, from start to end."""
+    plain(layout, requires_grad, pin_memory)
+    return spaced(start, end, steps, _spaced_dtype(dtype, start, end), device_of(device))
+
+
+@factory("torch.logspace")
+def logspace(
+    start: Number | Tensor, end: Number | Tensor, steps: int, base: float = 10.0, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
+    """base to the powers of `steps` numbers at equal distances, from start to end."""
+    plain(layout, requires_grad, pin_memory)
+    dtype, device = _spaced_dtype(dtype, start, end), device_of(device)
+    wide = dtype if dtype.inexact and dtype.bytes >= 4 else dtypes.float64
+    power = spaced(start, end, steps, wide, device)
+    if base == 10.0 and not power.spec.dtype.kind == "complex":
+        return core.convert(core.pow(10.0, power), dtype)
+    return core.convert(core.pow(as_number(base, wide), power), dtype)
+
+
+@factory("torch.eye")
+def eye(n: int, m: int | None = None, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """Ones on the diagonal of an n by m matrix, zeros elsewhere."""
+    plain(layout, requires_grad, pin_memory)
+    for side, word in ((n, "n"), (m, "m")):
+        require(side is None or side >= 0, "{} must be greater or equal to 0, got {}", word, side)
+    target, shape, device = dtype_of(dtype), (n, n if m is None else m), device_of(device)
+    row, column = (prims.iota(length=k, start=0, step=1, dtype=dtypes.int64, device=device) for k in shape)
+    on = prims.eq(prims.broadcast_in_dim(row, shape=shape, dims=(0,)), prims.broadcast_in_dim(column, shape=shape, dims=(1,)))
+    return core.convert(on, target)
+
+
+def _triangle(row: int, col: int, offset: int, dtype: Any, device: Any, make: Any) -> Tensor:
+    require(row >= 0 and col >= 0, "row and col must be non-negative, got {} and {}", row, col)
+    trace = recorder.get()
+    with torch._C.DisableTorchFunction():
+        known = make(row, col, offset, dtype=torch.int64 if dtype is None else dtype)
+    (constant,), _ = trace.environment.lift(((known,), {}), trace)
+    device = device_of(device)
+    return prims.clone(constant) if constant.spec.device is device else prims.device_put(constant, device=device)
+
+
+@factory("torch.tril_indices")
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False):
+    """The positions of the lower triangle of a matrix: a row of rows and a row of columns."""
+    plain(layout, False, pin_memory)
+    return _triangle(row, col, offset, dtype, device, torch.tril_indices)
+
+
+@factory("torch.triu_indices")
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False):
+    """The positions of the upper triangle of a matrix: a row of rows and a row of columns."""
+    plain(layout, False, pin_memory)
+    return _triangle(row, col, offset, dtype, device, torch.triu_indices)
+
+
+# Data.
+
+
+def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) -> Tensor:
+    """A new tensor of Python numbers, of the values of another tensor, or of NumPy's."""
+    own = like.device if like is not None and device is None else None
+    if isinstance(data, TensorProxy):
+        target = dtype_of(dtype, like.dtype if like is not None else data.spec.dtype)
+        place = own or (data.spec.device if device is None else device_of(device))
+        return prims.detach(converted(data, target, place, True, torch.preserve_format))
+    place = own or device_of(device)
+    if isinstance(data, NumberProxy):
+        target = dtype_of(dtype, like.dtype if like is not None else core.number_dtype(data))
+        return full_of(data, (), target, place)
+    found = list(leaves(data))
+    if any(map(is_proxy, found)):
+        raise Unsupported("torch.tensor of a list with traced values in it would need their numbers; use torch.stack on the tensors")
+    if hasattr(data, "dtype") or any([hasattr(x, "dtype") for x in found]):
+        return _of_numpy(data, dtype, place, like)
+    target = dtype_of(dtype, like.dtype if like is not None else _data_dtype(found))
+    return prims.tensor_from_sequence(values=_nested(data, target), dtype=target, device=place)
+
+
+def _of_numpy(data: Any, dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
+    trace = recorder.get()
+    with torch._C.DisableTorchFunction():
+        known = torch.tensor(data, dtype=dtype)
+    (constant,), _ = trace.environment.lift(((known,), {}), trace)
+    return converted(constant, like.dtype if like is not None and dtype is None else None, place, True, None)
+
+
+def _data_dtype(found: list[Any]) -> DType:
+    known = [core.number_dtype(x) for x in found]
+    if not known:
+        return core.default_float()
+    best = known[0]
+    for other in known[1:]:
+        best = dtypes.wider(best, other)
+    return best
+
+
+def _nested(data: Any, dtype: DType) -> Any:
+    return tuple([_nested(x, dtype) for x in data]) if isinstance(data, (tuple, list, range)) else as_number(data, dtype)
+
+
+@factory("torch.tensor", in_place=False)
+def tensor(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """A new tensor of these numbers."""
+    plain(None, requires_grad, pin_memory)
+    return of_data(data, dtype, device)
+
+
+@torchsymbol(methods=("new_tensor",))
+def new_tensor(self: Tensor, data: Any, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+    """A new tensor of these numbers, of the dtype and on the device of this one."""
+    plain(layout, requires_grad, pin_memory)
+    return of_data(data, dtype, device, self.spec)
+
+
+@factory("torch.as_tensor", in_place=False)
+def as_tensor(data: Any, dtype: Any = None, device: Any = None):
+    """A tensor of these numbers; a tensor that fits already, itself."""
+    if isinstance(data, TensorProxy):
+        return converted(data, None if dtype is None else dtype_of(dtype), None if device is None else device_of(device), False, None)
+    return of_data(data, dtype, device)
+
+
+@factory("torch.scalar_tensor")
+def scalar_tensor(s: Number, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A number as a tensor of no dimensions, in the default float unless a dtype is named."""
+    plain(layout, requires_grad, pin_memory)
+    return full_of(s, (), dtype_of(dtype), device_of(device))

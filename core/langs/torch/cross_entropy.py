@@ -1,0 +1,153 @@
+"""Losses by class: the negative logarithm of the probability that a prediction gives to the right one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail import dtypes, prims
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.activation import log_softmax_along
+from dovetail.langs.torch.elementwise import require_float
+from dovetail.langs.torch.loss import reduced, reduction_of, total
+from dovetail.langs.torch.symbol import Tensor, torchsymbol
+
+
+@torchsymbol("torch.nn.functional.nll_loss")
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """-weight[target] * input[target], input holding logarithms of probabilities by class: [C], [N, C] or [N, C, ...].
+
+    Targets equal to `ignore_index` cost and weigh nothing; others outside [0, C) raise when it runs.
+    """
+    how = reduction_of(reduction, size_average, reduce)
+    require_float(input)
+    wide = core.wide(input.spec.dtype)
+    return core.convert(_nll(core.convert(input, wide), target, _class_weight(input, weight, wide), ignore_index, how), input.spec.dtype)
+
+
+def class_dim(x: Any) -> int:
+    """The dimension of the classes: the first of one dimension, else the second."""
+    return 0 if x.spec.rank == 1 else 1
+
+
+def _class_weight(input: Any, weight: Any, wide: dtypes.DType) -> Any:
+    """The weights of the classes, checked, in the dtype that is computed in."""
+    require(input.spec.rank > 0, "Expected 1 or more dimensions (got {})", input.spec.rank, error=ValueError)
+    if weight is None:
+        return None
+    classes = input.spec.shape[class_dim(input)]
+    fits = weight.spec.shape == (classes,)
+    require(fits, "weight tensor should be defined either for all {} classes or no classes, got {}", classes, weight.spec)
+    same = weight.spec.dtype is input.spec.dtype
+    require(same, "expected a weight of dtype {}, got {}; convert it first", input.spec.dtype.short, weight.spec)
+    return core.convert(weight, wide)
+
+
+def _require_targets(x: Any, target: Any) -> None:
+    """Raise unless `target` holds a class for each place of x."""
+    shape, at = x.spec.shape, class_dim(x)
+    got = target.spec
+    require(got.dtype in (dtypes.int64, dtypes.uint8), "expected a target of class indices, int64 or uint8, got {}; convert it first", got)
+    wanted = shape[:at] + shape[at + 1 :]
+    if wanted and got.shape and wanted[0] != got.shape[0]:
+        require(False, "Expected input batch_size ({}) to match target batch_size ({}).", wanted[0], got.shape[0], error=ValueError)
+    require(got.shape == wanted, "wants a target of shape {} for input {}, got {}", wanted, x.spec, got)
+
+
+def _nll(x: Any, target: Any, weight: Any, ignore_index: int, how: str) -> Any:
+    """The loss; what is ignored is looked up at class 0 and does not count, so that no shape depends on values."""
+    _require_targets(x, target)
+    at = class_dim(x)
+    ignored = core.eq(target, ignore_index)
+    safe = core.convert(core.where(ignored, core.fit(0, (), target.spec.dtype), target), dtypes.int64)
+    index = core.keep_dims(safe, x.spec.shape, (at,))
+    picked = prims.squeeze(prims.take_along_axis(x, index, dim=at), dims=(at,))
+    counts = prims.index(weight, [safe]) if weight is not None else None
+    cost = core.neg(picked if counts is None else core.mul(picked, counts))
+    cost = core.where(ignored, 0.0, cost)
+    if how != "mean":
+        return reduced(cost, how)
+    return core.div(total(cost), _weight_of(ignored, counts, x.spec.dtype))
+
+
+def _weight_of(ignored: Any, counts: Any, dtype: dtypes.DType) -> Any:
+    """What the places that are not ignored weigh together."""
+    return total(core.convert(core.bitwise_not(ignored), dtype) if counts is None else core.where(ignored, 0.0, counts))
+
+
+@torchsymbol("torch.nn.functional.cross_entropy")
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+):
+    """-log(softmax(input))[target], input being [C], [N, C] or [N, C, ...]; `target` holds classes, or probabilities in input's shape.
+
+    Classes equal to `ignore_index` cost and weigh nothing; others outside [0, C) raise when it runs.
+    `label_smoothing` moves that much of each target's probability evenly to all classes.
+    """
+    how = reduction_of(reduction, size_average, reduce)
+    require_float(input)
+    require(0 <= label_smoothing <= 1, "label_smoothing must be between 0.0 and 1.0. Got: {}", label_smoothing)
+    dtype, wide = input.spec.dtype, core.wide(input.spec.dtype)
+    weight = _class_weight(input, weight, wide)
+    wide_input = core.convert(input, wide)
+    logp = log_softmax_along(wide_input, class_dim(input)) if input.spec.numel else wide_input
+    if target.spec.shape == input.spec.shape:
+        loss = _soft_cross_entropy(logp, target, weight, ignore_index, how, label_smoothing)
+    else:
+        loss = _smoothed_nll(logp, target, weight, ignore_index, how, label_smoothing)
+    return core.convert(loss, dtype)
+
+
+def _by_class(weight: Any, x: Any) -> Any:
+    """The weights of the classes, shaped to multiply x."""
+    return prims.broadcast_in_dim(weight, shape=x.spec.shape, dims=(class_dim(x),))
+
+
+def _soft_cross_entropy(logp: Any, target: Any, weight: Any, ignore_index: int, how: str, smoothing: float) -> Any:
+    """Targets are probabilities."""
+    got = target.spec
+    require(got.dtype.kind == "float", "Expected floating point type for target with class probabilities, got {}", got)
+    require(ignore_index < 0, "ignore_index is not supported for floating point target, got {}", ignore_index)
+    at = class_dim(logp)
+    classes = logp.spec.shape[at]
+    target = core.convert(target, logp.spec.dtype)
+    if smoothing:
+        target = core.add(core.mul(target, 1 - smoothing), smoothing / classes)
+    cost = core.mul(logp, target)
+    if weight is not None:
+        cost = core.mul(cost, _by_class(weight, logp))
+    cost = core.neg(prims.sum(cost, dims=(at,)))
+    return reduced(cost, how)
+
+
+def _smoothed_nll(logp: Any, target: Any, weight: Any, ignore_index: int, how: str, smoothing: float) -> Any:
+    """Targets are classes, each mixed with `smoothing` times the mean over all classes."""
+    loss = _nll(logp, target, weight, ignore_index, how)
+    if not smoothing:
+        return loss
+    at = class_dim(logp)
+    ignored = core.eq(target, ignore_index)
+    every = logp if weight is None else core.mul(logp, _by_class(weight, logp))
+    spread = core.where(ignored, 0.0, core.neg(prims.sum(every, dims=(at,))))
+    if how == "mean":
+        safe = core.convert(core.where(ignored, core.fit(0, (), target.spec.dtype), target), dtypes.int64)
+        counts = None if weight is None else prims.index(weight, [safe])
+        spread = core.div(total(spread), _weight_of(ignored, counts, logp.spec.dtype))
+    else:
+        spread = reduced(spread, how)
+    return core.add(core.mul(loss, 1 - smoothing), core.mul(spread, smoothing / logp.spec.shape[at]))

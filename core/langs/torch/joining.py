@@ -1,0 +1,316 @@
+"""Several tensors made one, and one made several."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from dovetail import dtypes, prims
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported, require
+from dovetail.langs import core
+from dovetail.langs.torch.shape import as_2d, as_3d, reshaped, unsqueezed
+from dovetail.langs.torch.symbol import Tensor, torchsymbol
+from dovetail.prims.shape import replaced
+from dovetail.prims.spec import ceildiv, prod
+from dovetail.trace import TensorProxy
+
+
+def require_tensors(name: str, tensors: Any) -> None:
+    """Raise unless `tensors` is a sequence of tensors with at least one."""
+    require(isinstance(tensors, (tuple, list)), "{}(): wants a tuple or list of tensors, got {}", name, type(tensors).__name__, error=TypeError)
+    for i, x in enumerate(tensors):
+        require(isinstance(x, TensorProxy), "{}(): expected Tensor as element {}, but got {}", name, i, type(x).__name__, error=TypeError)
+    require(len(tensors) > 0, "{}(): expected a non-empty list of Tensors", name)
+
+
+def joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """`tensors` one after the other, converted to the dtype that they promote to; empty vectors count for nothing."""
+    dtype = common_dtype(tensors)
+    real = [x for x in tensors if x.spec.shape != (0,)] or list(tensors[:1])
+    for i, x in enumerate(tensors):
+        require(bool(x.spec.shape), "zero-dimensional tensor (at position {}) cannot be concatenated; unsqueeze it first", i)
+    dim = core.canonical_dim(dim, len(real[0].spec.shape))
+    for x in real:
+        _require_fits(real[0], x, dim)
+    return prims.cat([core.convert(x, dtype) for x in real], dim=dim)
+
+
+def common_dtype(tensors: Sequence[Tensor]) -> DType:
+    """The dtype that `tensors` promote to, whatever their ranks."""
+    found = tensors[0].spec.dtype
+    for x in tensors[1:]:
+        found = dtypes.wider(found, x.spec.dtype)
+    return found
+
+
+def _require_fits(first: Tensor, x: Tensor, dim: int) -> None:
+    a, b = first.spec.shape, x.spec.shape
+    require(len(a) == len(b), "Tensors must have same number of dimensions: got {} and {}", len(a), len(b))
+    message = "Sizes of tensors must match except in dimension {}. Expected {} but got {}"
+    require(replaced(a, dim, 0) == replaced(b, dim, 0), message, dim, list(a), list(b))
+    message = "Expected all tensors to be on the same device, but got {} and {}; move one of them first"
+    require(first.spec.device is x.spec.device, message, first.spec.device, x.spec.device)
+
+
+@torchsymbol("torch.cat", "torch.concat", "torch.concatenate")
+def cat(tensors: Sequence[Tensor], dim: int = 0):
+    """The tensors one after the other along `dim`."""
+    require_tensors("cat", tensors)
+    return joined(tensors, dim)
+
+
+@torchsymbol("torch.stack")
+def stack(tensors: Sequence[Tensor], dim: int = 0):
+    """The tensors, of one shape, along a new dimension."""
+    require_tensors("stack", tensors)
+    first = tensors[0].spec.shape
+    for i, x in enumerate(tensors):
+        message = "stack expects each tensor to be equal size, but got {} at entry 0 and {} at entry {}"
+        require(x.spec.shape == first, message, list(first), list(x.spec.shape), i)
+    dim = core.canonical_dim(dim, len(first) + 1)
+    return joined([unsqueezed(x, dim) for x in tensors], dim)
+
+
+@torchsymbol("torch.hstack")
+def hstack(tensors: Sequence[Tensor]):
+    """Vectors one after the other, other tensors side by side."""
+    require_tensors("hstack", tensors)
+    tensors = [x if x.spec.shape else prims.reshape(x, shape=(1,)) for x in tensors]
+    return joined(tensors, 0 if len(tensors[0].spec.shape) == 1 else 1)
+
+
+@torchsymbol("torch.vstack", "torch.row_stack")
+def vstack(tensors: Sequence[Tensor]):
+    """Rows one below the other."""
+    require_tensors("vstack", tensors)
+    return joined([as_2d(x) for x in tensors], 0)
+
+
+@torchsymbol("torch.dstack")
+def dstack(tensors: Sequence[Tensor]):
+    """Tensors one behind the other in the third dimension."""
+    require_tensors("dstack", tensors)
+    return joined([as_3d(x) for x in tensors], 2)
+
+
+@torchsymbol("torch.column_stack")
+def column_stack(tensors: Sequence[Tensor]):
+    """Vectors as the columns of a matrix, matrices side by side."""
+    require_tensors("column_stack", tensors)
+    return joined([x if len(x.spec.shape) > 1 else reshaped(x, (x.spec.numel, 1)) for x in tensors], 1)
+
+
+@torchsymbol("torch.block_diag", "torch.functional.block_diag", bind=lambda *tensors: (tensors, {}))
+def block_diag(*tensors: Tensor):
+    """The matrices along the diagonal of one, with zeros elsewhere."""
+    require_tensors("block_diag", tensors)
+    dtype = common_dtype(tensors)
+    for i, x in enumerate(tensors):
+        require(len(x.spec.shape) <= 2, "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {} has {} dimensions", i, len(x.spec.shape))
+    blocks = [core.convert(as_2d(x), dtype) for x in tensors]
+    width, before, rows = sum([x.spec.shape[1] for x in blocks]), 0, []
+    for x in blocks:
+        n = x.spec.shape[1]
+        zero = core.fit(0, (), dtype)
+        rows.append(prims.pad(x, value=zero, low=(0, before), high=(0, width - before - n), interior=(0, 0)))
+        before += n
+    return prims.cat(rows, dim=0)
+
+
+def _one_list(*tensors: Any, indexing: str | None = None) -> tuple[tuple, dict]:
+    given = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    return (given,), {} if indexing is None else {"indexing": indexing}
+
+
+@torchsymbol("torch.meshgrid", "torch.functional.meshgrid", bind=_one_list)
+def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij"):
+    """Each vector spread over the grid that all of them span; indexing "xy" exchanges the first two dimensions."""
+    require_tensors("meshgrid", tensors)
+    require(indexing in ("ij", "xy"), 'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {}', indexing)
+    for x in tensors:
+        require(len(x.spec.shape) <= 1, "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {}", x.spec)
+        alike = x.spec.dtype is tensors[0].spec.dtype and x.spec.device is tensors[0].spec.device
+        require(alike, "torch.meshgrid expects all tensors to have the same dtype and device, got {} and {}", tensors[0].spec, x.spec)
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(tensors) > 1:
+        order[:2] = 1, 0
+    shape = tuple([tensors[i].spec.numel for i in order])
+    return tuple([prims.broadcast_in_dim(x if x.spec.shape else prims.reshape(x, shape=(1,)), shape=shape, dims=(order.index(i),)) for i, x in enumerate(tensors)])
+
+
+# One made several: views.
+
+
+def sliced(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
+    """The view x[start:stop:step] in dimension `dim`, counted from 0."""
+    shape = x.spec.shape
+    starts, steps = replaced((0,) * len(shape), dim, start), replaced((1,) * len(shape), dim, step)
+    return prims.strided_slice(x, starts=starts, stops=replaced(shape, dim, stop), steps=steps)
+
+
+def _parts(x: Tensor, dim: int, ends: Sequence[int]) -> tuple[Tensor, ...]:
+    """Views of x along `dim`, each up to an end and from the one before."""
+    return tuple([sliced(x, dim, start, end) for start, end in zip([0, *ends], ends, strict=False)])
+
+
+def _splittable(name: str, x: Tensor, dim: int) -> int:
+    require(bool(x.spec.shape), "{} expects at least a 1-dimensional tensor", name)
+    return core.canonical_dim(dim, len(x.spec.shape))
+
+
+def split_in(x: Tensor, size: int | Sequence[int], dim: int) -> tuple[Tensor, ...]:
+    """Views of x: parts of `size` each and what is left, or parts of these sizes."""
+    dim = _splittable("split", x, dim)
+    n = x.spec.shape[dim]
+    if not isinstance(size, (tuple, list)):
+        size = operator.index(size)
+        require(size >= 0, "split expects split_size be non-negative, but got split_size={}", size)
+        require(size > 0 or n == 0, "split_size can only be 0 if dimension size is 0, but got dimension size of {}", n)
+        count = max(ceildiv(n, size), 1) if size else 1
+        return _parts(x, dim, [min((i + 1) * size, n) for i in range(count)])
+    sizes = [operator.index(s) for s in size]
+    require(all([s >= 0 for s in sizes]), "split_with_sizes expects split_sizes have only non-negative entries, but got {}", sizes)
+    message = "split_with_sizes expects split_sizes to sum exactly to {} (input tensor's size at dimension {}), but got split_sizes={}"
+    require(sum(sizes) == n, message, n, dim, sizes)
+    return _parts(x, dim, [sum(sizes[: i + 1]) for i in range(len(sizes))])
+
+
+@torchsymbol(methods=("split",))
+def split(self: Tensor, split_size: int | Sequence[int], dim: int = 0):
+    """Views of parts along `dim`: of one size, the last smaller, or of the sizes listed."""
+    return split_in(self, split_size, dim)
+
+
+@torchsymbol("torch.split", "torch.functional.split")
+def split_tensor(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0):
+    """Views of parts along `dim`: of one size, the last smaller, or of the sizes listed."""
+    return split_in(tensor, split_size_or_sections, dim)
+
+
+@torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",))
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0):
+    """Views of parts along `dim` of the sizes listed."""
+    return split_in(input, tuple(split_sizes), dim)
+
+
+@torchsymbol("torch.chunk", methods=("chunk",))
+def chunk(input: Tensor, chunks: int, dim: int = 0):
+    """At most `chunks` views along `dim`, of one size but for the last."""
+    dim = _splittable("chunk", input, dim)
+    require(chunks > 0, "chunk expects `chunks` to be greater than 0, got: {}", chunks)
+    n = input.spec.shape[dim]
+    size = ceildiv(n, chunks)
+    return split_in(input, size, dim) if size else _parts(input, dim, [0] * chunks)
+
+
+def tensor_split_in(x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
+    """Views of x: so many parts, sizes differing by one at most, or parts between these positions."""
+    dim = _splittable("tensor_split", x, dim)
+    n = x.spec.shape[dim]
+    if isinstance(where, TensorProxy):
+        raise Unsupported("tensor_split at positions that a tensor holds gives parts whose sizes depend on its values; pass a tuple of ints")
+    if not isinstance(where, (tuple, list)):
+        require(where > 0, "number of sections must be larger than 0, got {}", where)
+        small, more = divmod(n, where)
+        return _parts(x, dim, [small * (i + 1) + min(i + 1, more) for i in range(where)])
+    starts = [core.window(slice(i, None), n)[0] for i in (0, *where)]
+    stops = [core.window(slice(0, i), n)[1] for i in (*where, n)]
+    return tuple([sliced(x, dim, start, max(start, stop)) for start, stop in zip(starts, stops, strict=True)])
+
+
+@torchsymbol("torch.tensor_split", methods=("tensor_split",), bind=lambda input, *given, **named: ((input, *given), named))
+def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None, tensor_indices_or_sections: Any = None):
+    """Views along `dim`: of so many parts, or between the positions listed."""
+    where = next((w for w in (indices_or_sections, indices, sections, tensor_indices_or_sections) if w is not None), None)
+    return tensor_split_in(input, where, dim)
+
+
+def _numpy_split(name: str, x: Tensor, where: Any, least: int, dim: int) -> tuple[Tensor, ...]:
+    rank = len(x.spec.shape)
+    require(rank >= least, "torch.{} requires a tensor with at least {} dimension, but got a tensor with {} dimensions!", name, least, rank)
+    n = x.spec.shape[dim]
+    if not isinstance(where, (tuple, list)):
+        message = "torch.{} attempted to split along dimension {}, but the size of the dimension {} is not divisible by the split_size {}!"
+        require(where > 0 and n % where == 0, message, name, dim, n, where)
+    return tensor_split_in(x, where, dim)
+
+
+def _sections(input: Any, *given: Any, **named: Any) -> tuple[tuple, dict]:
+    where = given or tuple(named.values())
+    return (input, where[0] if len(where) == 1 else where), {}
+
+
+@torchsymbol("torch.hsplit", methods=("hsplit",), bind=_sections)
+def hsplit(input: Tensor, indices_or_sections: Any):
+    """Views side by side: along dimension 1, or 0 of a vector."""
+    return _numpy_split("hsplit", input, indices_or_sections, 1, 0 if len(input.spec.shape) == 1 else 1)
+
+
+@torchsymbol("torch.vsplit", methods=("vsplit",), bind=_sections)
+def vsplit(input: Tensor, indices_or_sections: Any):
+    """Views one below the other: along dimension 0."""
+    return _numpy_split("vsplit", input, indices_or_sections, 2, 0)
+
+
+@torchsymbol("torch.dsplit", methods=("dsplit",), bind=_sections)
+def dsplit(input: Tensor, indices_or_sections: Any):
+    """Views one behind the other: along dimension 2."""
+    return _numpy_split("dsplit", input, indices_or_sections, 3, 2)
+
+
+def selected(x: Tensor, dim: int, index: int) -> Tensor:
+    """The view x[..., index, ...] in dimension `dim`, counted from 0."""
+    return prims.squeeze(sliced(x, dim, index, index + 1), dims=(dim,))
+
+
+@torchsymbol("torch.unbind", methods=("unbind",))
+def unbind(input: Tensor, dim: int = 0):
+    """The views along `dim`, without it."""
+    require(bool(input.spec.shape), "Dimension specified as {} but tensor has no dimensions", dim, error=IndexError)
+    dim = core.canonical_dim(dim, len(input.spec.shape))
+    return tuple([selected(input, dim, i) for i in range(input.spec.shape[dim])])
+
+
+@torchsymbol("torch.select", methods=("select",))
+def select(input: Tensor, dim: int, index: int):
+    """The view at `index` along `dim`, without it."""
+    dim, index = position(input, dim, index)
+    return selected(input, dim, index)
+
+
+def position(x: Tensor, dim: int, index: int) -> tuple[int, int]:
+    """`dim` and the position `index` in it, counted from the front."""
+    require(bool(x.spec.shape), "select() cannot be applied to a 0-dim tensor.", error=IndexError)
+    dim = core.canonical_dim(dim, len(x.spec.shape))
+    n, index = x.spec.shape[dim], operator.index(index)
+    message = "select(): index {} out of range for tensor of size {} at dimension {}"
+    require(-n <= index < n, message, index, list(x.spec.shape), dim, error=IndexError)
+    return dim, index + n if index < 0 else index
+
+
+@torchsymbol("torch.narrow", methods=("narrow",))
+def narrow(input: Tensor, dim: int, start: int, length: int):
+    """The view of `length` elements along `dim` from `start` on."""
+    require(bool(input.spec.shape), "narrow() cannot be applied to a 0-dim tensor.")
+    dim = core.canonical_dim(dim, len(input.spec.shape))
+    n, start, length = input.spec.shape[dim], operator.index(start), operator.index(length)
+    require(length >= 0, "narrow(): length must be non-negative, got {}", length)
+    require(-n <= start <= n, "start out of range (expected to be in range of [-{}, {}], but got {})", n, n, start, error=IndexError)
+    start = start + n if start < 0 else start
+    require(start + length <= n, "start ({}) + length ({}) exceeds dimension size ({}).", start, length, n)
+    return sliced(input, dim, start, start + length)
+
+
+@torchsymbol("torch.cartesian_prod", "torch.functional.cartesian_prod", bind=lambda *tensors: (tensors, {}))
+def cartesian_prod(*tensors: Tensor):
+    """Every combination of an element of each vector, as rows; the vector itself when there is one."""
+    require_tensors("cartesian_prod", tensors)
+    for x in tensors:
+        require(len(x.spec.shape) == 1, "Expect a 1D vector, but got shape {}", list(x.spec.shape))
+    if len(tensors) == 1:
+        return tensors[0]
+    shape = tuple([x.spec.shape[0] for x in tensors])
+    columns = [reshaped(prims.broadcast_in_dim(x, shape=shape, dims=(i,)), (prod(shape), 1)) for i, x in enumerate(tensors)]
+    return joined(columns, 1)

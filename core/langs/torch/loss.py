@@ -1,0 +1,428 @@
+"""Losses: how far predictions are from targets, element by element, and reduced to their mean or sum."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from dovetail import dtypes, prims
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
+from dovetail.langs.torch.special import xlogy
+from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
+
+
+def reduction_of(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+    """ "none", "mean" or "sum": what `reduction` says, or the two flags that it replaced, where one of them is given."""
+    if size_average is not None or reduce is not None:
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction={reduction!r} instead.", stacklevel=2)
+    require(reduction in ("none", "mean", "sum"), "wants reduction 'none', 'mean' or 'sum', got {!r}", reduction, error=ValueError)
+    return reduction
+
+
+def summed(x: Any, dims: tuple[int, ...]) -> Any:
+    """The sum over `dims`, of integers in int64."""
+    return prims.sum(x if x.spec.dtype.inexact else core.convert(x, dtypes.int64), dims=dims)
+
+
+def total(x: Any) -> Any:
+    """The sum of all elements."""
+    return summed(x, tuple(range(x.spec.rank)))
+
+
+def reduced(loss: Any, how: str) -> Any:
+    """`loss`, its mean or its sum."""
+    if how == "none":
+        return loss
+    if how == "sum":
+        return total(loss)
+    require(loss.spec.dtype.inexact, "wants a floating loss to take the mean of, got {}; convert the input first", loss.spec)
+    return core.div(total(loss), float(loss.spec.numel))
+
+
+def once_rounded(compute: Callable[..., Any], *operands: Any) -> Any:
+    """compute(*operands), of float16 and bfloat16 in float32 and rounded at the end; otherwise in the dtype that it gives."""
+    dtype = core.promote(*operands)
+    wide = core.wide(dtype)
+    out = compute(*[core.convert(x, wide) if x.spec.dtype.inexact else x for x in operands])
+    return out if wide is dtype else core.convert(out, dtype)
+
+
+def of_elements(compute: Callable[..., Any], how: str, *operands: Any) -> Any:
+    """compute(*operands) of floating operands, rounded once, reduced."""
+    return once_rounded(lambda *wide: reduced(compute(*wide), how), *operands)
+
+
+def require_sizes_alike(input: Any, target: Any) -> None:
+    """Warn where `input` and `target` are broadcast, as PyTorch does."""
+    if input.spec.shape != target.spec.shape:
+        sizes = f"({tuple(target.spec.shape)}) that is different to the input size ({tuple(input.spec.shape)})"
+        warnings.warn(f"Using a target size {sizes}. This will likely lead to incorrect results due to broadcasting.", stacklevel=3)
+
+
+def _weighted(compute: Callable[[Any, Any], Any], input: Any, target: Any, weight: Any, how: str, *, by_weight: bool = True) -> Any:
+    """compute(input, target) times `weight`; the mean divides by the sum of the weights, or with by_weight=False by the count."""
+    require_sizes_alike(input, target)
+    shape = core.broadcast_shapes(input.spec.shape, target.spec.shape)
+    operands = core.expand(input, shape), core.expand(target, shape)
+    if weight is None:
+        return once_rounded(lambda x, t: reduced(compute(x, t), how), *operands)
+    same = weight.spec.shape == input.spec.shape
+    require(same, "Weights and input must have the same size, got {} and {}", weight.spec, input.spec, error=ValueError)
+
+    def scaled(x: Any, t: Any, w: Any) -> Any:
+        loss = core.mul(compute(x, t), w)
+        return core.div(total(loss), total(w)) if how == "mean" and by_weight else reduced(loss, how)
+
+    return once_rounded(scaled, *operands, weight)
+
+
+def _squared(x: Any, t: Any) -> Any:
+    d = core.sub(x, t)
+    return core.mul(d, d)
+
+
+def _apart(x: Any, t: Any) -> Any:
+    return core.abs(core.sub(x, t))
+
+
+def _require_float(*operands: Any) -> None:
+    """Raise unless `operands` promote to a floating dtype."""
+    dtype = core.promote(*operands)
+    require(dtype.kind == "float", "wants floating tensors, got {}; convert one of them", dtype.short, error=NotImplementedError)
+
+
+@torchsymbol("torch.nn.functional.mse_loss")
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+):
+    """(input - target)**2."""
+    _require_float(input, target)
+    return _weighted(_squared, input, target, weight, reduction_of(reduction, size_average, reduce))
+
+
+@torchsymbol("torch.nn.functional.l1_loss")
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+):
+    """|input - target|."""
+    return _weighted(_apart, input, target, weight, reduction_of(reduction, size_average, reduce))
+
+
+@torchsymbol("torch.nn.functional.smooth_l1_loss")
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+):
+    """d = |input - target|: d**2 / (2 * beta) below beta, d - beta / 2 above."""
+    _require_float(input, target)
+    require(beta >= 0, "smooth_l1_loss does not support negative values for beta, got {}", beta)
+
+    def compute(x: Any, t: Any) -> Any:
+        d = _apart(x, t)
+        return core.where(core.lt(d, beta), core.mul(core.mul(d, d), 0.5 / beta), core.sub(d, 0.5 * beta)) if beta else d
+
+    return _weighted(compute, input, target, None, reduction_of(reduction, size_average, reduce))
+
+
+@torchsymbol("torch.nn.functional.huber_loss")
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None):
+    """d = |input - target|: d**2 / 2 up to delta, delta * (d - delta / 2) above."""
+    _require_float(input)
+    require(delta > 0, "huber_loss does not support non-positive values for delta, got {}", delta)
+
+    def compute(x: Any, t: Any) -> Any:
+        d = _apart(x, t)
+        return core.where(core.le(d, delta), core.mul(core.mul(d, d), 0.5), core.mul(core.sub(d, 0.5 * delta), delta))
+
+    return _weighted(compute, input, target, weight, reduction_of(reduction), by_weight=False)
+
+
+@torchsymbol("torch.nn.functional.binary_cross_entropy")
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """-(target * log(input) + (1 - target) * log(1 - input)), the logarithms no less than -100.
+
+    Whether input lies in [0, 1] depends on values, and is checked where torch itself runs the operation.
+    """
+    how = reduction_of(reduction, size_average, reduce)
+    same = input.spec.shape == target.spec.shape
+    require(same, "wants a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
+    for x in (target, *([weight] if weight is not None else [])):
+        require(x.spec.dtype is input.spec.dtype, "wants the dtype of input, {}, got {}; convert it first", input.spec.dtype.short, x.spec)
+
+    def compute(x: Any, t: Any, *weight: Any) -> Any:
+        rest = core.sub(1.0, t)
+        sure = core.add(core.mul(t, _bounded_log(core.log, x, 0.0)), core.mul(rest, _bounded_log(core.log1p, core.neg(x), -1.0)))
+        return _times_each(core.neg(sure), weight)
+
+    return of_elements(compute, how, input, target, *([] if weight is None else [weight]))
+
+
+def _bounded_log(log: Callable, x: Any, pole: float) -> Any:
+    """log(x), no less than -100; at the pole a number, so that no gradient is infinite there."""
+    at = core.eq(x, pole)
+    value = log(core.where(at, 0.5, x))
+    return core.where(core.bitwise_or(at, core.lt(value, -100.0)), -100.0, value)
+
+
+def _times_each(x: Any, factors: Any) -> Any:
+    for factor in factors:
+        x = core.mul(x, factor)
+    return x
+
+
+@torchsymbol("torch.nn.functional.binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+):
+    """The binary cross entropy of sigmoid(input), without overflow; `pos_weight` multiplies what positive targets cost."""
+    how = reduction_of(reduction, size_average, reduce)
+    same = input.spec.shape == target.spec.shape
+    require(same, "wants a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
+    _require_float(input)
+
+    def compute(x: Any, t: Any, *weights: Any) -> Any:
+        cost = core.neg(log_sigmoid(x))
+        weights = list(weights)
+        if pos_weight is not None:
+            cost = core.mul(cost, core.add(core.mul(core.sub(weights.pop(), 1.0), t), 1.0))
+        return _times_each(core.add(core.mul(core.sub(1.0, t), x), cost), weights)
+
+    return of_elements(compute, how, input, target, *[w for w in (weight, pos_weight) if w is not None])
+
+
+@torchsymbol("torch.nn.functional.kl_div")
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+):
+    """target * (log(target) - input), of a target that is its own logarithm with `log_target`; "batchmean" divides by the batch."""
+    _require_float(input)
+    _require_float(target)
+    batch = reduction == "batchmean" and size_average is None and reduce is None
+    how = "sum" if batch else reduction_of(reduction, size_average, reduce)
+
+    def compute(x: Any, t: Any) -> Any:
+        if log_target:
+            return core.mul(core.exp(t), core.sub(t, x))
+        return core.sub(xlogy.meta(t, t), core.mul(t, x))
+
+    def averaged(x: Any, t: Any) -> Any:
+        loss = reduced(compute(x, t), how)
+        return core.div(loss, float(input.spec.shape[0])) if batch and input.spec.rank else loss
+
+    return once_rounded(averaged, input, target)
+
+
+@torchsymbol("torch.nn.functional.soft_margin_loss")
+def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
+    """log(1 + exp(-target * input)), without overflow."""
+    _require_float(input, target)
+    how = reduction_of(reduction, size_average, reduce)
+    return of_elements(lambda x, t: log1p_exp(core.neg(core.mul(t, x))), how, input, target)
+
+
+def _above_zero(x: Any) -> Any:
+    """x, and 0 where it is negative; the gradient at 0 is 1."""
+    zero = core.fit(0, (), x.spec.dtype)
+    return core.where(core.lt(x, zero), zero, x)
+
+
+@torchsymbol("torch.nn.functional.margin_ranking_loss")
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """max(0, -target * (input1 - input2) + margin)."""
+    how = reduction_of(reduction, size_average, reduce)
+    ranks = {x.spec.rank for x in (input1, input2, target)}
+    require(len(ranks) == 1, "wants inputs and target with the same number of dimensions, got {}, {} and {}", input1.spec, input2.spec, target.spec)
+    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), margin)), how, input1, input2, target)
+
+
+@torchsymbol("torch.nn.functional.hinge_embedding_loss")
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """input where target is 1, max(0, margin - input) where it is -1."""
+    _require_float(input)
+    how = reduction_of(reduction, size_average, reduce)
+
+    def compute(x: Any) -> Any:
+        apart = core.where(core.eq(target, 1), 0.0, _above_zero(core.sub(margin, x)))
+        return core.add(apart, core.where(core.eq(target, -1), 0.0, x))
+
+    return of_elements(compute, how, input)
+
+
+@torchsymbol("torch.nn.functional.cosine_embedding_loss")
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """1 - cos(input1, input2) where target is 1, max(0, cos(input1, input2) - margin) where it is -1."""
+    how = reduction_of(reduction, size_average, reduce)
+    rank = target.spec.rank
+    fits = rank <= 1 and input1.spec.rank == input2.spec.rank == rank + 1
+    require(fits, "wants a 0D target with 1D inputs or a 1D target with 2D inputs, got {}, {} and {}", target.spec, input1.spec, input2.spec)
+
+    def dot(a: Any, b: Any) -> Any:
+        product = core.mul(a, b)
+        return summed(product, (product.spec.rank - 1,))
+
+    def compute(a: Any, b: Any, t: Any) -> Any:
+        sizes = core.mul(core.add(dot(a, a), 1e-12), core.add(dot(b, b), 1e-12))
+        cosine = core.div(dot(a, b), core.sqrt(sizes))
+        near = core.where(core.eq(t, 1), core.sub(1.0, cosine), 0.0)
+        return core.add(near, core.where(core.eq(t, -1), _above_zero(core.sub(cosine, margin)), 0.0))
+
+    return of_elements(compute, how, input1, input2, target)
+
+
+@torchsymbol("torch.nn.functional.gaussian_nll_loss")
+def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | Number, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
+    """(log(var) + (input - target)**2 / var) / 2, var being no less than eps; `full` adds log(2 * pi) / 2.
+
+    Whether `var` has negative entries depends on values, and is checked where torch itself runs the operation.
+    """
+    how = reduction_of(reduction)
+    if not isinstance(var, Tensor):
+        require(var >= 0, "var has negative entry/entries, got {}", var, error=ValueError)
+        var = prims.full(shape=input.spec.shape, value=float(var), dtype=input.spec.dtype, device=input.spec.device)
+    have, wanted = var.spec.shape, input.spec.shape
+    if have != wanted and have == wanted[:-1]:
+        var = prims.broadcast_in_dim(var, shape=(*have, 1), dims=tuple(range(len(have))))
+    elif have != wanted:
+        odd = [n for m, n in zip(wanted, have, strict=False) if m != n]
+        require(len(have) == len(wanted) and odd == [1], "var is of incorrect size {}, wants that of input, {}", have, wanted, error=ValueError)
+
+    def compute(x: Any, t: Any, v: Any) -> Any:
+        # The bound moves v and not its gradient, as PyTorch's in-place clamp without grad does.
+        v = core.add(v, prims.detach(_above_zero(core.sub(eps, v))))
+        loss = core.mul(core.add(core.log(v), core.div(_squared(x, t), v)), 0.5)
+        return core.add(loss, 0.5 * math.log(2 * math.pi)) if full else loss
+
+    return of_elements(compute, how, input, target, var)
+
+
+@torchsymbol("torch.nn.functional.poisson_nll_loss")
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """exp(input) - target * input, of an input that is a logarithm; else input - target * log(input + eps).
+
+    `full` adds Stirling's approximation of log(target!) where target lies above 1.
+    """
+    how = reduction_of(reduction, size_average, reduce)
+
+    def compute(x: Any, t: Any) -> Any:
+        loss = core.sub(core.exp(x), core.mul(t, x)) if log_input else core.sub(x, core.mul(t, core.log(core.add(x, eps))))
+        if not full:
+            return loss
+        many = core.gt(t, 1)
+        safe = core.where(many, t, 2)
+        stirling = core.add(core.sub(core.mul(safe, core.log(safe)), safe), core.mul(core.log(core.mul(safe, 2 * math.pi)), 0.5))
+        return core.add(loss, core.where(many, stirling, 0.0))
+
+    return of_elements(compute, how, input, target)
+
+
+@torchsymbol("torch.nn.functional.triplet_margin_loss")
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+):
+    """max(0, margin + |anchor - positive| - |anchor - negative|), distances being p-norms over the last dimension.
+
+    `swap` takes the distance from positive to negative where that is smaller.
+    """
+    how = reduction_of(reduction, size_average, reduce)
+    require(margin > 0, "margin must be greater than 0, got {}", margin, error=ValueError)
+    ranks = {x.spec.rank for x in (anchor, positive, negative)}
+    require(len(ranks) == 1, "wants tensors with the same number of dimensions, got {}, {} and {}", anchor.spec, positive.spec, negative.spec)
+
+    def compute(a: Any, near: Any, far: Any) -> Any:
+        away = _distance(a, far, p, eps)
+        if swap:
+            away = core.minimum(away, _distance(near, far, p, eps))
+        return _above_zero(core.add(core.sub(_distance(a, near, p, eps), away), margin))
+
+    return of_elements(compute, how, anchor, positive, negative)
+
+
+def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
+    """The p-norm of a - b + eps over the last dimension."""
+    d = core.abs(core.add(core.sub(a, b), eps))
+    dims = (d.spec.rank - 1,)
+    if p == 1:
+        return prims.sum(d, dims=dims)
+    if p == 2:
+        return core.sqrt(prims.sum(core.mul(d, d), dims=dims))
+    if p == math.inf:
+        return prims.amax(d, dims=dims)
+    return core.pow(prims.sum(core.pow(d, p), dims=dims), 1 / p)

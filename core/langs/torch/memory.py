@@ -1,0 +1,276 @@
+"""Copies, conversions of dtype and device, and writes into a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported, require
+from dovetail.langs import core
+from dovetail.langs.core.indexing import fitting
+from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of
+from dovetail.langs.torch.indexing import as_number
+from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
+from dovetail.prims import TensorSpec, recorder
+from dovetail.prims.spec import channels_last_order, dense, laid_out
+from dovetail.trace import TensorProxy
+
+_CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
+
+
+def formatted(spec: TensorSpec, memory_format: Any) -> TensorSpec:
+    """A dense spec of the same shape in `memory_format`; None and preserve_format keep the order that the dimensions lie in."""
+    if memory_format in (None, torch.preserve_format):
+        return dense(spec)
+    if memory_format is torch.contiguous_format:
+        return spec.fresh()
+    rank = _CHANNELS_LAST.get(memory_format)
+    require(rank is not None, "wants a torch.memory_format, got {!r}", memory_format, error=TypeError)
+    require(len(spec.shape) == rank, "required rank {} tensor to use {} format, got {}", rank, memory_format, spec)
+    return laid_out(spec.fresh(), channels_last_order(rank))
+
+
+def in_format(x: Tensor, memory_format: Any) -> Tensor:
+    """x with the strides of `memory_format`; x itself where it has them, as `contiguous` and `to` do."""
+    if memory_format in (None, torch.preserve_format):
+        return x
+    return core.in_layout(x, formatted(x.spec, memory_format))
+
+
+@torchsymbol("torch.clone", methods=("clone",))
+def clone(input: Tensor, *, memory_format: Any = torch.preserve_format):
+    """A copy in storage of its own."""
+    return core.copied(input, formatted(input.spec, memory_format))
+
+
+@torchsymbol(methods=("contiguous",))
+def contiguous(self: Tensor, memory_format: Any = torch.contiguous_format):
+    """A copy in `memory_format`; the tensor itself where it lies so already."""
+    require(memory_format is not torch.preserve_format, "preserve memory format is unsupported by the contiguous operator")
+    return in_format(self, memory_format)
+
+
+@torchsymbol("torch.detach", methods=("detach",), in_place=False)
+def detach(input: Tensor):
+    """A view that no gradient flows through."""
+    return prims.detach(input)
+
+
+LANGUAGE.properties["data"] = detach
+
+
+@torchquery(methods=("requires_grad_",))
+def requires_grad_(self: Tensor, requires_grad: bool = True) -> Any:
+    """The tensor itself, when it says that already."""
+    if requires_grad == self.spec.requires_grad or not recorder.get().environment.grad_enabled():
+        return self
+    if self.spec.dtype.inexact:
+        raise Unsupported("requires_grad_() inside a traced function is not traced; set it on the arguments outside, or use detach() here")
+    require(False, "only Tensors of floating point dtype can require gradients, got {}", self.spec)
+
+
+# Conversions.
+
+
+def converted(x: Tensor, dtype: DType | None, device: Any, copy: bool, memory_format: Any) -> Tensor:
+    """x in another dtype, on another device, or both; x itself when nothing changes and no copy is asked for."""
+    spec = x.spec
+    dtype, device = dtype or spec.dtype, device or spec.device
+    moved = x if spec.device is device else prims.device_put(x, device=device)
+    made = core.convert(moved, dtype)
+    if made is not x:
+        return made if memory_format in (None, torch.preserve_format) else in_format(made, memory_format)
+    if copy:
+        return core.copied(x, formatted(spec, memory_format))
+    return in_format(x, memory_format)
+
+
+def _to_arguments(self: Tensor, *given: Any, other: Any = None, **named: Any) -> tuple[tuple, dict]:
+    """The overloads of `to` as they are written, with `other` in front; each of them runs on real tensors."""
+    given = (other, *given) if other is not None else given
+    return (self, *given), {k: v for k, v in named.items() if v is not None and v is not False}
+
+
+@torchsymbol(methods=("to",), bind=_to_arguments)
+def to(self: Tensor, *given: Any, **named: Any):
+    """The tensor in another dtype or on another device: to(dtype), to(device), to(device, dtype) or to(other)."""
+    dtype, device, given = named.pop("dtype", None), named.pop("device", None), list(given)
+    if given and isinstance(given[0], TensorProxy):
+        other = given.pop(0)
+        dtype, device = other.spec.dtype, other.spec.device
+    elif given and isinstance(given[0], torch.dtype):
+        dtype = given.pop(0)
+    elif given and not isinstance(given[0], bool):
+        device = given.pop(0)
+        if given and not isinstance(given[0], bool):
+            dtype = given.pop(0)
+    _, copy = (*given, *(False, False)[len(given) :]) if len(given) <= 2 else _too_many()
+    named.pop("non_blocking", None)
+    copy, memory_format = named.pop("copy", copy), named.pop("memory_format", None)
+    require(not named, "to() received an invalid combination of arguments: {}", sorted(named), error=TypeError)
+    return converted(self, _dtype(dtype), _device(device), copy, memory_format)
+
+
+def _too_many() -> Any:
+    require(False, "to() received an invalid combination of arguments: too many", error=TypeError)
+
+
+def _dtype(dtype: Any) -> DType | None:
+    return dtype if dtype is None or isinstance(dtype, DType) else dtype_of(dtype)
+
+
+def _device(device: Any) -> Any:
+    known = device is None or not isinstance(device, (torch.device, str, int))
+    return device if known else device_of(device)
+
+
+@torchsymbol(methods=("type_as",))
+def type_as(self: Tensor, other: Tensor):
+    """The tensor in the dtype and on the device of `other`."""
+    return converted(self, other.spec.dtype, other.spec.device, False, None)
+
+
+_LEGACY = {
+    f"torch.{name}": dtype
+    for name, dtype in {
+        **{"FloatTensor": dtypes.float32, "DoubleTensor": dtypes.float64, "HalfTensor": dtypes.float16, "BFloat16Tensor": dtypes.bfloat16},
+        **{"LongTensor": dtypes.int64, "IntTensor": dtypes.int32, "ShortTensor": dtypes.int16, "CharTensor": dtypes.int8},
+        **{"ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_},
+    }.items()
+}
+_LEGACY_NAMES = {dtype: name.removeprefix("torch.") for name, dtype in _LEGACY.items()}
+
+
+@torchsymbol(methods=("type",))
+def type_to(self: Tensor, dtype: Any, non_blocking: bool = False):
+    """The tensor in another dtype, which may be named like "torch.FloatTensor"."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__module__", "") + "." + getattr(dtype, "__name__", "")
+    cuda = name.startswith("torch.cuda.")
+    legacy = _LEGACY.get(name.replace("torch.cuda.", "torch."))
+    if legacy is not None:
+        return converted(self, legacy, device_of("cuda" if cuda else "cpu"), False, None)
+    require(not isinstance(dtype, str), "invalid type: {!r}", dtype, error=ValueError)
+    return converted(self, dtype_of(dtype), None, False, None)
+
+
+@torchquery(methods=("type",))
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The name of the tensor's old type, or the tensor in another dtype."""
+    if dtype is not None:
+        return type_to(self, dtype)
+    name = _LEGACY_NAMES.get(self.spec.dtype) or f"{str(TO_TORCH[self.spec.dtype]).removeprefix('torch.').title()}Tensor"
+    return f"torch.{name}" if self.spec.device.type == "cpu" else f"torch.{self.spec.device.type}.{name}"
+
+
+def _method(name: str, dtype: DType) -> None:
+    """x.float() and its like."""
+
+    def meta(self: Tensor, *, memory_format: Any = torch.preserve_format):
+        return converted(self, dtype, None, False, memory_format)
+
+    meta.__name__, meta.__doc__ = name, f"The tensor as {dtype.name.rstrip('_')}; itself where it is that."
+    torchsymbol(methods=(name,))(meta)
+
+
+for _name, _target in {
+    **{"float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16},
+    **{"long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8, "bool": dtypes.bool_},
+    **{"cfloat": dtypes.complex64, "cdouble": dtypes.complex128},
+}.items():
+    _method(_name, _target)
+
+
+@torchsymbol(methods=("cpu",))
+def cpu(self: Tensor, *, memory_format: Any = torch.preserve_format):
+    """The tensor in the memory of the host; itself where it is there."""
+    return converted(self, None, device_of("cpu"), False, memory_format)
+
+
+@torchsymbol(methods=("cuda",))
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, *, memory_format: Any = torch.preserve_format):
+    """The tensor on a CUDA device, the current one by default; itself where it is there."""
+    device = device_of("cuda" if device is None else torch.device("cuda", device) if isinstance(device, int) else device)
+    return converted(self, None, device, False, memory_format)
+
+
+@torchsymbol(methods=("item",))
+def item(self: Tensor):
+    """The one element as a Python number."""
+    require(self.spec.numel == 1, "a Tensor with {} elements cannot be converted to Scalar", self.spec.numel)
+    return prims.item(self)
+
+
+# Writes.
+
+
+@torchsymbol(methods=("copy_",))
+def copy_(self: Tensor, src: Tensor | Number, non_blocking: bool = False):
+    """Write src, broadcast and converted, into the tensor."""
+    spec = self.spec
+    if not isinstance(src, TensorProxy):
+        src = prims.full(shape=(), value=as_number(src, spec.dtype), dtype=spec.dtype, device=spec.device)
+    if src.spec.device is not spec.device:
+        src = prims.device_put(src, device=spec.device)
+    fits = len(src.spec.shape) <= len(spec.shape)
+    message = "output with shape {} doesn't match the broadcast shape of {}; copy_ does not make the tensor larger"
+    require(fits, message, list(spec.shape), list(src.spec.shape))
+    prims.copy_(self, fitting(core.convert(src, spec.dtype), spec.shape))
+    return self
+
+
+@torchsymbol("torch.fill", in_place=False)
+def fill(input: Tensor, value: Number | Tensor):
+    """A tensor like the input, full of `value`."""
+    return filled(input, value)
+
+
+@torchsymbol("torch.fill_", methods=("fill_",))
+def fill_(input: Tensor, value: Number | Tensor):
+    """Write `value`, a number or a tensor of no dimensions, everywhere."""
+    prims.copy_(input, filled(input, value))
+    return input
+
+
+def filled(x: Tensor, value: Any, layout: TensorSpec | None = None) -> Tensor:
+    """A tensor of x's shape, dtype and device full of `value`, laid out like x or like `layout`."""
+    spec = x.spec
+    if isinstance(value, TensorProxy):
+        require(not value.spec.shape, "fill_ only supports 0-dimension value tensor but got tensor with {} dimensions.", len(value.spec.shape))
+        value = value if value.spec.device is spec.device else prims.device_put(value, device=spec.device)
+        wide = core.expand(core.convert(value, spec.dtype), spec.shape)
+        return core.copied(wide, layout or dense(spec))
+    number = as_number(value, spec.dtype, spec.device)
+    if isinstance(number, TensorProxy):
+        return filled(x, number, layout)
+    return core.in_layout(prims.full(shape=spec.shape, value=number, dtype=spec.dtype, device=spec.device), layout or dense(spec))
+
+
+@torchsymbol("torch.zero_", methods=("zero_",))
+def zero_(input: Tensor):
+    """Write zeros everywhere."""
+    prims.copy_(input, prims.full(shape=input.spec.shape, value=as_number(0, input.spec.dtype), dtype=input.spec.dtype, device=input.spec.device))
+    return input
+
+
+def _write_out(out: Any, value: Tensor) -> None:
+    """Write a result into a tensor given as `out=`, which has its shape and a dtype that holds it."""
+    trace = recorder.get()
+    (out,), _ = trace.environment.lift(((out,), {}), trace)
+    if out.spec.shape != value.spec.shape:
+        raise Unsupported(
+            f"out= of shape {list(out.spec.shape)} would have to be resized for a result of shape {list(value.spec.shape)}, "
+            "and a traced tensor keeps its shape; pass one of that shape, or use the result"
+        )
+    castable = dtypes.rank(value.spec.dtype.kind) <= dtypes.rank(out.spec.dtype.kind)
+    names = [str(TO_TORCH[spec.dtype]).removeprefix("torch.") for spec in (value.spec, out.spec)]
+    require(castable, "result type {} can't be cast to the desired output type {}", *[_LEGACY_WORD.get(name, name) for name in names])
+    alike = out.spec.device is value.spec.device
+    require(alike, "Expected out tensor to have device {}, but got {} instead", value.spec.device, out.spec.device)
+    LANGUAGE["copy_"](out, value)
+
+
+_LEGACY_WORD = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "complex64": "ComplexFloat"}
+LANGUAGE["_write_out"] = _write_out

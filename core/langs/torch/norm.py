@@ -1,0 +1,284 @@
+"""Normalisations: subtract a mean, divide by a deviation, scale and shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.symbol import Number, Tensor, torchquery, torchsymbol
+from dovetail.prims.shape import flat_reshape
+from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
+from dovetail.prims.spec import prod as product
+
+EPSILON = {dtypes.float32: torch.finfo(torch.float32).eps, dtypes.float64: torch.finfo(torch.float64).eps}
+
+
+def require_float(x: Tensor, function: str) -> None:
+    """Raise unless x is floating or complex: a normalisation has no meaning in integers."""
+    dtype = x.spec.dtype
+    require(dtype.inexact, "{} is not implemented for {}; convert with .float() first", function, dtype.short, error=NotImplementedError)
+
+
+def row_major(x: Tensor) -> Tensor:
+    """x with its elements in row-major order: itself where they are."""
+    return x if x.spec.strides is None else prims.clone(x)
+
+
+def in_image_format(x: Tensor) -> Tensor:
+    """x dense, in row-major order or with channels innermost where they are: the two formats that torch's kernels keep."""
+    if not is_channels_last(x.spec):
+        return row_major(x)
+    order = channels_last_order(len(x.spec.shape))
+    return x if x.spec.strides == laid_out(x.spec, order).strides else prims.stride_order(x, order=order)
+
+
+def along(x: Tensor, shape: tuple[int, ...], *dims: int) -> Tensor:
+    """x repeated to `shape`, its dimensions being `dims` of that."""
+    return prims.broadcast_in_dim(x, shape=shape, dims=dims)
+
+
+def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, *dims: int) -> Tensor:
+    """x * weight + bias, both of them along `dims` of x and in its dtype."""
+    for x_of, one in ((core.mul, weight), (core.add, bias)):
+        if one is not None:
+            x = x_of(x, along(core.convert(one, x.spec.dtype), x.spec.shape, *dims))
+    return x
+
+
+def standardized(x: Tensor, mean: Tensor, variance: Tensor, eps: Number, *dims: int) -> Tensor:
+    """(x - mean) / sqrt(variance + eps), both statistics along `dims` of x."""
+    centred = core.sub(x, along(mean, x.spec.shape, *dims))
+    return core.mul(centred, along(core.rsqrt(core.add(variance, eps)), x.spec.shape, *dims))
+
+
+def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Tensor | None) -> tuple[int, ...]:
+    """The dimensions of x that `shape` names, after the checks that layer_norm and rms_norm share."""
+    if not isinstance(shape, (tuple, list)):
+        require(False, "{}(): argument 'normalized_shape' must be tuple of ints, not {}", function, type(shape).__name__, error=TypeError)
+    shape = tuple(shape)
+    require(len(shape) > 0, "Expected normalized_shape to be at least 1-dimensional, but got normalized_shape = {}", shape)
+    for name, one in parameters.items():
+        fits = one is None or one.spec.shape == shape
+        require(fits, "Expected {} to be of same shape as normalized_shape {}, but got {}", name, shape, one if one is None else one.spec)
+    rank = len(x.spec.shape)
+    fits = x.spec.shape[max(rank - len(shape), 0) :] == shape
+    require(fits, "Given normalized_shape={}, expected input with shape [*, {}], but got {}", shape, ", ".join(map(str, shape)), x.spec)
+    require_float(x, function)
+    return tuple(range(rank - len(shape), rank))
+
+
+def require_parameters_like(x: Tensor, function: str, **parameters: Tensor | None) -> None:
+    """Raise unless parameters have x's dtype, or float32 beside a half x."""
+    for name, one in parameters.items():
+        fits = one is None or one.spec.dtype in (x.spec.dtype, core.wide(x.spec.dtype))
+        require(fits, "{}: wants {} of dtype {} like the input, got {}", function, name, x.spec.dtype.short, one if one is None else one.spec)
+
+
+@torchsymbol("torch.nn.functional.layer_norm")
+def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
+    return core.convert(_layer_norm(input, normalized_shape, weight, bias, eps)[0], input.spec.dtype)
+
+
+def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: Number) -> tuple[Tensor, Tensor, Tensor]:
+    """(out, mean, 1 / deviation), in the wide dtype of x."""
+    dims = _last_dims(x, shape, "layer_norm", weight=weight, bias=bias)
+    require_parameters_like(x, "layer_norm", weight=weight, bias=bias)
+    x = core.convert(row_major(x), core.wide(x.spec.dtype))
+    variance, mean = prims.var_mean(x, dims=dims, correction=0)
+    scale = core.rsqrt(core.add(variance, eps))
+    rows = tuple(range(dims[0]))
+    out = core.mul(core.sub(x, along(mean, x.spec.shape, *rows)), along(scale, x.spec.shape, *rows))
+    return affine(out, weight, bias, *dims), mean, scale
+
+
+@torchsymbol("torch.native_layer_norm")
+def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: Number):
+    """(layer_norm, mean, 1 / deviation); the statistics keep the normalised dimensions as size 1."""
+    out, mean, scale = _layer_norm(input, normalized_shape, weight, bias, eps)
+    rank = len(input.spec.shape)
+    dims = tuple(range(rank - len(normalized_shape), rank))
+    half = weight is not None and weight.spec.dtype is not input.spec.dtype
+    statistics = [core.keep_dims(x if half else core.convert(x, input.spec.dtype), input.spec.shape, dims) for x in (mean, scale)]
+    return core.convert(out, input.spec.dtype), *statistics
+
+
+@torchquery("torch.layer_norm")
+def _layer_norm_of_cudnn(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: Number = 1e-5,
+    cudnn_enable: bool = True,
+):
+    """torch.layer_norm is layer_norm with one more argument, which changes no value."""
+    return layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+@torchsymbol("torch.nn.functional.rms_norm", "torch.rms_norm")
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: Number | None = None):
+    """x / sqrt(mean(x**2) + eps) * weight over the last dimensions; eps is by default the dtype's own."""
+    dims = _last_dims(input, normalized_shape, "rms_norm", weight=weight)
+    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+    if eps is None:
+        eps = EPSILON[dtypes.real_of(x.spec.dtype)]
+    size = product(x.spec.shape[d] for d in dims)
+    square = core.div(prims.sum(core.mul(x, x), dims=dims), size)
+    out = core.mul(x, along(core.rsqrt(core.add(square, eps)), x.spec.shape, *range(dims[0])))
+    if weight is None:
+        return core.convert(out, input.spec.dtype)
+    dtype = core.promote(input, weight)
+    wide = core.wide(dtype)
+    return core.convert(core.mul(core.convert(out, wide), along(core.convert(weight, wide), x.spec.shape, *dims)), input.spec.dtype)
+
+
+def _check_channels(x: Tensor, **parameters: Tensor | None) -> None:
+    """Raise unless each parameter has one element for each channel, dimension 1 of x."""
+    channels = x.spec.shape[1]
+    for name, one in parameters.items():
+        fits = one is None or one.spec.shape == (channels,)
+        require(fits, "{} should contain {} elements, got {}", name, channels, one if one is None else one.spec)
+
+
+def _update(running: Tensor | None, batch: Tensor, momentum: Number) -> None:
+    """running = (1 - momentum) * running + momentum * batch, in place and without gradient."""
+    if running is None:
+        return
+    wide = core.wide(running.spec.dtype)
+    old, new = core.mul(core.convert(running, wide), 1 - momentum), core.mul(core.convert(prims.detach(batch), wide), momentum)
+    prims.copy_(running, core.convert(core.add(old, new), running.spec.dtype))
+
+
+@torchsymbol("torch.nn.functional.batch_norm")
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: Number = 0.1,
+    eps: Number = 1e-5,
+):
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel, dimension 1.
+
+    In training the statistics are those of the batch, and the running ones are moved towards them, the variance unbiased.
+    """
+    shape = input.spec.shape
+    if shape == (0,):
+        return core.clone(input)
+    require(len(shape) >= 2, "Dimension out of range: batch_norm wants channels at dimension 1, got {}", input.spec, error=IndexError)
+    others = tuple([d for d in range(len(shape)) if d != 1])
+    count = product(shape[d] for d in others)
+    require(not training or count != 1, "Expected more than 1 value per channel when training, got input size {}", shape, error=ValueError)
+    for name, one in (("running_mean", running_mean), ("running_var", running_var)):
+        require(training or one is not None, "{} must be defined in evaluation mode", name)
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    require_float(input, "batch_norm")
+    require_parameters_like(input, "batch_norm", weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+    if training:
+        variance, mean = prims.var_mean(x, dims=others, correction=0)
+    else:
+        variance, mean = core.convert(running_var, x.spec.dtype), core.convert(running_mean, x.spec.dtype)
+    out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
+    if training and count:
+        _update(running_mean, mean, momentum)
+        _update(running_var, core.mul(variance, count / (count - 1)), momentum)
+    return core.convert(out, input.spec.dtype)
+
+
+@torchquery("torch.batch_norm")
+def _batch_norm_of_cudnn(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: Number,
+    eps: Number,
+    cudnn_enabled: bool,
+):
+    """torch.batch_norm is the function with its arguments in another order."""
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@torchsymbol("torch.nn.functional.instance_norm")
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: Number = 0.1,
+    eps: Number = 1e-5,
+):
+    """batch_norm of each item alone; the running statistics move towards the mean of the items'."""
+    if not use_input_stats:
+        both = running_mean is not None and running_var is not None
+        require(both, "Expected running_mean and running_var to be defined when use_input_stats is false")
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    shape = input.spec.shape
+    count = product(shape[2:])
+    require(count != 1, "Expected more than 1 spatial element when training, got input size {}", shape, error=ValueError)
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    require_float(input, "instance_norm")
+    x = core.convert(row_major(input), core.wide(input.spec.dtype))
+    variance, mean = prims.var_mean(x, dims=tuple(range(2, len(shape))), correction=0)
+    out = affine(standardized(x, mean, variance, eps, 0, 1), weight, bias, 1)
+    if count and shape[0]:
+        _update(running_mean, core.div(prims.sum(mean, dims=(0,)), shape[0]), momentum)
+        _update(running_var, core.mul(prims.sum(variance, dims=(0,)), count / (count - 1) / shape[0]), momentum)
+    return core.convert(out, input.spec.dtype)
+
+
+@torchquery("torch.instance_norm")
+def _instance_norm_of_cudnn(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: Number,
+    eps: Number,
+    cudnn_enabled: bool,
+):
+    """torch.instance_norm is the function with its arguments in another order."""
+    return instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@torchsymbol("torch.nn.functional.group_norm")
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5):
+    """(x - mean) / sqrt(var + eps) * weight + bias, the statistics those of each item's groups of channels."""
+    shape = input.spec.shape
+    require(len(shape) >= 2, "Expected at least 2 dimensions for input tensor but received {}", len(shape))
+    channels = shape[1]
+    fits = num_groups > 0 and channels % num_groups == 0
+    require(fits, "Expected number of channels in input to be divisible by num_groups, but got {} and num_groups={}", input.spec, num_groups)
+    count = product(shape[2:]) * shape[0] * channels // num_groups
+    require(count != 1, "Expected more than 1 value per channel when training, got input size {}", shape, error=ValueError)
+    _check_channels(input, weight=weight, bias=bias)
+    require_float(input, "group_norm")
+    require_parameters_like(input, "group_norm", weight=weight, bias=bias)
+    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+    each = channels // num_groups
+    groups = flat_reshape(x, (shape[0], num_groups, each, *shape[2:]))
+    statistics = prims.var_mean(groups, dims=tuple(range(2, len(shape) + 1)), correction=0)
+    variance, mean = [flat_reshape(along(part, (shape[0], num_groups, each), 0, 1), (shape[0], channels)) for part in statistics]
+    return core.convert(affine(standardized(x, mean, variance, eps, 0, 1), weight, bias, 1), input.spec.dtype)
+
+
+@torchquery("torch.group_norm")
+def _group_norm_of_cudnn(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5, cudnn_enabled: bool = True
+):
+    """torch.group_norm is group_norm with one more argument, which changes no value."""
+    return group_norm(input, num_groups, weight, bias, eps)

@@ -1,0 +1,410 @@
+"""The largest element, or the mean, of windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.devices import cpu
+from dovetail.dtypes import DType
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.convolution import Ints, ints, sliding
+from dovetail.langs.torch.padding import positions
+from dovetail.langs.torch.symbol import Tensor, torchquery, torchsymbol
+from dovetail.prims import TensorSpec
+from dovetail.prims.shape import flat_reshape
+from dovetail.prims.spec import ceildiv, is_channels_last, prod
+
+Sizes = int | Sequence[int | None]
+
+
+@torchsymbol("torch.nn.functional.max_pool1d", "torch.max_pool1d")
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
+    """The largest element of each window over the last dimension; with `return_indices` also where it is."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@torchsymbol("torch.nn.functional.max_pool2d", "torch.max_pool2d")
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
+    """The largest element of each window over the last two dimensions; with `return_indices` also where it is, counted row-major."""
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@torchsymbol("torch.nn.functional.max_pool3d", "torch.max_pool3d")
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
+    """The largest element of each window over the last three dimensions; with `return_indices` also where it is, counted row-major."""
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@torchsymbol("torch.nn.functional.avg_pool1d")
+def avg_pool1d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False, count_include_pad: bool = True
+):
+    """The mean of each window over the last dimension."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@torchsymbol("torch.nn.functional.avg_pool2d")
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+):
+    """The mean of each window over the last two dimensions, or its sum over `divisor_override`."""
+    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@torchsymbol("torch.nn.functional.avg_pool3d")
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+):
+    """The mean of each window over the last three dimensions, or its sum over `divisor_override`."""
+    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@torchsymbol("torch.nn.functional.adaptive_avg_pool1d")
+def adaptive_avg_pool1d(input: Tensor, output_size: Sizes):
+    """The means of `output_size` windows that cover the last dimension."""
+    return _adaptive_avg_pool(1, input, output_size)
+
+
+@torchsymbol("torch.nn.functional.adaptive_avg_pool2d")
+def adaptive_avg_pool2d(input: Tensor, output_size: Sizes):
+    """The means of `output_size` windows that cover the last two dimensions; None keeps a size."""
+    return _adaptive_avg_pool(2, input, output_size)
+
+
+@torchsymbol("torch.nn.functional.adaptive_avg_pool3d")
+def adaptive_avg_pool3d(input: Tensor, output_size: Sizes):
+    """The means of `output_size` windows that cover the last three dimensions; None keeps a size."""
+    return _adaptive_avg_pool(3, input, output_size)
+
+
+@torchsymbol("torch.nn.functional.adaptive_max_pool1d")
+def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False):
+    """The largest elements of `output_size` windows that cover the last dimension; with `return_indices` also where they are."""
+    return _adaptive_max_pool(1, input, output_size, return_indices)
+
+
+@torchsymbol("torch.nn.functional.adaptive_max_pool2d")
+def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False):
+    """The largest elements of `output_size` windows that cover the last two dimensions; with `return_indices` also where they are."""
+    return _adaptive_max_pool(2, input, output_size, return_indices)
+
+
+@torchsymbol("torch.nn.functional.adaptive_max_pool3d")
+def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False):
+    """The largest elements of `output_size` windows that cover the last three dimensions; with `return_indices` also where they are."""
+    return _adaptive_max_pool(3, input, output_size, return_indices)
+
+
+def _with_indices(symbol: Any, *names: str) -> None:
+    """torch's functions `names` are `symbol` with return_indices=True."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return symbol(*args, **kwargs | {"return_indices": True})
+
+    torchquery(*names)(call)
+
+
+_with_indices(max_pool1d, "torch.nn.functional.max_pool1d_with_indices", "torch.max_pool1d_with_indices")
+_with_indices(max_pool2d, "torch.nn.functional.max_pool2d_with_indices", "torch._C._nn.max_pool2d_with_indices")
+_with_indices(max_pool3d, "torch.nn.functional.max_pool3d_with_indices", "torch._C._nn.max_pool3d_with_indices")
+_with_indices(adaptive_max_pool1d, "torch.nn.functional.adaptive_max_pool1d_with_indices", "torch.adaptive_max_pool1d")
+_with_indices(adaptive_max_pool2d, "torch.nn.functional.adaptive_max_pool2d_with_indices", "torch._C._nn.adaptive_max_pool2d")
+_with_indices(adaptive_max_pool3d, "torch.nn.functional.adaptive_max_pool3d_with_indices", "torch._C._nn.adaptive_max_pool3d")
+
+
+@torchquery("torch.nn.functional.fractional_max_pool2d")
+def fractional_max_pool2d(*args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
+    """torch's own Python for the variant with indices, which the dispatch on `return_indices` would come back from."""
+    both = torch.nn.functional.fractional_max_pool2d_with_indices(*args, **kwargs)
+    return both if return_indices else both[0]
+
+
+@torchquery("torch.nn.functional.fractional_max_pool3d")
+def fractional_max_pool3d(*args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
+    """torch's own Python for the variant with indices, which the dispatch on `return_indices` would come back from."""
+    both = torch.nn.functional.fractional_max_pool3d_with_indices(*args, **kwargs)
+    return both if return_indices else both[0]
+
+
+def _require_poolable(x: TensorSpec, spatial: int) -> None:
+    fits = x.rank in (spatial + 1, spatial + 2)
+    require(fits, "expected {}D (unbatched) or {}D (batched) input, got {}", spatial + 1, spatial + 2, x)
+    require(prod(x.shape[x.rank - spatial - 1 :]) != 0, "wants sizes other than 0 but for the batch, got {}", x)
+
+
+class _Windows:
+    """Windows over the last dimensions of x: kernel, stride, padding, dilation and count for each."""
+
+    def __init__(self, x: Tensor, spatial: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool):
+        _require_poolable(x.spec, spatial)
+        self.x, self.spatial = x, spatial
+        self.kernel, self.padding = ints(kernel_size, spatial, "kernel_size"), ints(padding, spatial, "padding")
+        self.stride = self.kernel if stride is None or stride in ((), []) else ints(stride, spatial, "stride")
+        self.dilation = ints(dilation, spatial, "dilation")
+        self.sizes = x.spec.shape[len(x.spec.shape) - spatial :]
+        require(min(self.kernel) > 0, "kernel size should be greater than zero, got {}", self.kernel)
+        require(min(self.stride) > 0, "stride should not be zero, got {}", self.stride)
+        require(min(self.dilation) > 0, "dilation should be greater than zero, got {}", self.dilation)
+        self.reach = tuple([d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)])
+        half = all([0 <= p <= reach // 2 for p, reach in zip(self.padding, self.reach, strict=True)])
+        require(half, "pad should be at least zero and at most half of the kernel size, got {} and {}", self.padding, self.kernel)
+        self.counts = tuple([self._count(i, ceil_mode) for i in range(spatial)])
+        require(min(self.counts) > 0, "the windows {} do not fit into {}: Output size is too small", self.kernel, x.spec)
+
+    def _count(self, i: int, ceil_mode: bool) -> int:
+        """How many windows dimension i has; with `ceil_mode` the last may reach beyond the end, but must not start there."""
+        n, stride, padding = self.sizes[i], self.stride[i], self.padding[i]
+        room = n + 2 * padding - self.reach[i]
+        if not ceil_mode:
+            return room // stride + 1
+        count = ceildiv(room, stride) + 1
+        return count - 1 if (count - 1) * stride >= n + padding else count
+
+    def taken(self, filler: Any, dtype: DType) -> Tensor:
+        """[..., *counts, *kernel] of `dtype`, `filler` standing beyond the border."""
+        x, first = core.convert(self.x, dtype), len(self.x.spec.shape) - self.spatial
+        high = self._beyond()
+        if any(self.padding) or any(high):
+            none = (0,) * first
+            x = prims.pad(x, value=filler, low=(*none, *self.padding), high=(*none, *high), interior=(0,) * len(x.spec.shape))
+        for i in range(self.spatial):
+            x = sliding(x, first + i, self.kernel[i], self.stride[i], self.dilation[i])
+        return x
+
+    def _beyond(self) -> tuple[int, ...]:
+        """What the last window needs after the end of each dimension; negative where it ends before."""
+        per_dim = zip(self.counts, self.stride, self.reach, self.sizes, self.padding, strict=True)
+        ends = [(count - 1) * stride + reach - n - padding for count, stride, reach, n, padding in per_dim]
+        return tuple([max(n, 0) for n in ends])
+
+    def coordinate(self, i: int, within: Tensor) -> Tensor:
+        """Where element `within` of each window is in dimension i of x."""
+        starts = positions(self.x, self.counts[i], start=-self.padding[i], step=self.stride[i])
+        at = core.add(core.mul(within, self.dilation[i]), _along(starts, within.spec.shape, self.spatial - i))
+        # The first element of a window of nothing but the least value may lie before the border: its first element inside is meant.
+        return prims.where(prims.lt(at, 0), prims.remainder(at, self.dilation[i]), at) if self.padding[i] else at
+
+
+def _along(values: Tensor, shape: tuple[int, ...], from_end: int) -> Tensor:
+    """One-dimensional `values` along dimension -from_end of `shape`."""
+    return prims.broadcast_in_dim(values, shape=shape, dims=(len(shape) - from_end,))
+
+
+def _last(count: int, rank: int) -> tuple[int, ...]:
+    return tuple(range(rank - count, rank))
+
+
+def _least(x: TensorSpec) -> float:
+    if x.dtype.kind == "float":
+        return -math.inf
+    require(x.dtype.kind == "int", "max pooling is not implemented for {}; convert it", x, error=NotImplementedError)
+    return -(2 ** (8 * x.dtype.bytes - 1)) if x.dtype.signed else 0
+
+
+def _max_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool) -> Any:
+    windows = _Windows(x, spatial, kernel_size, stride, padding, dilation, ceil_mode)
+    floating = spatial > 1 or return_indices or x.spec.dtype.kind == "float"
+    require(floating, "max_pool1d is not implemented for {} without return_indices; convert it", x.spec, error=NotImplementedError)
+    taken = windows.taken(_least(x.spec), x.spec.dtype)
+    # In one dimension PyTorch has a kernel of its own, on the CPU and without indices, that knows no formats.
+    formatted = spatial if spatial > 1 or return_indices or x.spec.device is not cpu else 0
+    return _largest(x, taken, spatial, windows.kernel, windows.coordinate, return_indices, formatted)
+
+
+def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
+    """`out`, channels last where x is once PyTorch has made it a batch of images or volumes: one-dimensional ones get a height of 1,
+    a single volume a batch of 1.
+    """
+    shape, steps = x.spec.shape, x.spec.steps
+    if spatial == 1 and len(shape) == 3:
+        lifted = x.spec.view((*shape[:2], 1, shape[2]), (*steps[:2], steps[2] * shape[2], steps[2]))
+    elif spatial == 3 and len(shape) == 4:
+        lifted = x.spec.view((1, *shape), (steps[0] * shape[0], *steps))
+    else:
+        lifted = x.spec if spatial and len(shape) == spatial + 2 else x.spec.fresh()
+    if not is_channels_last(lifted):
+        return out
+    channel = len(shape) - spatial - 1
+    return prims.stride_order(out, order=(*(d for d in range(len(shape)) if d != channel), channel))
+
+
+def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], coordinate: Any, return_indices: bool, formatted: int) -> Any:
+    """The largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is where element k of dimension i is in x.
+
+    `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may be asked for, elements are looked up by position, so that it goes to the first of several, as in PyTorch.
+    """
+    rank = len(windows.spec.shape)
+    if not return_indices and not x.spec.requires_grad:
+        out = prims.amax(windows, dims=_last(spatial, rank))
+        return _formatted(out, x, formatted)
+    flat = flat_reshape(windows, (*windows.spec.shape[: rank - spatial], prod(kernel)))
+    first = prims.argmax(flat, dim=rank - spatial)
+    index = None
+    for i, n in enumerate(x.spec.shape[len(x.spec.shape) - spatial :]):
+        within = core.remainder(core.floordiv(first, prod(kernel[i + 1 :])), kernel[i])
+        at = coordinate(i, within)
+        index = at if index is None else core.add(core.mul(index, n), at)
+    before = x.spec.shape[: len(x.spec.shape) - spatial]
+    places = flat_reshape(index, (*before, prod(index.spec.shape[len(before) :])))
+    values = prims.take_along_axis(flat_reshape(x, (*before, prod(x.spec.shape[len(before) :]))), places, dim=len(before))
+    out = flat_reshape(values, index.spec.shape)
+    out = _formatted(out, x, formatted)
+    return (out, _formatted(index, x, formatted)) if return_indices else out
+
+
+def _avg_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None) -> Tensor:
+    dtype = x.spec.dtype
+    known = dtype.kind == "float" or dtype is dtypes.int64
+    require(known, "average pooling is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+    require(divisor != 0, "divisor must be not zero")
+    windows = _Windows(x, spatial, kernel_size, stride, padding, 1, ceil_mode)
+    wide = core.wide(dtype)
+    taken = windows.taken(core.fit(0, (), dtype), wide)
+    total = prims.sum(taken, dims=_last(spatial, len(taken.spec.shape)))
+    counts = _counts(windows, count_include_pad, ceil_mode, total) if divisor is None else divisor
+    if dtype.kind == "int":
+        out = prims.truncdiv(total, counts)
+    else:
+        out = core.div(total, counts)
+    out = core.convert(out, dtype)
+    return _formatted(out, x, spatial if spatial < 3 else 0)
+
+
+def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Tensor) -> Any:
+    """How many elements each window is the mean of; what it has beyond the padding never counts."""
+    if (count_include_pad and not ceil_mode) or (not any(windows.padding) and not ceil_mode):
+        return core.fit(prod(windows.kernel), (), out.spec.dtype)
+    counts = None
+    for i, n in enumerate(windows.sizes):
+        padding = windows.padding[i] if count_include_pad else 0
+        starts = positions(windows.x, windows.counts[i], start=-windows.padding[i], step=windows.stride[i])
+        size = core.sub(core.minimum(core.add(starts, windows.kernel[i]), n + padding), core.maximum(starts, -padding))
+        size = _along(size, out.spec.shape, windows.spatial - i)
+        counts = size if counts is None else core.mul(counts, size)
+    return core.convert(counts, out.spec.dtype)
+
+
+def _output_sizes(x: TensorSpec, spatial: int, output_size: Any) -> tuple[int, ...]:
+    """The sizes that adaptive pooling gives; None keeps the input's."""
+    _require_poolable(x, spatial)
+    require(x.dtype.kind == "float", "adaptive pooling is not implemented for {}; convert it to a floating dtype", x, error=NotImplementedError)
+    sizes = x.shape[x.rank - spatial :]
+    if isinstance(output_size, (tuple, list)):
+        require(len(output_size) == spatial, "wants {} output sizes, got {}", spatial, output_size)
+        output_size = tuple([n if asked is None else asked for asked, n in zip(output_size, sizes, strict=True)])
+    counts = ints(output_size, spatial, "output_size")
+    require(min(counts) >= 0, "output sizes must not be negative, got {}", counts)
+    return counts
+
+
+class _Cover:
+    """`count` windows that cover dimension `dim` of x: window i is floor(i n / count) to ceil((i + 1) n / count).
+
+    They are as long as the longest; a shorter one repeats its last element.  Overlapping windows differ in length only when count does
+    not divide n; `even` windows are a view.
+    """
+
+    def __init__(self, x: Tensor, dim: int, count: int):
+        self.n, self.count = x.spec.shape[dim], count
+        self.even = count > 0 and self.n % count == 0
+        self.length = self.n // count if self.even else ceildiv(self.n, max(count, 1)) + 1
+        i = positions(x, count)
+        self.start = prims.floordiv(prims.mul(i, self.n), max(count, 1))
+        self.end = core.floordiv(core.add(core.mul(core.add(i, 1), self.n), count - 1), max(count, 1))
+
+    def taken(self, x: Tensor, dim: int) -> Tensor:
+        """The windows of x, counted at `dim`, in a new last dimension."""
+        if self.even:
+            return prims.unfold(x, dim=dim, size=self.length, step=self.length)
+        shape = (self.count, self.length)
+        within = _along(positions(x, self.length), shape, 1)
+        places = core.minimum(core.add(_along(self.start, shape, 2), within), _along(core.sub(self.end, 1), shape, 2))
+        rows = prims.take(x, flat_reshape(places, (prod(shape),)), dim=dim)
+        rows = prims.reshape(rows, shape=(*x.spec.shape[:dim], *shape, *x.spec.shape[dim + 1 :]))
+        rank = len(rows.spec.shape)
+        return prims.transpose(rows, order=(*range(dim + 1), *range(dim + 2, rank), dim + 1))
+
+    def mean(self, x: Tensor, dim: int) -> Tensor:
+        """The means of the windows."""
+        taken = self.taken(x, dim)
+        last = len(taken.spec.shape) - 1
+        if self.even:
+            return core.div(prims.sum(taken, dims=(last,)), self.length)
+        sizes = prims.sub(self.end, self.start)
+        shape = (self.count, self.length)
+        inside = prims.lt(_along(positions(x, self.length), shape, 1), _along(sizes, shape, 2))
+        inside = prims.broadcast_in_dim(inside, shape=taken.spec.shape, dims=(dim, last))
+        total = prims.sum(prims.where(inside, taken, 0.0), dims=(last,))
+        return core.div(total, _along(core.convert(sizes, total.spec.dtype), total.spec.shape, len(total.spec.shape) - dim))
+
+    def coordinate(self, within: Tensor, from_end: int) -> Tensor:
+        """Where element `within` of each window is."""
+        shape = within.spec.shape
+        return core.minimum(core.add(_along(self.start, shape, from_end), within), _along(core.sub(self.end, 1), shape, from_end))
+
+
+def _adaptive_avg_pool(spatial: int, x: Tensor, output_size: Any) -> Tensor:
+    counts = _output_sizes(x.spec, spatial, output_size)
+    first = len(x.spec.shape) - spatial
+    out = core.convert(x, core.wide(x.spec.dtype))
+    for i, count in enumerate(counts):
+        out = _Cover(x, first + i, count).mean(out, first + i)
+    out = core.convert(out, x.spec.dtype)
+    return _formatted(out, x, spatial if spatial < 3 else 0)
+
+
+def _adaptive_max_pool(spatial: int, x: Tensor, output_size: Any, return_indices: bool) -> Any:
+    counts = _output_sizes(x.spec, spatial, output_size)
+    first = len(x.spec.shape) - spatial
+    covers = [_Cover(x, first + i, count) for i, count in enumerate(counts)]
+    windows = x
+    for i, cover in enumerate(covers):
+        windows = cover.taken(windows, first + i)
+    kernel = tuple([cover.length for cover in covers])
+
+    def coordinate(i: int, within: Tensor) -> Tensor:
+        return covers[i].coordinate(within, spatial - i)
+
+    return _largest(x, windows, spatial, kernel, coordinate, return_indices, spatial if spatial < 3 else 0)

@@ -1,0 +1,301 @@
+"""Draws.  One seed gives PyTorch's own numbers where PyTorch runs the operation; a generator= goes to PyTorch's operation as it is."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.errors import require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.langs.torch.creation import plain, sizes
+from dovetail.langs.torch.memory import formatted
+from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.symbol import Number, Tensor, factory, torchsymbol
+from dovetail.prims import TensorSpec
+from dovetail.trace import TensorProxy
+
+
+def drawn(kind: str, shape: Sequence[int], dtype: DType, device: Device) -> Tensor:
+    """Uniform numbers in [0, 1), or normal ones, of `shape`; complex ones have them as parts, normal ones with a variance of 1 in all."""
+    if dtype.kind == "complex":
+        return _of_parts(kind, (*shape, 2), dtypes.real_of(dtype), device)
+    if kind == "uniform":
+        return prims.uniform(shape=tuple(shape), low=0.0, high=1.0, dtype=dtype, device=device)
+    return prims.normal(shape=tuple(shape), mean=0.0, std=1.0, dtype=dtype, device=device)
+
+
+def _of_parts(kind: str, shape: tuple[int, ...], dtype: DType, device: Device, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    if kind == "uniform":
+        return prims.view_as_complex(prims.uniform(shape=shape, low=0.0, high=1.0, dtype=dtype, device=device))
+    return prims.view_as_complex(prims.normal(shape=shape, mean=mean, std=std / math.sqrt(2), dtype=dtype, device=device))
+
+
+def _with_generator(fn: Callable, *args: Any, generator: Any, **named: Any) -> Any:
+    """torch's own `fn`: the state of a generator is something only torch reads."""
+    return opaque(fn, args, {k: v for k, v in named.items() if v is not None} | {"generator": generator})
+
+
+def _placed(dtype: DType, device: Device) -> dict[str, Any]:
+    return {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
+
+
+def _numbers(name: str, kind: str) -> None:
+    """torch.rand and torch.randn, and their likenesses."""
+
+    def make(size: Any, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        plain(layout, requires_grad, pin_memory)
+        shape, target, place = sizes(size), dtype_of(dtype), device_of(device)
+        if generator is not None:
+            return _with_generator(getattr(torch, name), shape, generator=generator, **_placed(target, place))
+        return drawn(kind, shape, target, place)
+
+    def like(
+        input: Tensor, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=torch.preserve_format
+    ):
+        plain(layout, requires_grad, pin_memory)
+        spec = _like_spec(input, dtype, device)
+        if generator is not None:
+            return _with_generator(getattr(torch, f"{name}_like"), input, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device))
+        return core.in_layout(drawn(kind, spec.shape, spec.dtype, spec.device), formatted(input.spec, memory_format))
+
+    make.__name__, make.__doc__ = name, f"{kind.title()} random numbers."
+    like.__name__, like.__doc__ = f"{name}_like", f"{kind.title()} random numbers in the shape of the input."
+    factory(f"torch.{name}", variadic="size")(make)
+    torchsymbol(f"torch.{name}_like")(like)
+
+
+def _like_spec(x: Tensor, dtype: Any, device: Any) -> TensorSpec:
+    return TensorSpec(x.spec.shape, dtype_of(dtype, x.spec.dtype), x.spec.device if device is None else device_of(device))
+
+
+_numbers("rand", "uniform")
+_numbers("randn", "normal")
+
+
+# Integers.
+
+
+def _bounds(given: tuple, named: dict[str, Any], after: tuple[str, ...]) -> tuple:
+    """Positional arguments `low, high, *after`, in which low may be left out."""
+    wanted = ("low", "high", *after)
+    spare = len(given) + len([k for k in named if k in wanted]) < len(wanted)
+    order = [k for k in wanted if k != "low" or "low" in named or not spare]
+    rest = iter(given)
+    return tuple([named.pop(k) if k in named else next(rest, None) for k in order])
+
+
+def _given(named: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in named.items() if v is not None and v is not False}
+
+
+def _randint_arguments(*given: Any, **named: Any) -> tuple[tuple, dict]:
+    args = _bounds(given, named, ("size",))
+    return args, _given(named)
+
+
+@factory("torch.randint", bind=_randint_arguments)
+def randint(*bounds: Any, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """Integers from low (0 when left out) to high - 1."""
+    plain(layout, requires_grad, pin_memory)
+    *ends, size = bounds
+    low, high = _ends(*ends)
+    shape, target, place = sizes(size), dtype_of(dtype, dtypes.int64), device_of(device)
+    if generator is not None:
+        return _with_generator(torch.randint, low, high, shape, generator=generator, **_placed(target, place))
+    return integers(shape, low, high, target, place)
+
+
+def _ends(*ends: Any) -> tuple[int, int]:
+    require(1 <= len(ends) <= 2, "randint() wants high, or low and high, got {}", ends, error=TypeError)
+    low, high = (0, *ends)[-2:]
+    low, high = operator.index(low), operator.index(high)
+    require(low < high, "random_ expects 'from' to be less than 'to', but got from={} >= to={}", low, high)
+    return low, high
+
+
+def integers(shape: tuple[int, ...], low: int, high: int, dtype: DType, device: Device) -> Tensor:
+    """Integers from low to high - 1 in any dtype, bool by conversion."""
+    if dtype is dtypes.bool_:
+        return core.convert(prims.randint(shape=shape, low=low, high=high, dtype=dtypes.uint8, device=device), dtype)
+    return prims.randint(shape=shape, low=low, high=high, dtype=dtype, device=device)
+
+
+def _randint_like_arguments(input: Any, *given: Any, **named: Any) -> tuple[tuple, dict]:
+    args = (input, *_bounds(given, named, ()))
+    return args, _given(named)
+
+
+@torchsymbol("torch.randint_like", bind=_randint_like_arguments)
+def randint_like(
+    input: Tensor, *bounds: Any, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None, generator=None
+):
+    """Integers from low (0 when left out) to high - 1, in the shape and dtype of the input."""
+    plain(layout, requires_grad, pin_memory)
+    low, high = _ends(*bounds)
+    spec = _like_spec(input, dtype, device)
+    if generator is not None:
+        return _with_generator(torch.randint_like, input, low, high, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device))
+    return core.in_layout(integers(spec.shape, low, high, spec.dtype, spec.device), formatted(input.spec, memory_format))
+
+
+@factory("torch.randperm")
+def randperm(n: int, *, generator=None, dtype=torch.int64, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """The integers from 0 to n - 1 in a random order."""
+    plain(layout, requires_grad, pin_memory)
+    require(n >= 0, "n must be non-negative, got {}", n)
+    target, place = dtype_of(dtype), device_of(device)
+    if generator is not None:
+        return _with_generator(torch.randperm, n, generator=generator, **_placed(target, place))
+    return prims.randperm(length=n, dtype=target, device=place)
+
+
+# Distributions.
+
+
+def _normal_arguments(mean: Any, std: Any = 1.0, size: Any = None, **named: Any) -> tuple[tuple, dict]:
+    return (mean, std) if size is None else (mean, std, tuple(size)), _given(named)
+
+
+@factory("torch.normal", bind=_normal_arguments, in_place=False)
+def normal(
+    mean: Number | Tensor,
+    std: Number | Tensor,
+    size: Sequence[int] | None = None,
+    *,
+    generator=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+    pin_memory=False,
+):
+    """Normal numbers with these means and standard deviations."""
+    plain(layout, requires_grad, pin_memory)
+    tensors = [x for x in (mean, std) if isinstance(x, TensorProxy)]
+    if not tensors:
+        require(size is not None, "normal() wants a size where neither mean nor std is a tensor", error=TypeError)
+        require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
+        target, place = dtype_of(dtype), device_of(device)
+        if generator is not None:
+            return _with_generator(torch.normal, mean, std, sizes(size), generator=generator, **_placed(target, place))
+        return prims.normal(shape=sizes(size), mean=float(mean), std=float(std), dtype=target, device=place)
+    if generator is not None:
+        return _with_generator(torch.normal, mean, std, generator=generator)
+    require(isinstance(std, TensorProxy) or std >= 0, "normal expects std >= 0.0, but found std {}", std)
+    shape = core.broadcast_shapes(*[x.spec.shape for x in tensors])
+    base = drawn("normal", shape, tensors[0].spec.dtype, tensors[0].spec.device)
+    return core.add(core.mul(base, std), mean)
+
+
+@torchsymbol("torch.bernoulli", methods=("bernoulli",), in_place=False)
+def bernoulli(input: Tensor, p: Any = None, *, generator=None):
+    """1 with the probability that stands in the input, or with probability p, else 0."""
+    if generator is not None:
+        return _with_generator(torch.bernoulli, input, *(() if p is None else (p,)), generator=generator)
+    if p is None:
+        require(input.spec.dtype.kind == "float", "bernoulli expects a floating point tensor of probabilities, got {}", input.spec)
+        return prims.bernoulli(input)
+    return _chances(input, p)
+
+
+def _chances(x: Tensor, p: Any) -> Tensor:
+    spec = x.spec
+    if isinstance(p, TensorProxy):
+        chances = core.expand(p, spec.shape)
+    else:
+        require(0 <= p <= 1, "bernoulli_ expects p to be in [0, 1], but got p={}", p)
+        chances = prims.full(shape=spec.shape, value=float(p), dtype=spec.dtype if spec.dtype.kind == "float" else dtypes.float32, device=spec.device)
+    return core.convert(prims.bernoulli(chances), spec.dtype)
+
+
+@torchsymbol("torch.multinomial", methods=("multinomial",))
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None):
+    """Positions along the last dimension, drawn with chances in proportion to the weights in the input."""
+    if generator is not None:
+        return _with_generator(torch.multinomial, input, num_samples, replacement, generator=generator)
+    return prims.multinomial(input, num_samples=num_samples, replacement=replacement)
+
+
+# Draws into a tensor.
+
+
+def _write(x: Tensor, value: Tensor) -> Tensor:
+    prims.copy_(x, core.convert(value, x.spec.dtype))
+    return x
+
+
+def _require_float(name: str, x: Tensor) -> None:
+    require(x.spec.dtype.kind == "float", '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short)
+
+
+@torchsymbol(methods=("uniform_",), bind=lambda self, *given, **named: _ends_of("uniform_", self, given, named, (0.0, 1.0), ("from", "to")))
+def uniform_(self: Tensor, low: Number = 0.0, high: Number = 1.0, *, generator=None):
+    """Write numbers spread evenly over [low, high)."""
+    _require_float("uniform_", self)
+    require(low <= high, "uniform_ expects to return a [from, to) range, but found from={} > to={}", low, high)
+    if generator is not None:
+        return opaque(torch.Tensor.uniform_, (self, low, high), {"generator": generator})
+    spec = self.spec
+    return _write(self, prims.uniform(shape=spec.shape, low=float(low), high=float(high), dtype=spec.dtype, device=spec.device))
+
+
+def _ends_of(name: str, x: Any, given: tuple, named: dict[str, Any], defaults: tuple, names: tuple[str, ...]) -> tuple[tuple, dict]:
+    """Arguments with names that Python keeps for itself, by position."""
+    generator = named.pop("generator", None)
+    values = [given[i] if i < len(given) else named.pop(n, default) for i, (n, default) in enumerate(zip(names, defaults, strict=True))]
+    require(len(given) <= len(names) and not named, "{}() got arguments that it does not take: {} {}", name, given, named, error=TypeError)
+    while values and values[-1] == defaults[len(values) - 1]:
+        values.pop()
+    return (x, *values), {} if generator is None else {"generator": generator}
+
+
+@torchsymbol(methods=("normal_",))
+def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=None):
+    """Write normal numbers."""
+    _require_float("normal_", self)
+    require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
+    if generator is not None:
+        return opaque(torch.Tensor.normal_, (self, mean, std), {"generator": generator})
+    spec = self.spec
+    return _write(self, prims.normal(shape=spec.shape, mean=float(mean), std=float(std), dtype=spec.dtype, device=spec.device))
+
+
+@torchsymbol(methods=("bernoulli_",))
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
+    """Write 1 with probability p, else 0."""
+    if generator is not None:
+        return opaque(torch.Tensor.bernoulli_, (self, p), {"generator": generator})
+    return _write(self, bernoulli(self, p) if not isinstance(p, TensorProxy) else _chances(self, p))
+
+
+@torchsymbol(methods=("exponential_",))
+def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
+    """Write numbers of the exponential distribution with rate lambd."""
+    _require_float("exponential_", self)
+    require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
+    if generator is not None:
+        return opaque(torch.Tensor.exponential_, (self, lambd), {"generator": generator})
+    spec = self.spec
+    return _write(self, prims.exponential(shape=spec.shape, rate=float(lambd), dtype=spec.dtype, device=spec.device))
+
+
+@torchsymbol(methods=("random_",), bind=lambda self, *given, **named: ((self, *_bounds_of(given, named)), _given(named)))
+def random_(self: Tensor, *bounds: int, generator=None):
+    """Write integers from low (0 when left out) to high - 1, or of the whole range that the dtype holds exactly."""
+    if not bounds or generator is not None:
+        return opaque(torch.Tensor.random_, (self, *bounds), {} if generator is None else {"generator": generator})
+    low, high = _ends(*bounds)
+    return _write(self, integers(self.spec.shape, low, high, self.spec.dtype, self.spec.device))
+
+
+def _bounds_of(given: tuple, named: dict[str, Any]) -> tuple:
+    low, high = named.pop("from", None), named.pop("to", None)
+    return tuple([x for x in (low, *given, high) if x is not None])

@@ -1,0 +1,445 @@
+"""The same elements in another shape: views where PyTorch returns views, copies where it copies."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dovetail import prims
+from dovetail.dtypes import DType
+from dovetail.errors import Unsupported, require
+from dovetail.langs import core
+from dovetail.langs.torch.bridge import dtype_of
+from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.symbol import LANGUAGE, Tensor, torchsymbol
+from dovetail.prims.shape import flat_reshape, replaced
+from dovetail.prims.spec import prod, view_strides
+
+
+def inferred(shape: Sequence[int], numel: int) -> tuple[int, ...]:
+    """`shape` with its -1 replaced by the size that makes `numel` elements."""
+    sizes = tuple([operator.index(n) for n in shape])
+    known = prod([n for n in sizes if n != -1])
+    unknown = [i for i, n in enumerate(sizes) if n == -1]
+    require(all([n >= -1 for n in sizes]), "invalid shape dimension in {}: sizes are not negative, but for one -1", list(sizes))
+    require(len(unknown) < 2, "only one dimension can be inferred, got shape {}", list(sizes))
+    if not unknown:
+        require(known == numel, "shape '{}' is invalid for input of size {}", list(sizes), numel)
+        return sizes
+    message = "cannot reshape tensor of 0 elements into shape {} because the unspecified dimension size -1 can be any value and is ambiguous"
+    require(known != 0, message, list(sizes))
+    require(numel % known == 0, "shape '{}' is invalid for input of size {}", list(sizes), numel)
+    return tuple([numel // known if n == -1 else n for n in sizes])
+
+
+def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """x as `shape`: a view where its strides allow one, else a row-major copy."""
+    return prims.reshape(x if view_strides(x.spec, shape) is not None else prims.clone(x), shape=shape)
+
+
+def _view_arguments(self: Tensor, *shape: Any, dtype: Any = None, size: Any = None) -> tuple[tuple, dict]:
+    dtype = shape[0] if dtype is None and len(shape) == 1 and isinstance(shape[0], torch.dtype) else dtype
+    if dtype is not None:
+        return (self, dtype), {}
+    shape = (size,) if size is not None else shape
+    return (self, tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape), {}
+
+
+@torchsymbol(methods=("view",), bind=_view_arguments)
+def view(self: Tensor, shape: Any):
+    """The same elements as another shape, or the same bytes as another dtype; never a copy."""
+    if isinstance(shape, torch.dtype):
+        return _view_as_dtype(self, dtype_of(shape))
+    return as_view(self, shape)
+
+
+def as_view(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """x as `shape`, or an error where that takes a copy."""
+    shape = inferred(shape, x.spec.numel)
+    possible = view_strides(x.spec, shape) is not None
+    require(possible, "view size {} is not compatible with the strides of {}; use reshape, which copies where it must", list(shape), x.spec)
+    return prims.reshape(x, shape=shape)
+
+
+def _view_as_dtype(x: Tensor, dtype: DType) -> Tensor:
+    mine = x.spec.dtype
+    if mine.bytes == dtype.bytes:
+        return prims.bitcast(x, dtype=dtype)
+    require(bool(x.spec.shape), "self.dim() cannot be 0 to view {} as {} (different element sizes)", mine.short, dtype.short)
+    if mine.kind == "complex" and mine.bytes == 2 * dtype.bytes and x.spec.steps[-1] == 1:
+        pairs = prims.view_as_real(x)
+        flat = prims.reshape(pairs, shape=(*x.spec.shape[:-1], 2 * x.spec.shape[-1]))
+        return flat if flat.spec.dtype is dtype else prims.bitcast(flat, dtype=dtype)
+    sizes = f"{mine.bytes} bytes as {dtype.short}, of {dtype.bytes}"
+    raise Unsupported(f"view(dtype) of {mine.short}, of {sizes}, changes the shape and is not traced; view dtypes of one size, or convert with .to(dtype)")
+
+
+@torchsymbol(methods=("view_as",))
+def view_as(self: Tensor, other: Tensor):
+    """A view in the shape of `other`."""
+    return as_view(self, other.spec.shape)
+
+
+@torchsymbol("torch.reshape", methods=("reshape",), variadic="shape")
+def reshape(input: Tensor, shape: Sequence[int]):
+    """The elements in row-major order as `shape`: a view where the strides allow one, else a copy."""
+    return reshaped(input, inferred(shape, input.spec.numel))
+
+
+@torchsymbol(methods=("reshape_as",))
+def reshape_as(self: Tensor, other: Tensor):
+    """`reshape` to the shape of `other`."""
+    return reshaped(self, inferred(other.spec.shape, self.spec.numel))
+
+
+@torchsymbol("torch.flatten", methods=("flatten",))
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
+    """The dimensions from start_dim to end_dim as one; the input itself when that is one already."""
+    shape = input.spec.shape
+    first, last = core.canonical_dim(start_dim, len(shape)), core.canonical_dim(end_dim, len(shape))
+    require(first <= last, "flatten() has invalid args: start_dim cannot come after end_dim, got {} and {}", start_dim, end_dim)
+    if not shape:
+        return prims.reshape(input, shape=(1,))
+    return input if first == last else reshaped(input, (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+@torchsymbol("torch.unflatten", methods=("unflatten",))
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]):
+    """Dimension `dim` as several, of `sizes`."""
+    shape = input.spec.shape
+    dim = core.canonical_dim(dim, len(shape))
+    require(len(sizes) > 0, "unflatten: sizes must be non-empty")
+    return prims.reshape(input, shape=(*shape[:dim], *inferred(sizes, shape[dim] if shape else 1), *shape[dim + 1 :]))
+
+
+@torchsymbol("torch.ravel", methods=("ravel",))
+def ravel(input: Tensor):
+    """The elements in row-major order, in one dimension: a view of a row-major tensor."""
+    x = input if input.spec.strides is None else prims.clone(input)
+    return prims.reshape(x, shape=(input.spec.numel,))
+
+
+@torchsymbol("torch.permute", methods=("permute",), variadic="dims")
+def permute(input: Tensor, dims: Sequence[int]):
+    """Dimension i of the result is dimension dims[i]."""
+    rank = len(input.spec.shape)
+    require(len(dims) == rank, "permute(sparse_coo): number of dimensions in the tensor input, {}, does not match the length of dims, {}", rank, len(dims))
+    order = tuple([core.canonical_dim(operator.index(d), rank) for d in dims])
+    require(len(set(order)) == rank, "permute(): duplicate dims are not allowed, got {}", tuple(dims))
+    return prims.transpose(input, order=order)
+
+
+def swapped(x: Tensor, a: int, b: int) -> Tensor:
+    """A view of x with dimensions a and b exchanged."""
+    rank = len(x.spec.shape)
+    a, b = core.canonical_dim(a, rank), core.canonical_dim(b, rank)
+    order = list(range(rank))
+    if rank:
+        order[a], order[b] = b, a
+    return prims.transpose(x, order=tuple(order))
+
+
+@torchsymbol("torch.transpose", "torch.swapdims", methods=("transpose", "swapdims"))
+def transpose(input: Tensor, dim0: int, dim1: int):
+    """A view with dim0 and dim1 exchanged."""
+    return swapped(input, dim0, dim1)
+
+
+@torchsymbol("torch.swapaxes", methods=("swapaxes",))
+def swapaxes(input: Tensor, axis0: int, axis1: int):
+    """A view with axis0 and axis1 exchanged."""
+    return swapped(input, axis0, axis1)
+
+
+@torchsymbol("torch.t", methods=("t",))
+def t(input: Tensor):
+    """The transposed matrix; a vector or number as it is."""
+    rank = len(input.spec.shape)
+    require(rank <= 2, "t() expects a tensor with <= 2 dimensions, but self is {}D", rank)
+    return prims.transpose(input, order=tuple(reversed(range(rank))))
+
+
+@torchsymbol("torch.adjoint", methods=("adjoint",))
+def adjoint(input: Tensor):
+    """The matrices transposed and conjugated."""
+    rank = len(input.spec.shape)
+    require(rank != 1, "tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    x = core.conj(input) if input.spec.dtype.kind == "complex" else input
+    return swapped(x, -2, -1) if rank else prims.transpose(x, order=())
+
+
+def _reversed(x: Tensor) -> Any:
+    return permute(x, tuple(reversed(range(len(x.spec.shape)))))
+
+
+def _matrix_transposed(x: Tensor) -> Any:
+    rank = len(x.spec.shape)
+    require(rank > 1, "tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.", rank)
+    return transpose(x, -2, -1)
+
+
+def _matrix_adjoint(x: Tensor) -> Any:
+    rank = len(x.spec.shape)
+    require(rank > 1, "tensor.mH is only supported on matrices or batches of matrices. Got {}-D tensor.", rank)
+    return adjoint(x)
+
+
+def _hermitian(x: Tensor) -> Any:
+    rank = len(x.spec.shape)
+    require(rank in (0, 2), "tensor.H is only supported on matrices (2-D tensors). Got {}-D tensor.", rank)
+    return adjoint(x)
+
+
+LANGUAGE.properties |= {"T": _reversed, "mT": _matrix_transposed, "mH": _matrix_adjoint, "H": _hermitian}
+
+
+@torchsymbol("torch.squeeze", methods=("squeeze",))
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None):
+    """A view without the dimensions of size 1, or without those of `dim` that have size 1."""
+    shape = input.spec.shape
+    dims = range(len(shape)) if dim is None else [core.canonical_dim(d, len(shape)) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+    require(len(set(dims)) == len(dims), "squeeze(): a dimension appears twice in {}", dim)
+    return prims.squeeze(input, dims=tuple(sorted([d for d in dims if shape and shape[d] == 1])))
+
+
+@torchsymbol("torch.unsqueeze", methods=("unsqueeze",))
+def unsqueeze(input: Tensor, dim: int):
+    """A view with a dimension of size 1 put in at `dim`."""
+    return unsqueezed(input, core.canonical_dim(dim, len(input.spec.shape) + 1))
+
+
+def unsqueezed(x: Tensor, dim: int) -> Tensor:
+    """A view of x with a size of 1 at `dim`, counted from 0."""
+    shape = x.spec.shape
+    dims = tuple([d for d in range(len(shape) + 1) if d != dim])
+    return prims.broadcast_in_dim(x, shape=(*shape[:dim], 1, *shape[dim:]), dims=dims)
+
+
+@torchsymbol(methods=("expand",), bind=lambda self, *size, implicit=False, **named: ((self, _sizes(size, **named)), {}))
+def expand(self: Tensor, size: Sequence[int]):
+    """A view with dimensions of size 1 repeated, and new ones in front; -1 leaves a size as it is."""
+    return expanded(self, size)
+
+
+def _sizes(size: tuple, **named: Any) -> tuple:
+    size = tuple(named.values()) if named else size
+    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
+
+
+def expanded(x: Tensor, size: Sequence[int]) -> Tensor:
+    """A view of x as `size`, in which -1 stands for the size that x has."""
+    shape, lead = x.spec.shape, len(size) - len(x.spec.shape)
+    message = "expand: the number of sizes provided ({}) must be greater or equal to the number of dimensions in the tensor ({})"
+    require(lead >= 0, message, len(size), len(shape))
+    out = []
+    for d, n in enumerate(size):
+        n, mine = operator.index(n), shape[d - lead] if d >= lead else None
+        require(n != -1 or mine is not None, "the expanded size -1 isn't allowed in a leading, non-existing dimension {}", d)
+        require(n >= -1, "expand: sizes are not negative, but for -1, got {}", list(size))
+        n = mine if n == -1 else n
+        message = "The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension {}. Target sizes: {}. Tensor sizes: {}"
+        require(mine in (None, 1, n), message, n, mine, d, list(size), list(shape))
+        out.append(n)
+    return prims.broadcast_in_dim(x, shape=tuple(out), dims=tuple(range(lead, len(size))))
+
+
+@torchsymbol(methods=("expand_as",))
+def expand_as(self: Tensor, other: Tensor):
+    """`expand` to the shape of `other`."""
+    return expanded(self, other.spec.shape)
+
+
+@torchsymbol("torch.broadcast_to", methods=("broadcast_to",), variadic="size")
+def broadcast_to(input: Tensor, size: Sequence[int]):
+    """A view broadcast to `size`."""
+    return expanded(input, size)
+
+
+def _spread(*tensors: Any) -> tuple[tuple, dict]:
+    """The arguments of a function that takes each tensor as an argument of its own, or all in one list."""
+    return tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors, {}
+
+
+@torchsymbol("torch.broadcast_tensors", "torch.functional.broadcast_tensors", bind=_spread)
+def broadcast_tensors(*tensors: Tensor):
+    """Each tensor as a view in the shape that all broadcast to."""
+    shape = core.broadcast_shapes(*[x.spec.shape for x in tensors]) if tensors else ()
+    return tuple([expanded(x, shape) for x in tensors])
+
+
+@torchsymbol(methods=("repeat",), variadic="repeats")
+def repeat(self: Tensor, repeats: Sequence[int]):
+    """The tensor repeated along each dimension, in a copy."""
+    return repeated(self, repeats)
+
+
+def repeated(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    """A row-major copy of x with dimension i of the result repeats[i] times as long."""
+    lead = len(repeats) - len(x.spec.shape)
+    message = "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor, got {} and {}"
+    require(lead >= 0, message, len(repeats), len(x.spec.shape))
+    repeats = [operator.index(n) for n in repeats]
+    require(all([n >= 0 for n in repeats]), "Repeats must be non-negative, got {}", repeats)
+    shape = (*(1,) * lead, *x.spec.shape)
+    new = [(repeats[d], n) for d, n in enumerate(shape)]
+    dims = tuple(range(2 * lead + 1, 2 * len(shape), 2))
+    tiles = prims.broadcast_in_dim(x, shape=tuple([n for pair in new for n in pair]), dims=dims)
+    return flat_reshape(prims.clone(tiles), tuple([a * b for a, b in new]))
+
+
+@torchsymbol("torch.tile", methods=("tile",), variadic="dims")
+def tile(input: Tensor, dims: Sequence[int]):
+    """The tensor repeated along its last dimensions, or along new ones in front, in a copy."""
+    return repeated(input, (*(1,) * (len(input.spec.shape) - len(dims)), *dims))
+
+
+@torchsymbol("torch.repeat_interleave", methods=("repeat_interleave",))
+def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None):
+    """Each element along `dim` (None: of all) repeated `repeats` times."""
+    if isinstance(repeats, Tensor):
+        if output_size is None:
+            raise Unsupported("repeat_interleave with a tensor of repeats has a shape that depends on its values; pass output_size, or an int")
+        named = {} if dim is None else {"dim": dim}
+        return opaque(torch.repeat_interleave, (input, repeats), {**named, "output_size": output_size})
+    require(repeats >= 0, "repeats has to be non-negative, got {}", repeats)
+    x = input if dim is not None else reshaped(input, (input.spec.numel,))
+    if not x.spec.shape:
+        x = prims.reshape(x, shape=(1,))
+    dim = core.canonical_dim(0 if dim is None else dim, len(x.spec.shape))
+    shape = x.spec.shape
+    wide = prims.broadcast_in_dim(x, shape=(*shape[: dim + 1], repeats, *shape[dim + 1 :]), dims=tuple([d + (d > dim) for d in range(len(shape))]))
+    return prims.reshape(prims.clone(wide), shape=replaced(shape, dim, shape[dim] * repeats))
+
+
+@torchsymbol("torch.movedim", "torch.moveaxis", methods=("movedim", "moveaxis"))
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]):
+    """A view with the dimensions `source` moved to the positions `destination`."""
+    rank = len(input.spec.shape)
+    given = source if isinstance(source, (tuple, list)) else (source,)
+    wanted = destination if isinstance(destination, (tuple, list)) else (destination,)
+    message = "movedim: invalid source or destination dims: source ({}) should contain the same number of dims as destination ({})"
+    require(len(given) == len(wanted), message, list(given), list(wanted))
+    given, wanted = [core.canonical_dim(d, rank) for d in given], [core.canonical_dim(d, rank) for d in wanted]
+    distinct = len(set(given)) == len(given) and len(set(wanted)) == len(wanted)
+    require(distinct, "movedim: repeated dim in {} or {}", source, destination)
+    at = dict(zip(wanted, given, strict=True))
+    others = iter([d for d in range(rank) if d not in set(given)])
+    return prims.transpose(input, order=tuple([at[d] if d in at else next(others) for d in range(rank)]))
+
+
+@torchsymbol("torch.view_as_real")
+def view_as_real(input: Tensor):
+    """A complex tensor's parts in a new last dimension of size 2."""
+    return prims.view_as_real(input)
+
+
+@torchsymbol("torch.view_as_complex")
+def view_as_complex(input: Tensor):
+    """The last dimension, of size 2, as the parts of complex numbers."""
+    return prims.view_as_complex(input)
+
+
+def _as_given(*tensors: Any) -> tuple[tuple, dict]:
+    return tensors, {}
+
+
+@torchsymbol("torch.atleast_1d", "torch.functional.atleast_1d", bind=_as_given)
+def atleast_1d(*tensors: Tensor):
+    """Numbers as vectors of one; other tensors themselves."""
+    return _each(tensors, lambda x: x if x.spec.shape else prims.reshape(x, shape=(1,)))
+
+
+@torchsymbol("torch.atleast_2d", "torch.functional.atleast_2d", bind=_as_given)
+def atleast_2d(*tensors: Tensor):
+    """Numbers and vectors as matrices of one row; other tensors themselves."""
+    return _each(tensors, as_2d)
+
+
+@torchsymbol("torch.atleast_3d", "torch.functional.atleast_3d", bind=_as_given)
+def atleast_3d(*tensors: Tensor):
+    """Numbers as [1, 1, 1], vectors as [1, n, 1], matrices as [m, n, 1]; other tensors themselves."""
+    return _each(tensors, as_3d)
+
+
+def as_2d(x: Tensor) -> Tensor:
+    """x with at least two dimensions, a vector as a row."""
+    return x if len(x.spec.shape) >= 2 else unsqueezed(x, 0) if x.spec.shape else prims.reshape(x, shape=(1, 1))
+
+
+def as_3d(x: Tensor) -> Tensor:
+    """x with at least three dimensions."""
+    rank = len(x.spec.shape)
+    return x if rank >= 3 else unsqueezed(as_2d(x), 2)
+
+
+def _each(tensors: tuple, fn: Any) -> Any:
+    """fn of each, in a tuple unless there is one tensor outside a list."""
+    if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)):
+        return fn(tensors[0])
+    return tuple([fn(x) for x in (tensors[0] if len(tensors) == 1 else tensors)])
+
+
+@torchsymbol("torch.nn.functional.pixel_shuffle", "torch.pixel_shuffle")
+def pixel_shuffle(input: Tensor, upscale_factor: int):
+    """[..., c * r * r, h, w] as [..., c, h * r, w * r]."""
+    require(len(input.spec.shape) >= 3, "pixel_shuffle expects input to have at least 3 dimensions, but got {}", input.spec)
+    require(upscale_factor > 0, "pixel_shuffle expects a positive upscale_factor, but got {}", upscale_factor)
+    *batch, channels, height, width = input.spec.shape
+    r, n = upscale_factor, len(batch)
+    message = "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but {} is not by {}"
+    require(channels % (r * r) == 0, message, channels, r * r)
+    parts = reshaped(input, (*batch, channels // (r * r), r, r, height, width))
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return reshaped(prims.transpose(parts, order=order), (*batch, channels // (r * r), height * r, width * r))
+
+
+@torchsymbol("torch.nn.functional.pixel_unshuffle", "torch.pixel_unshuffle")
+def pixel_unshuffle(input: Tensor, downscale_factor: int):
+    """[..., c, h * r, w * r] as [..., c * r * r, h, w]."""
+    require(len(input.spec.shape) >= 3, "pixel_unshuffle expects input to have at least 3 dimensions, but got {}", input.spec)
+    require(downscale_factor > 0, "pixel_unshuffle expects a positive downscale_factor, but got {}", downscale_factor)
+    *batch, channels, height, width = input.spec.shape
+    r, n = downscale_factor, len(batch)
+    fits = height % r == 0 and width % r == 0
+    require(fits, "pixel_unshuffle expects height and width to be divisible by downscale_factor, got {} and {} and {}", height, width, r)
+    parts = reshaped(input, (*batch, channels, height // r, r, width // r, r))
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return reshaped(prims.transpose(parts, order=order), (*batch, channels * r * r, height // r, width // r))
+
+
+@torchsymbol("torch.nn.functional.channel_shuffle", "torch.channel_shuffle", "torch.native_channel_shuffle")
+def channel_shuffle(input: Tensor, groups: int):
+    """Channels in `groups` groups, dealt out one from each in turn."""
+    shape = input.spec.shape
+    require(len(shape) > 2, "channel_shuffle expects input with > 2 dims, but got {}", input.spec)
+    require(groups > 0, "Number of groups to divide channels in must be positive, got {}", groups)
+    require(shape[1] % groups == 0, "Number of channels must be divisible by groups, got {} channels and {} groups", shape[1], groups)
+    parts = reshaped(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
+    return reshaped(prims.transpose(parts, order=(0, 2, 1, *range(3, len(shape) + 1))), shape)
+
+
+@torchsymbol("torch.as_strided", methods=("as_strided",))
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None):
+    """The view that has these strides, where it can be told from the input's own: all of the input, with its dimensions in another order."""
+    spec, size, stride = input.spec, tuple(size), tuple(stride)
+    order = _order_of(spec, size, stride)
+    if order is None or storage_offset is not None:
+        raise Unsupported("as_strided looks at memory that views of the input need not cover; write it with indexing, transpose, expand or unfold")
+    return prims.transpose(input, order=order)
+
+
+def _order_of(spec: Any, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    left = list(enumerate(zip(spec.shape, spec.steps, strict=True)))
+    order = []
+    for wanted in zip(size, stride, strict=True):
+        found = next((item for item in left if item[1] == wanted or (wanted[0] == 1 and item[1][0] == 1)), None)
+        if found is None:
+            return None
+        left.remove(found)
+        order.append(found[0])
+    return None if left else tuple(order)
+
+

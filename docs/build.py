@@ -1,0 +1,104 @@
+"""Makes the pages that repeat what the code says: docs/options.md and docs/api.md.  `make docs` runs it, and a test says when it is due.
+
+python docs/build.py [--check]
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dovetail
+from dovetail import extend, options, prims
+from dovetail.prims import Symbol
+
+HERE = Path(__file__).parent
+NOTE = "<!-- made by docs/build.py: change the code or that file, then run `make docs` -->"
+
+VALUES = {  # what those values mean that have no docstring
+    "nobody": "What a symbol meets when nothing is being recorded.",
+    "OPERATORS": "What `+`, `*` and their like mean in passes and grad rules.",
+    "recorder": "The context variable that holds what records, a trace or `nobody`.",
+    "SYMBOLS": "Every registered symbol by its id.",
+    "Verdict": "What a checker returns: True, or a refusal, a sentence saying why not.",
+}
+
+
+def public(module: ModuleType) -> list[str]:
+    """What `module` offers: its __all__, else what it imports under the same name on purpose (`from x import a as a`)."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__, key=str.lower)
+    return sorted(set(re.findall(r"^from \S+ import (\w+) as \1$", inspect.getsource(module), re.MULTILINE)), key=str.lower)
+
+
+def api() -> str:
+    """Every public name with its signature and the first sentence of its docstring."""
+    rows = ["# The public API", "", NOTE, "", "Whatever is not on this page may change without notice.", ""]
+    rows += ["## `dovetail`", "", "For everyone.", "", *table((name, getattr(dovetail, name)) for name in public(dovetail))]
+    rows += ["## `dovetail.extend`", "", "For those who write executors, prims and passes.", ""]
+    rows += table((name, getattr(extend, name)) for name in public(extend))
+    rows += [
+        "## `dovetail.prims`",
+        "",
+        "The operations that every program comes down to. They are strict: no broadcasting, no promotion, no casts.",
+        "",
+    ]
+    named = {name: getattr(prims, name) for name in public(prims)}
+    other = {name: value for name, value in named.items() if not isinstance(value, Symbol)}
+    rows += table(other.items())
+    families = sorted({family(value) for name, value in named.items() if name not in other})
+    for each in families:
+        rows += [f"### `{each}`", "", first_line(sys.modules[f"dovetail.prims.{each}"]), ""]
+        rows += table((name, value) for name, value in named.items() if name not in other and family(value) == each)
+    return "\n".join(rows)
+
+
+def family(symbol: Symbol) -> str:
+    """The file that a prim stands in."""
+    return symbol.meta.__module__.rpartition(".")[2]
+
+
+def table(named: Iterable[tuple[str, Any]]) -> list[str]:
+    rows = [f"| `{name}{signature(value)}` | {VALUES.get(name) or first_line(value)} |" for name, value in named]
+    return ["| name | meaning |", "|---|---|", *rows, ""] if rows else []
+
+
+def signature(value: Any) -> str:
+    """How `value` is called, without annotations; nothing for what is not called."""
+    fn: Callable = value.meta if isinstance(value, Symbol) else value
+    if not inspect.isroutine(fn):
+        return ""
+    plain = [p.replace(annotation=p.empty) for p in inspect.signature(fn).parameters.values()]
+    return str(inspect.Signature(plain)).replace("|", "\\|")
+
+
+def first_line(value: Any) -> str:
+    """The first paragraph of the docstring, on one line."""
+    doc = value.doc if isinstance(value, Symbol) else inspect.getdoc(value) or ""
+    return doc.strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+def pages() -> dict[Path, str]:
+    """Each page that is made, and its text."""
+    head = ["# Options", "", NOTE, "", "Read from the environment each time something is compiled. A value that means nothing is an error.", "", ""]
+    return {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api()}
+
+
+def main() -> int:
+    late = [page.name for page, text in pages().items() if not page.exists() or page.read_text() != text]
+    if "--check" in sys.argv[1:]:
+        print(*(f"docs/{name} is not what the code says; run `make docs`" for name in late), sep="\n")
+        return bool(late)
+    for page, text in pages().items():
+        page.write_text(text)
+    print("made:", ", ".join(late) or "nothing new")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

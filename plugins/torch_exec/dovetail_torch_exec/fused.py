@@ -1,0 +1,178 @@
+"""PyTorch's fused backwards, and the forwards that keep what they need, as prims: FUSED maps each to the function that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from dovetail import dtypes
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.extend import Symbol, Tag, TensorSpec, make_prim
+from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
+from torch import Tensor
+
+aten = torch.ops.aten
+FUSED: dict[Symbol, Callable[..., Any]] = {}
+
+
+def fused(name: str, fn: Callable[..., Any], meta: Callable[..., Any], tags: tuple[Tag, ...] = ()) -> Symbol:
+    """A prim `aten.<name>` that `fn` runs."""
+    symbol = make_prim(f"aten.{name}", name, meta=meta, tags=tags)
+    FUSED[symbol] = fn
+    return symbol
+
+
+def pointwise(g: TensorSpec, x: TensorSpec, **_: Any) -> TensorSpec:
+    """The cotangent of x, laid out as an elementwise operation on both would lay it out."""
+    return dense(g, x)
+
+
+def row_major(g: TensorSpec, x: TensorSpec, **_: Any) -> TensorSpec:
+    return x.fresh()
+
+
+def image(g: TensorSpec, x: TensorSpec, *_: Any, **__: Any) -> TensorSpec:
+    """Like x: channels innermost where they are in x, else row-major."""
+    return laid_out(x, channels_last_order(x.rank)) if is_channels_last(x) else x.fresh()
+
+
+tanh_backward = fused("tanh_backward", aten.tanh_backward.default, pointwise)
+sigmoid_backward = fused("sigmoid_backward", aten.sigmoid_backward.default, pointwise)
+silu_backward = fused("silu_backward", aten.silu_backward.default, pointwise)
+mish_backward = fused("mish_backward", aten.mish_backward.default, pointwise)
+hardswish_backward = fused("hardswish_backward", aten.hardswish_backward.default, pointwise)
+hardsigmoid_backward = fused("hardsigmoid_backward", aten.hardsigmoid_backward.default, pointwise)
+gelu_backward = fused("gelu_backward", aten.gelu_backward.default, pointwise)
+softplus_backward = fused("softplus_backward", lambda g, x, *, beta, threshold: aten.softplus_backward.default(g, x, beta, threshold), pointwise)
+threshold_backward = fused("threshold_backward", lambda g, x, *, threshold: aten.threshold_backward.default(g, x, threshold), pointwise)
+hardtanh_backward = fused("hardtanh_backward", lambda g, x, *, low, high: aten.hardtanh_backward.default(g, x, low, high), pointwise)
+leaky_relu_backward = fused("leaky_relu_backward", lambda g, x, *, slope: aten.leaky_relu_backward.default(g, x, slope, False), pointwise)
+elu_backward = fused(
+    "elu_backward", lambda g, x, *, alpha, scale, input_scale: aten.elu_backward.default(g, alpha, scale, input_scale, False, x), pointwise
+)
+glu_backward = fused("glu_backward", lambda g, x, *, dim: aten.glu_backward.default(g, x, dim), row_major)
+
+
+def _softmax_backward(g: Tensor, out: Tensor, *, dim: int) -> Tensor:
+    return torch._softmax_backward_data(g, out, dim, out.dtype)
+
+
+def _log_softmax_backward(g: Tensor, out: Tensor, *, dim: int) -> Tensor:
+    return torch._log_softmax_backward_data(g, out, dim, out.dtype)
+
+
+softmax_backward = fused("softmax_backward", _softmax_backward, row_major)
+log_softmax_backward = fused("log_softmax_backward", _log_softmax_backward, row_major)
+
+
+def _dropout_noise(x: Tensor, *, p: float) -> Tensor:
+    return torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+
+
+dropout_noise = fused("dropout_noise", _dropout_noise, lambda x, *, p: dense(x), (Tag.RANDOM, Tag.NO_GRAD))
+
+
+def _chosen(found: tuple[Any, ...], mask: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What `mask` asks for."""
+    return tuple([x for x, wanted in zip(found, mask, strict=True) if wanted])
+
+
+def _layer_norm_backward(
+    g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, bias: Any, *, shape: tuple[int, ...], mask: tuple[bool, ...]
+) -> tuple[Tensor, ...]:
+    return _chosen(aten.native_layer_norm_backward.default(g, x, shape, mean, rstd, weight, bias, mask), mask)
+
+
+def _layer_norm_backward_meta(
+    g: TensorSpec, x: TensorSpec, mean: TensorSpec, rstd: TensorSpec, weight: Any, bias: Any, *, shape: tuple[int, ...], mask: tuple[bool, ...]
+) -> tuple[TensorSpec, ...]:
+    of = x if weight is None else weight
+    return _chosen((x.fresh(), of.fresh(shape), of.fresh(shape)), mask)
+
+
+layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_norm_backward_meta)
+
+
+def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool], **window: Any) -> tuple[Tensor, ...]:
+    names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+    return _chosen(aten.convolution_backward.default(g, x, weight, None, *[window[n] for n in names], (*mask, False))[:2], mask)
+
+
+def _convolution_backward_meta(g: TensorSpec, x: TensorSpec, weight: TensorSpec, *, mask: tuple[bool, bool], **window: Any) -> tuple[TensorSpec, ...]:
+    last = any(map(is_channels_last, (g, x, weight)))
+    return _chosen(tuple(laid_out(one, channels_last_order(one.rank)) if last else one.fresh() for one in (x, weight)), mask)
+
+
+convolution_backward = fused("convolution_backward", _convolution_backward, _convolution_backward_meta, (Tag.MATMUL,))
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+def _nll_loss(x: Tensor, target: Tensor, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
+    op = aten.nll_loss_forward.default if target.ndim < 2 else aten.nll_loss2d_forward.default
+    return op(x, target, weight, _REDUCTIONS[reduction], ignore_index)
+
+
+def _nll_loss_meta(x: TensorSpec, target: TensorSpec, weight: Any, *, reduction: str, ignore_index: int) -> tuple[TensorSpec, TensorSpec]:
+    return x.fresh(target.shape if reduction == "none" else ()), x.fresh(())
+
+
+def _nll_loss_backward(g: Tensor, x: Tensor, target: Tensor, weight: Any, total: Tensor, *, reduction: str, ignore_index: int) -> Tensor:
+    op = aten.nll_loss_backward.default if target.ndim < 2 else aten.nll_loss2d_backward.default
+    return op(g, x, target, weight, _REDUCTIONS[reduction], ignore_index, total)
+
+
+def _nll_loss_backward_meta(g: TensorSpec, x: TensorSpec, *_: Any, **__: Any) -> TensorSpec:
+    return x.fresh()
+
+
+nll_loss_forward = fused("nll_loss_forward", _nll_loss, _nll_loss_meta)
+nll_loss_backward = fused("nll_loss_backward", _nll_loss_backward, _nll_loss_backward_meta)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
+    return aten._scaled_dot_product_flash_attention_for_cpu.default(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+
+
+def _attention_meta(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[TensorSpec, TensorSpec]:
+    order = tuple(sorted(range(q.rank), key=lambda d: -q.steps[d]))
+    sums = q.fresh(q.shape[:3], _accumulated(q.dtype))
+    return laid_out(q.fresh(), order), laid_out(sums, (0, 2, 1))
+
+
+def _accumulated(dtype: DType) -> DType:
+    return dtypes.float32 if dtype in (dtypes.bfloat16, dtypes.float16) else dtype
+
+
+def _attention_backward(
+    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, mask: Any, *, is_causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    op = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return op(g, q, k, v, out, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
+
+
+def _attention_backward_meta(g: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, *_: Any, **__: Any) -> tuple[TensorSpec, ...]:
+    return tuple(laid_out(x.fresh(), (0, 2, 1, 3)) for x in (q, k, v))
+
+
+attention_forward = fused("attention_forward", _attention, _attention_meta, (Tag.MATMUL,))
+attention_backward = fused("attention_backward", _attention_backward, _attention_backward_meta, (Tag.MATMUL,))
+Ints = tuple[int, ...]
+
+
+def _max_pool2d_backward(g: Tensor, x: Tensor, indices: Tensor, *, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Tensor:
+    return aten.max_pool2d_with_indices_backward.default(g, x, kernel, stride, padding, dilation, ceil, indices)
+
+
+def _avg_pool2d_backward(g: Tensor, x: Tensor, *, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, count_pad: bool, divisor: Any) -> Tensor:
+    return aten.avg_pool2d_backward.default(g, x, kernel, stride, padding, ceil, count_pad, divisor)
+
+
+max_pool2d_backward = fused("max_pool2d_backward", _max_pool2d_backward, image)
+avg_pool2d_backward = fused("avg_pool2d_backward", _avg_pool2d_backward, image)
+adaptive_avg_pool2d_backward = fused("adaptive_avg_pool2d_backward", aten._adaptive_avg_pool2d_backward.default, image)
+
+
+def is_cpu(device: Device) -> bool:
+    return device.type == "cpu"

@@ -1,0 +1,102 @@
+"""Normalisations: running statistics, layouts, half precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_reduction import agrees, raises_as_eager
+
+import dovetail
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_in_training_moves_the_running_statistics_as_eager(dtype):
+    x, mean, var = torch.randn(4, 3, 5).to(dtype), torch.zeros(3), torch.ones(3)
+    agrees(
+        lambda x, mean, var: F.batch_norm(x, mean, var, training=True, momentum=0.3),
+        x,
+        mean,
+        var,
+        rtol=1e-2 if dtype is torch.bfloat16 else 1e-4,
+        atol=1e-3,
+    )
+
+
+def test_a_batch_norm_module_counts_its_batches():
+    x, ours, eager = torch.randn(2, 3, 4, 4), torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
+    compiled = dovetail.jit(ours)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), eager(x))
+    torch.testing.assert_close(ours.running_var, eager.running_var)
+    assert ours.num_batches_tracked.item() == 2
+
+
+def test_instance_norm_moves_the_running_statistics_as_eager():
+    agrees(lambda x, mean, var: F.instance_norm(x, mean, var, momentum=0.3), torch.randn(4, 3, 5), torch.zeros(3), torch.ones(3), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last),
+        torch.randn(2, 4, 3, 3).transpose(2, 3),
+        torch.randn(2, 4, 6, 3).to(memory_format=torch.channels_last)[:, :, ::2],
+    ],
+    ids=["channels_last", "transposed", "with gaps"],
+)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: F.group_norm(x, 2),
+        lambda x: F.instance_norm(x),
+        lambda x: F.layer_norm(x, (3, 3)),
+        lambda x: F.rms_norm(x, (3,)),
+    ],
+    ids=["batch", "group", "instance", "layer", "rms"],
+)
+def test_results_are_laid_out_as_eagers(fn, x):
+    agrees(fn, x, **CLOSE)
+
+
+def test_half_inputs_take_float_parameters():
+    x, w = torch.randn(2, 8).bfloat16(), torch.randn(8)
+    agrees(
+        lambda x, w: (F.layer_norm(x, (8,), w, w), F.rms_norm(x, (8,), w), F.group_norm(x[..., None].expand(2, 8, 2), 4, w, w)),
+        x,
+        w,
+        rtol=2e-2,
+        atol=2e-2,
+    )
+
+
+def test_other_spellings_of_the_same():
+    x = torch.randn(4, 6)
+    agrees(
+        lambda x: (torch.layer_norm(x, (6,)), torch.group_norm(x, 3), torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, True)), x, **CLOSE
+    )
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.layer_norm(x, (2,)),
+        lambda x: F.layer_norm(x, ()),
+        lambda x: F.layer_norm(x, 3),
+        lambda x: F.layer_norm(x, (3,), x[0, :2]),
+        lambda x: F.layer_norm(x.long(), (3,)),
+        lambda x: F.rms_norm(x, (2,)),
+        lambda x: F.batch_norm(x, None, None),
+        lambda x: F.batch_norm(x[:1], None, None, training=True),
+        lambda x: F.batch_norm(x, x[0, :2], x[0, :2]),
+        lambda x: F.batch_norm(x.long(), None, None, training=True),
+        lambda x: F.group_norm(x, 2),
+        lambda x: F.group_norm(x[0], 1),
+        lambda x: F.instance_norm(x),
+    ],
+)
+def test_bad_calls_raise_as_in_eager(fn):
+    raises_as_eager(fn, torch.randn(2, 3))

@@ -1,0 +1,305 @@
+"""Torch operations that nobody decomposed: as eager, one line each, with gradients."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import harness
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import DovetailError, Unsupported
+from dovetail.extend import Tag
+from dovetail.langs.torch.opaque import opaque, opaque_symbol
+from dovetail.prims import recorder
+from dovetail.trace import Trace, swap
+
+
+def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+def same(fn, *args, **kwargs) -> None:
+    want = harness.eager(fn, args, kwargs)
+    assert want.error is None, want.error
+    assert list(harness.differences(harness.ours(fn, args, kwargs, harness.ways()["whole"]), want)) == []
+    assert list(harness.differences(harness.printed(fn, args, kwargs), want)) == []
+
+
+def through(func, *args, **kwargs):
+    """The call by the opaque route, whoever has decomposed it; itself where nothing is traced."""
+    return opaque(func, args, kwargs) if isinstance(recorder.get(), Trace) else func(*args, **kwargs)
+
+
+def lines(fn, *args) -> list:
+    return dovetail.trace(fn)(*args).lines
+
+
+def test_a_call_prints_as_torchs_own() -> None:
+    text = str(dovetail.trace(lambda a: torch.linalg.qr(a, mode="complete"))(x(4, 3)))
+
+    assert "(t1, t2) = torch.linalg.qr(t0, mode='complete')" in text
+    assert '"cpu f32[4, 4] strides [1, 4]"' in text
+
+
+def test_a_method_prints_as_a_method() -> None:
+    assert "t1 = t0.matrix_exp()" in str(dovetail.trace(lambda a: through(torch.Tensor.matrix_exp, a))(x(3, 3)))
+
+
+def test_a_named_result_keeps_its_type() -> None:
+    seen = []
+    same(lambda a: seen.append(torch.linalg.slogdet(a)) or seen[-1].logabsdet, x(3, 3))
+
+    assert {type(found) for found in seen} == {torch.return_types.linalg_slogdet}
+
+
+def test_nested_results_and_lists_of_tensors() -> None:
+    same(lambda a: torch.histogramdd(a, bins=[2, 3]), x(5, 2))
+    same(lambda a, b: torch.ops.aten.block_diag([a, b]), x(2, 2), x(3, 1))
+
+
+def test_results_that_are_no_tensors_leave_no_line() -> None:
+    assert lines(lambda a: through(torch.is_floating_point, a) and None, x(2)) == []
+
+
+def test_an_operation_in_place_writes() -> None:
+    same(lambda a: through(torch.Tensor.renorm_, a, 2, 0, 1.0), x(3, 3))
+    same(lambda a: (through(torch.Tensor.xlogy_, a[0], 2.0), a)[1], x(3, 3))
+
+
+def test_aten_operators_that_write_are_run_on_copies() -> None:
+    same(lambda a: (torch.ops.aten.add_.Tensor(a, 1), a * 1), x(3))
+    same(lambda a: torch.ops.aten.addcmul_(a, a, tensor2=a), x(3))
+    text = str(dovetail.trace(lambda a: torch.ops.aten.add_.Tensor(a, 1))(x(3)))
+    assert "opaque_functional.torch.ops.aten.add_.Tensor((0,), (t0, 1))" in text
+
+
+def test_a_view_of_an_argument_becomes_a_copy() -> None:
+    same(lambda a: torch.ops.aten.slice(a, 0, 0, 2) + 1, x(3, 3))
+
+
+@pytest.mark.parametrize("fn", [lambda a: torch.ops.aten.slice(a, 0, 0, 2), lambda a: (torch.ops.aten.slice(a, 0, 0, 2).add_(1), a * 1)])
+def test_a_view_that_could_be_told_from_its_copy_is_refused(fn) -> None:
+    with pytest.raises(Unsupported, match=r"torch.ops.aten.slice.*view of its argument.*clone it\n  called at .*test_opaque.py"):
+        dovetail.trace(fn)(x(3, 3))
+
+
+def test_results_conjugated_when_read_are_conjugated() -> None:
+    trace = dovetail.trace(lambda a: torch.fft.ihfft(a))(x(8))
+
+    assert "opaque_resolved.torch.fft.ihfft(t0)" in str(trace)
+    same(lambda a: torch.fft.ihfft(a), x(8))
+
+
+def test_random_operations_are_neither_merged_nor_dropped() -> None:
+    def fn(p):
+        return through(torch.poisson, p), through(torch.poisson, p)
+
+    found = lines(fn, x(4).abs())
+    assert all(Tag.RANDOM in line.symbol.tags for line in found)
+
+    torch.manual_seed(1)
+    want = fn_eager = (torch.poisson(p := x(100).abs() * 9), torch.poisson(p))
+    torch.manual_seed(1)
+    got = dovetail.jit(fn)(p)
+    assert torch.equal(got[0], want[0]) and torch.equal(got[1], fn_eager[1]) and not torch.equal(*got)
+
+
+def test_an_operation_is_random_only_where_it_draws() -> None:
+    def drops(p: float):
+        return lambda a: through(torch.ops.aten.native_dropout, a, p, True)[0]
+
+    assert Tag.RANDOM in lines(drops(0.5), x(4))[0].symbol.tags
+    assert Tag.RANDOM not in lines(lambda a: through(torch.dropout, a, 0.5, False) + 1, x(4))[-1].symbol.tags
+
+
+def test_generators_and_other_objects_are_arguments() -> None:
+    generator = torch.Generator()
+
+    def draw(p):
+        return through(torch.binomial, p * 10, p, generator)
+
+    generator.manual_seed(3)
+    want = torch.binomial(torch.full((5,), 5.0), torch.full((5,), 0.5), generator)
+    generator.manual_seed(3)
+    assert torch.equal(dovetail.jit(draw)(torch.full((5,), 0.5)), want)
+
+
+def test_functions_of_no_tensor_make_a_new_one_at_each_call() -> None:
+    def fn(a):
+        return torch.kaiser_window(4).mul_(a)
+
+    compiled = dovetail.jit(fn)
+    assert torch.equal(compiled(x(4)), fn(x(4)))
+    assert torch.equal(compiled(x(4)), fn(x(4)))
+
+
+ERRORS = {
+    "RuntimeError": (RuntimeError, lambda a: torch.linalg.cholesky(a.new_zeros(3))),
+    "IndexError": (IndexError, lambda a: torch.linalg.cross(a, a, dim=7)),
+    "TypeError": (TypeError, lambda a: a.matrix_exp(3)),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_of_eagers_type_and_name_the_operation(case: str, capfd) -> None:
+    error, fn = ERRORS[case]
+    with pytest.raises(error):
+        fn(x(3, 3))
+    with pytest.raises(error, match=r"^torch\.(linalg|Tensor)\.\w+: (?s:.*)called at .*test_opaque.py") as caught:
+        dovetail.trace(fn)(x(3, 3))
+    assert isinstance(caught.value, DovetailError)
+    assert capfd.readouterr().err == ""
+
+
+VALUES_DECIDE = (lambda a: torch.combinations(a, 2), lambda a: torch.ops.aten.nonzero(a), lambda a: torch.ops.aten.equal(a, a))
+
+
+@pytest.mark.parametrize("fn", VALUES_DECIDE)
+def test_scenario_11_what_depends_on_values_is_refused_by_name(fn) -> None:
+    with pytest.raises(Unsupported, match=r"^torch\.\S+ is not traced: .*depends on the values of a tensor(?s:.*)called at .*test_opaque"):
+        dovetail.trace(fn)(x(3))
+
+
+def test_symbols_are_pickled_by_name() -> None:
+    for symbol in (opaque_symbol(torch.linalg.qr), opaque_symbol(torch.poisson, "opaque", [Tag.RANDOM]), opaque_symbol(torch.linalg.qr, "opaque_vjp")):
+        assert pickle.loads(pickle.dumps(symbol)) is symbol
+
+
+def test_symbols_are_found_in_a_process_that_never_called_them() -> None:
+    data = pickle.dumps(opaque_symbol(torch.Tensor.matrix_exp))
+    code = f"import pickle, dovetail, torch; s = pickle.loads({data!r}); print(s, s.path, s.callable is torch.Tensor.matrix_exp)"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == [
+        "opaque.torch.Tensor.matrix_exp",
+        ".matrix_exp",
+        "True",
+    ]
+
+
+# Gradients: the rule, recorded behind the call, against torch.autograd.
+
+
+def pulled(func, args: tuple, kwargs: dict):
+    """Cotangents of the tensors in the call for cotangents of ones, as the vjp rule computes them, and as autograd does."""
+
+    def program(args, kwargs):
+        opaque(func, args, kwargs)
+        line = recorder.get().lines[-1]
+        g = swap(line.out, lambda p: None if p is None else torch.ones_like(p))
+        return line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
+
+    acquired = harness.acquire(program, (args, kwargs), {})
+    scope = acquired.trace.python_globals()
+    exec(str(acquired.trace), scope)
+    return scope["computation"](*acquired.tensors)
+
+
+def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return x(*shape, dtype=dtype).requires_grad_()
+
+
+def test_gradients_of_a_function_with_two_results() -> None:
+    a = leaf(4, 3)
+    (got,) = pulled(torch.linalg.qr, (a,), {})
+    (want,) = torch.autograd.grad([y.sum() for y in torch.linalg.qr(a)], a)
+    torch.testing.assert_close(got, want)
+
+
+def test_gradients_of_complex_tensors() -> None:
+    a = leaf(3, 3, dtype=torch.complex128)
+    (got,) = pulled(torch.linalg.inv, (a,), {})
+    (want,) = torch.autograd.grad(torch.linalg.inv(a), a, torch.ones(3, 3, dtype=a.dtype))
+    torch.testing.assert_close(got, want)
+
+
+def test_gradients_of_a_list_of_tensors_and_none_for_integers() -> None:
+    a, b = leaf(3, 2), leaf(2, 4)
+    ((ga, gb),) = pulled(torch.linalg.multi_dot, ([a, b],), {})
+    wants = torch.autograd.grad(torch.linalg.multi_dot([a, b]).sum(), [a, b])
+    torch.testing.assert_close((ga, gb), wants)
+
+    index = torch.tensor([1, 0])
+    got, nothing, none = pulled(torch.take, (a, index), {}) + (None,)
+    assert nothing is None and none is None
+    torch.testing.assert_close(got, torch.autograd.grad(torch.take(a, index).sum(), a)[0])
+
+
+def test_gradients_of_keyword_tensors_that_require_them() -> None:
+    a, b = leaf(3, 3), leaf(3, 2)
+    names, ga, gb = pulled(torch.linalg.solve, (a,), {"B": b})
+    wants = torch.autograd.grad(torch.linalg.solve(a, B=b).sum(), [a, b])
+    assert names == (None,)
+    torch.testing.assert_close((ga, gb), wants)
+
+
+def test_only_what_requires_a_gradient_gets_one() -> None:
+    a, b = leaf(3, 3), x(3, 2, dtype=torch.float64)
+    assert pulled(torch.linalg.solve, (a, b), {})[1] is None
+
+
+def test_no_gradient_of_a_random_operation_that_would_draw_again() -> None:
+    assert opaque_symbol(torch.poisson, "opaque", [Tag.RANDOM]).vjp_rule is None
+
+
+# Operators that someone else registered.
+
+
+@pytest.fixture(scope="module")
+def operators():
+    @torch.library.custom_op("dovetail_tests::scaled", mutates_args=())
+    def scaled(t: torch.Tensor, factor: float, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return t * factor if bias is None else t * factor + bias
+
+    scaled.register_fake(lambda t, factor, bias=None: torch.empty_like(t))
+
+    def backward(ctx, g):
+        return g * ctx.factor, None, g
+
+    scaled.register_autograd(backward, setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", inputs[1]))
+
+    @torch.library.custom_op("dovetail_tests::bump", mutates_args=("t",))
+    def bump(t: torch.Tensor, by: int) -> None:
+        t += by
+
+    @torch.library.custom_op("dovetail_tests::shapeless", mutates_args=())
+    def shapeless(t: torch.Tensor) -> torch.Tensor:
+        return t.clone()
+
+    calls = []
+
+    @torch.library.custom_op("dovetail_tests::note", mutates_args=())
+    def note(t: torch.Tensor) -> None:
+        calls.append(t)
+
+    bump.register_fake(lambda t, by: None)
+    note.register_fake(lambda t: None)
+    yield {"scaled": scaled, "bump": bump, "shapeless": shapeless, "note": note, "calls": calls}
+
+
+def test_scenario_10_a_custom_operator_needs_no_registration(operators) -> None:
+    scaled = operators["scaled"]
+    same(lambda a, b: scaled(a, 2.0, bias=b), x(3), x(3))
+    same(lambda a: torch.ops.dovetail_tests.scaled(a, 2.0), x(3))
+    same(lambda a: torch.ops.dovetail_tests.scaled.default(a, 2.0), x(3))
+    assert "torch.ops.dovetail_tests.scaled.default(t0, 2.0)" in str(dovetail.trace(lambda a: scaled(a, 2.0))(x(3)))
+
+
+def test_scenario_10_a_custom_operator_that_writes(operators) -> None:
+    same(lambda a: operators["bump"](a, 3), x(3))
+    same(lambda a: (operators["bump"](a[1:], 3), a * 2), x(3))
+
+
+def test_scenario_10_a_custom_operator_that_returns_nothing_is_run(operators) -> None:
+    compiled = dovetail.jit(lambda a: (operators["note"](a), a + 1)[1])
+    compiled(x(3))
+    compiled(x(3))
+    assert len(operators["calls"]) == 2
+
+
+def test_scenario_10_a_custom_operator_without_shapes_says_what_it_wants(operators) -> None:
+    with pytest.raises(Unsupported, match=r"torch.ops.dovetail_tests.shapeless.default is not traced: .*register_fake"):
+        dovetail.trace(lambda a: operators["shapeless"](a))(x(3))

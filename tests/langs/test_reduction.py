@@ -1,0 +1,159 @@
+"""Reductions: what PyTorch's own samples leave out."""
+
+from __future__ import annotations
+
+import math
+
+import harness
+import pytest
+import torch
+
+import dovetail
+
+X = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
+BYTES = torch.tensor([[1, 0, 2], [0, 0, 3]], dtype=torch.uint8)
+
+
+def agrees(fn, *args, **tolerance) -> None:
+    """`fn` gives what eager gives, whole and decomposed."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None
+    for way in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
+
+
+def raises_as_eager(fn, *args) -> None:
+    want = harness.eager(fn, args, {}).error
+    assert want is not None
+    with pytest.raises(type(want)):
+        dovetail.trace(fn)(*args)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sum(axis=0, keepdims=True),
+        lambda x: torch.sum(x, (), dtype=torch.float64),
+        lambda x: (x > 0).sum(),
+        lambda x: (x > 0).sum(0, dtype=torch.bool),
+        lambda x: x.prod(1, dtype=torch.float64),
+        lambda x: torch.mean(x, (0, 1), True),
+        lambda x: x.any(dim=()),
+        lambda x: x.t().all(dim=()),
+        lambda x: x.argmax(keepdim=True),
+        lambda x: torch.logsumexp(x, (0, 1)),
+        lambda x: torch.count_nonzero(x, dim=(0, 1)),
+        lambda x: x.trace(),
+    ],
+)
+def test_dims_dtypes_and_names_are_eagers(fn):
+    agrees(fn, X)
+
+
+@pytest.mark.parametrize("fn", [torch.any, torch.all, lambda x: x.any(0, True)])
+def test_any_and_all_of_bytes_are_bytes(fn):
+    agrees(fn, BYTES)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.max(),
+        lambda x: x.max(1),
+        lambda x: x.max(dim=1, keepdim=True),
+        lambda x: torch.max(x, x.t().reshape(2, 3)),
+        lambda x: torch.max(x, other=-x),
+    ],
+)
+def test_max_means_three_things(fn):
+    agrees(fn, X)
+
+
+def test_max_along_a_dim_returns_a_named_pair():
+    got = dovetail.jit(lambda x: x.min(0))(X)
+    assert isinstance(got, torch.return_types.min)
+    assert got.indices.tolist() == [0, 0, 1]
+
+
+def test_the_maximum_of_nan_is_nan_at_its_first_place():
+    agrees(lambda x: x.max(1), torch.tensor([[1.0, math.nan, 3.0, math.nan]]))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.var(False),
+        lambda x: x.std(0, False, True),
+        lambda x: torch.var(x, correction=0.5),
+        lambda x: torch.var_mean(x, 1, keepdim=True),
+        lambda x: torch.std_mean(x, (0, 1), unbiased=False),
+        lambda x: torch.corrcoef(x),
+    ],
+)
+def test_variances_take_unbiased_or_correction(fn):
+    agrees(fn, X)
+
+
+def test_half_precision_sums_are_collected_in_float32():
+    x = torch.full((4096,), 1.0, dtype=torch.bfloat16)
+    for way in harness.ways().values():
+        assert harness.ours(lambda x: (x.sum(), x.mean()), (x,), {}, way).leaves[:2] == [4096.0, 1.0]
+
+
+def test_logsumexp_of_nothing_but_minus_infinity():
+    agrees(lambda x: torch.logsumexp(x, 0), torch.full((3,), -math.inf))
+    agrees(lambda x: torch.logsumexp(x, 0), torch.zeros(0, 2))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sum(2),
+        lambda x: x.sum((0, 0)),
+        lambda x: x[:0].amax(),
+        lambda x: x[:0].amax(0),
+        lambda x: x[:0].max(),
+        lambda x: x[:0].argmax(),
+        lambda x: torch.max(x, keepdim=True),
+        lambda x: (x > 0).argmax(),
+        lambda x: x.long().mean(),
+        lambda x: x.long().std(),
+        lambda x: torch.var(x, 0, unbiased=True, correction=1, keepdim=3),
+        lambda x: torch.prod(x, (0, 1)),
+        lambda x: torch.logsumexp(x, None),
+        lambda x: torch.nansum(x * 1j),
+        lambda x: x[0].trace(),
+    ],
+)
+def test_bad_calls_raise_as_in_eager(fn):
+    raises_as_eager(fn, X)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.linalg.norm(x),
+        lambda x: torch.linalg.norm(x, 1),
+        lambda x: torch.linalg.norm(x, -math.inf, dim=(1, 0), keepdim=True),
+        lambda x: x.norm(p=3, dim=1),
+        lambda x: torch.norm(x, "fro", dim=(0, 1)),
+        lambda x: torch.linalg.vector_norm(x * 0, 0.5, dtype=torch.float64),
+        lambda x: torch.dist(x, x[0], math.inf),
+        lambda x: torch.nn.functional.cosine_similarity(x, x[:1] * 0),
+    ],
+)
+def test_norms_are_eagers(fn):
+    agrees(fn, X)
+
+
+def test_singular_values_stay_torchs_own():
+    f = lambda x: (torch.linalg.norm(x, "nuc"), torch.linalg.matrix_norm(x, 2))  # noqa: E731
+    torch.testing.assert_close(dovetail.jit(f)(X), f(X))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x: torch.linalg.norm(x, "fro", dim=1), lambda x: torch.linalg.matrix_norm(x, 3), lambda x: torch.linalg.vector_norm(x[:0], math.inf)],
+)
+def test_norms_that_are_none_raise_as_in_eager(fn):
+    raises_as_eager(fn, X)

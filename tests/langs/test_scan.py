@@ -1,0 +1,78 @@
+"""Scans and sorting: what PyTorch's own samples leave out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_reduction import agrees, raises_as_eager
+
+import dovetail
+
+X = torch.tensor([[3.0, 1.0, 2.0], [6.0, 5.0, 6.0]])
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.cumsum(x, axis=0),
+        lambda x: x.cumsum(-1, dtype=torch.float64),
+        lambda x: (x > 2).cumsum(1),
+        lambda x: x.long().cumprod(0),
+        lambda x: x.t().cummax(1),
+        lambda x: torch.tensor(2.0).cumsum(0) + x,
+        lambda x: x.diff(2),
+        lambda x: x.t().diff(0),
+        lambda x: (x > 2).diff(append=x[:, :1] > 2),
+        lambda x: x.msort(),
+        lambda x: x.topk(2, 0, False),
+    ],
+)
+def test_scans_are_eagers(fn):
+    agrees(fn, X)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sort(),
+        lambda x: x.sort(0, True),
+        lambda x: x.sort(descending=True),
+        lambda x: x.sort(stable=True),
+        lambda x: torch.sort(x, stable=True, dim=0, descending=True),
+        lambda x: x.argsort(dim=-1, stable=True),
+        lambda x: torch.argsort(x, 0),
+        lambda x: x.t().sort(1),
+    ],
+)
+def test_every_spelling_of_a_sort(fn):
+    agrees(fn, X)
+
+
+def test_a_stable_sort_prints_as_torch_takes_it():
+    program = str(dovetail.trace(lambda x: torch.sort(x, descending=True, dim=0, stable=True))(X))
+    assert "torch.sort(t0, dim=0, descending=True, stable=True)" in program
+
+
+def test_cumsum_in_place():
+    def f(x):
+        y = x.clone()
+        y.cumsum_(1)
+        return y
+
+    agrees(f, X)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.cumsum(2),
+        lambda x: x.topk(4),
+        lambda x: x.sort(0, stable=True),
+        lambda x: (x * 1j).sort(),
+        lambda x: x.diff(-1),
+        lambda x: x.sum().diff(),
+        lambda x: torch.cumsum(x),
+    ],
+)
+def test_bad_calls_raise_as_in_eager(fn):
+    raises_as_eager(fn, X)
