@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dovetail.executors import Executor, dispatch, grad_rules
+from dovetail.executors import Executor, FusionExecutor, dispatch, grad_rules
 from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.trace import BackwardTrace, Proxy, TensorProxy, Trace, compiled, constants_of, dce, grad, release, split, taken, timed, without
 
@@ -113,9 +113,10 @@ def differentiable(
         joint = timed(lambda t: grad(t, rules, constant=constants_of(acquired.trace), environment=acquired.trace.environment), pure)
     if not joint.cotangents:
         return None
-    joint = timed(dce, joint)
-    forward, backward = timed(lambda t: split(t, recompute=recompute, written=written), joint)
-    traces = [joint, forward]
+    live = timed(dce, joint)
+    fused = any([isinstance(ex, FusionExecutor) for ex in executors])
+    forward, backward = timed(lambda t: split(t, recompute=recompute, written=written, fused=fused), live)
+    traces = [joint, live, forward]
     for step in (lambda t: dispatch(t, executors), release, *passes):
         traces.append(timed(step, traces[-1]))
 

@@ -19,7 +19,7 @@ from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.langs.context import Language
-from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, check_copies, dtype_of, not_traced, opaque, spec_of, traceable, write_out
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, check_copies, check_positions, dtype_of, not_traced, opaque, spec_of, traceable, write_out
 from dovetail.prims import Symbol, recorder
 from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap, user_line
 
@@ -166,6 +166,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
         plain = _is_plain(result)
         new.outputs = out.build(flat) if plain else tuple(flat)
         check_copies(new)
+        check_positions(new)
         new.took = time.perf_counter() - began
     return Acquired(new, inputs.tensors, tree, None if plain else out, environment.read)
 

@@ -93,34 +93,26 @@ class _Storages:
         """Add `line` to the new trace, reading values instead of storage; a line that writes is taken apart until the `copy_` shows."""
         if line.symbol is prims.copy_:
             self.write(line.args[0], self.read(line.args[1]))
-        elif line.mutates or self._shares_inside(line):
+            return
+        views = {view.out: view for view in _views(line)}
+        if line.body and (line.mutates or _share(line, views)):
             for inner in line.body:
                 self.visit(inner)
-        else:
-            self.new.lines.append(rename(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
-            self._note_views(line)
-            self.hidden.difference_update(line.writes)
-
-    def _note_views(self, line: BoundSymbol) -> None:
-        for inner in line.body:
-            self._note_views(inner)
-        if Tag.VIEW in line.symbol.tags:
-            self.parent[line.out] = line
-            self.seen[line.out] = self.writes.get(self.root(line.out), 0)
-            self.hidden.add(line.out)
-
-    def _shares_inside(self, line: BoundSymbol) -> bool:
-        """Whether `line` returns a view of storage that only its own body owns; then the body's lines have to be seen one by one."""
-        if not line.body:
-            return False
-        made, given = {inner.out: inner.args[0] for inner in _views(line)}, set(line.reads)
+            return
+        self.new.lines.append(rename(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
+        given = set(line.reads)
         for p in line.writes:
-            viewed = False
-            while p in made:
-                p, viewed = made[p], True
-            if viewed and p not in given:
-                return True
-        return False
+            if _base(p, views) in given:
+                self._note(p, views)
+        self.hidden.difference_update(line.writes)
+
+    def _note(self, p: Proxy, views: dict[Proxy, BoundSymbol]) -> None:
+        """Remember how the result `p` views storage that its line was given."""
+        while p in views:
+            self.parent[p] = views[p]
+            self.seen[p] = self.writes.get(self.root(views[p].args[0]), 0)
+            self.hidden.add(p)
+            p = views[p].args[0]
 
     def finish(self) -> tuple[Trace, Trace]:
         """What the computation returns, and the epilogue that copies it back and views it."""
@@ -147,6 +139,25 @@ class _Storages:
             view = self.parent[p]
             return view.symbol(self._again(view.args[0], returned), **view.kwargs)
         return p if p in self.given else returned[p]
+
+
+def _base(p: Proxy, views: dict[Proxy, BoundSymbol]) -> Proxy:
+    """What `p` is a view of in the end, as far as `views` tell."""
+    while p in views:
+        p = views[p].args[0]
+    return p
+
+
+def _share(line: BoundSymbol, views: dict[Proxy, BoundSymbol]) -> bool:
+    """Whether two results of `line` view one storage that only its body owns; then the body has to be seen.
+
+    A single result that views such a storage stands for it from then on.
+    """
+    if len(line.writes) < 2 or not views:
+        return False
+    given = set(line.reads)
+    bases = [base for p in line.writes if (base := _base(p, views)) not in given]
+    return len(set(bases)) < len(bases)
 
 
 def _views(line: BoundSymbol) -> list[BoundSymbol]:

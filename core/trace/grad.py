@@ -42,10 +42,14 @@ def registered(line: BoundSymbol) -> Iterable[Rule]:
 
 @dataclass(eq=False)
 class Whole:
-    """An operation that was differentiated by its decomposition, and what the lines of that compute."""
+    """An operation that was differentiated by its decomposition, and what the lines of that compute.
+
+    `intact` says that no rule put lines of its own in the place of one of these.
+    """
 
     line: BoundSymbol
     made: list[Proxy]
+    intact: bool = True
 
 
 @dataclass(eq=False)
@@ -83,8 +87,9 @@ def grad(
         joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
         tape.backward()
+        found = [tape.cotangent(p) if p in tape.given else None for p in trace.inputs]
     joint.inputs = [*trace.inputs, *joint.cotangents]
-    joint.outputs = (outputs, [tape.grads.get(p) if p.spec is not None and p in tape.given else None for p in trace.inputs])
+    joint.outputs = (outputs, found)
     return joint
 
 
@@ -120,6 +125,7 @@ class _Tape:
         self.needs: set[Proxy] = set(self.given)  # the values whose cotangents somebody wants
         self.env: dict[Proxy, Proxy] = {}  # results that an interleaved rule computed in place of a line's
         self.grads: dict[Proxy, Proxy] = {}
+        self.pieces: dict[Proxy, list[tuple[BoundSymbol, Proxy]]] = {}  # slices of a value and their cotangents, not yet in `grads`
         self.entries: list[tuple[Any, Callable[[Any], None]]] = []
 
     def forward(self, line: BoundSymbol, where: str | None) -> None:
@@ -156,15 +162,22 @@ class _Tape:
         self.joint.whole.append(whole)
         for inner in line.body:
             self.forward(inner, where)
-        if len(self.env) == replaced:
-            whole.made = [p for made in self.joint.lines[start:] for p in made.writes]
+        whole.intact = len(self.env) == replaced
+        whole.made = [p for made in self.joint.lines[start:] for p in made.writes]
 
     def backward(self) -> None:
         """Pull every entry, the last first."""
         for out, pull in reversed(self.entries):
-            g = swap(out, lambda p: self.grads.get(p) if isinstance(p, Proxy) else None)
+            g = swap(out, lambda p: self.cotangent(p) if isinstance(p, Proxy) else None)
             if any([x is not None for x in leaves(g)]):
                 pull(g)
+
+    def cotangent(self, p: Proxy) -> Proxy | None:
+        """What flowed into `p`, from everything that reads it."""
+        if p in self.pieces:
+            for part in _together(self.pieces.pop(p), p):
+                self._add(p, part, prims.strided_slice)
+        return self.grads.get(p)
 
     def _needs(self, out: Any) -> None:
         for p in proxies(out):
@@ -174,6 +187,9 @@ class _Tape:
                     p.spec = p.spec.like(requires_grad=True)
 
     def _pull(self, line: BoundSymbol, g: Any) -> None:
+        if line.symbol is prims.strided_slice:
+            self.pieces.setdefault(line.args[0], []).append((line, g))
+            return
         given = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
         args, grads = list(leaves(line.args)), list(leaves(given))
         if len(args) != len(grads):
@@ -232,7 +248,7 @@ class _Tape:
         moved: set[Proxy] = set()  # stand-ins for values of another layout; lines that read them are recorded anew
         for new in held:
             if new.symbol is prims.get_grad:
-                g = self.grads.get(new.args[0])
+                g = self.cotangent(new.args[0])
                 env[new.out] = zeros_like(new.args[0]) if g is None else g
                 if g is not None and g.spec.strides is not None:
                     moved.add(new.out)
@@ -259,3 +275,33 @@ class _Tape:
             env[a] = b
             if isinstance(a, TensorProxy) and a.spec.strides != b.spec.strides:
                 moved.add(a)
+
+
+def _together(pieces: list[tuple[BoundSymbol, Proxy]], x: Proxy) -> list[Proxy]:
+    """Cotangents of `x` from those of slices of it: one concatenation where the slices lie side by side along one dimension."""
+    shape, dtype, device = x.spec.shape, x.spec.dtype, x.spec.device
+    windows = [tuple(zip(*(line.kwargs[k] for k in ("starts", "stops", "steps")), strict=True)) for line, _ in pieces]
+    cut = {d for window in windows for d, part in enumerate(window) if part != (0, shape[d], 1)}
+    if len(pieces) > 1 and len(cut) == 1:
+        (dim,) = cut
+        spans = sorted([(*window[dim], i) for i, window in enumerate(windows)])
+        parts, at = [], 0
+        for start, stop, step, i in [*spans, (shape[dim], shape[dim], 1, None)]:
+            if start < at or step != 1:
+                break
+            if start > at:
+                gap = (*shape[:dim], start - at, *shape[dim + 1 :])
+                parts.append(prims.full(shape=gap, value=0.0, dtype=dtype, device=device))
+            parts += [] if i is None else [pieces[i][1]]
+            at = stop
+        else:
+            return [prims.cat(parts, dim=dim)]
+    return [_spread(g, line, window, x) for (line, g), window in zip(pieces, windows, strict=True)]
+
+
+def _spread(g: Proxy, line: BoundSymbol, window: tuple[tuple[int, int, int], ...], x: Proxy) -> Proxy:
+    """The cotangent of `x` from that of one slice of it: zeros around g."""
+    if any([step != 1 for _, _, step in window]):
+        return prims.put_slice(zeros_like(x), g, **line.kwargs)
+    low, high = tuple([start for start, _, _ in window]), tuple([n - stop for n, (_, stop, _) in zip(x.spec.shape, window, strict=True)])
+    return prims.pad(g, value=0.0, low=low, high=high, interior=(0,) * len(low))

@@ -68,15 +68,19 @@ class BackwardTrace(Trace):
         return head + super().python(depth=depth, where=where)
 
 
-def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection[Proxy] = ()) -> tuple[Trace, BackwardTrace]:
+def split(
+    joint: JointTrace, *, recompute: str = "balanced", written: Collection[Proxy] = (), fused: bool = True
+) -> tuple[Trace, BackwardTrace]:
     """(forward, backward).  The forward returns (results, saved tensors, saved numbers), the backward takes what is saved and the cotangents.
 
     `recompute` is "none" (save whatever the backward reads), "balanced" (compute cheap lines again where that saves memory) or "all"
     (compute everything again but random draws and effects).  `written` are inputs whose storage is overwritten between the two programs.
+    Where nobody fuses what is computed again (`fused` False), "balanced" keeps the results of whole operations, as eager PyTorch does, and
+    computes only what lies inside of them again.
     """
     require(recompute in RECOMPUTE, "recompute is one of {}, got {!r}", ", ".join(map(repr, RECOMPUTE)), recompute, error=ValueError)
     early, late, wanted = _sides(joint, written)
-    cut = _Cut(joint, early, wanted, recompute, _exposed(early, written))
+    cut = _Cut(joint, early, wanted, recompute, _exposed(early, written), None if fused or recompute != "balanced" else _inside(joint.whole))
     saved = cut.saved()
     forward = joint.derive("split")
     forward = Trace(**{name: value for name, value in vars(forward).items() if name in Trace.__dataclass_fields__})
@@ -137,11 +141,24 @@ def _note_views(line: BoundSymbol, exposed: set[Proxy]) -> None:
         exposed.update(line.writes)
 
 
-class _Cut:
-    """The graph whose minimum cut says what to save."""
+def _inside(wholes: list[Whole]) -> set[Proxy]:
+    """What is computed inside operations of the program and is not their result."""
+    made: set[Proxy] = set()
+    results: set[Proxy] = set()
+    for whole in wholes:
+        if made.isdisjoint(whole.made):
+            made.update(whole.made)
+            results.update(whole.line.writes)
+    return made - results
 
-    def __init__(self, joint: JointTrace, early: list[BoundSymbol], wanted: list[Proxy], recompute: str, exposed: set[Proxy]):
-        self.wanted, self.recompute, self.exposed = wanted, recompute, exposed
+
+class _Cut:
+    """The graph whose minimum cut says what to save.  Of lines that are not free only those in `inside`, if given, are computed again."""
+
+    def __init__(
+        self, joint: JointTrace, early: list[BoundSymbol], wanted: list[Proxy], recompute: str, exposed: set[Proxy], inside: set[Proxy] | None
+    ):
+        self.wanted, self.recompute, self.exposed, self.inside = wanted, recompute, exposed, inside
         self.lines = needed(early, wanted)
         self.inputs, self.constants = set(joint.inputs), {p for p in joint.constants if p not in exposed}
         self.held = {*self.inputs, *proxies(joint.outputs[0])} - exposed  # in memory anyway
@@ -169,6 +186,8 @@ class _Cut:
         for line in self.lines:
             deep = max([depth.get(p, 0) for p in line.reads], default=0) + (Tag.VIEW not in line.symbol.tags)
             cheap = not line.effects and _all(line, chosen) and (deep <= DEEPEST or self.recompute != "balanced")
+            if cheap and self.inside is not None and not self.inside.issuperset(line.writes):
+                cheap = _all(line, RECOMPUTE["none"])
             depth.update(dict.fromkeys(line.writes, deep if cheap else 0))
             yield cheap
 
@@ -184,10 +203,11 @@ def _minimum_cut(edges: dict[tuple[int, int], int], node: dict[Proxy, int]) -> l
     tails, heads = zip(*edges, strict=True)
     size = 2 + 2 * len(node)
     graph = csr_array((list(edges.values()), (tails, heads)), shape=(size, size), dtype="int32")
-    residual = graph - maximum_flow(graph, 0, 1).flow
+    residual = (graph - maximum_flow(graph, 0, 1).flow).T.tocsr()
     residual.eliminate_zeros()
-    reached = set(breadth_first_order(residual, 0, return_predecessors=False).tolist())
-    return [p for p, n in node.items() if n in reached and n + 1 not in reached]
+    # Of the cuts of least width the one nearest to the sink: what is as cheap to save further on need not be computed again from further back.
+    behind = set(breadth_first_order(residual, 1, return_predecessors=False).tolist())
+    return [p for p, n in node.items() if n not in behind and n + 1 in behind]
 
 
 def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> list[BoundSymbol]:
@@ -203,7 +223,7 @@ def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> li
     for whole in wholes:
         made = [p for p in whole.made if p in position]
         members = {position[p] for p in made}
-        if not members or not members.isdisjoint(gone) or not all([p in known for p in whole.line.reads]):
+        if not whole.intact or not members or not members.isdisjoint(gone) or not all([p in known for p in whole.line.reads]):
             continue
         shown = set(whole.line.writes)
         if all([p in shown or members.issuperset(readers.get(p, ())) for p in made]) and shown <= known:

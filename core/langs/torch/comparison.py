@@ -181,6 +181,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
 def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None):
     """input, or the nearer of `min` and `max` where it lies outside them; `max` where they cross."""
     require(min is not None or max is not None, "At least one of 'min' or 'max' must not be None")
+    sized = [isinstance(x, Tensor) and x.spec.rank > 0 for x in (min, max) if x is not None]
+    require(len(set(sized)) == 1, "wants two tensors or two numbers for min and max, got {} and {}", min, max, error=TypeError)
     return _clamped(input, min, max)
 
 

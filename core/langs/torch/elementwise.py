@@ -170,6 +170,8 @@ def fmod(input: Tensor, other: Tensor | Number):
 @torchsymbol("torch.pow", methods=("pow",))
 def pow(input: Tensor | Number, exponent: Tensor | Number):
     """input to the power of exponent."""
+    if isinstance(exponent, bool) and is_bool(input):
+        return core.bitwise_or(input, not exponent)  # PyTorch has no powers of booleans but these two
     return core.pow(input, exponent)
 
 

@@ -12,9 +12,8 @@ from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
 from dovetail.langs.torch.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
-from dovetail.prims import Tag
 from dovetail.prims.op import register
-from dovetail.trace import BoundSymbol, NumberProxy, TensorProxy, Trace, proxies
+from dovetail.trace import NumberProxy, TensorProxy
 
 _MASKED = "the shape of what a mask picks depends on its values; use torch.where(mask, x, other) or x.masked_fill(mask, value), which keep the shape"
 
@@ -40,85 +39,33 @@ def _getitem(x: Tensor, key: Any) -> Tensor:
     return picked(chosen) if chosen.picks else chosen.view
 
 
-def _rows_at(x: Tensor, key: Any) -> Tensor:
-    """x[key], where eager would return a view at a position that only the run knows: `check_positions` sees that nobody can tell."""
-    return _getitem(x, key)
+def _getitem_at(x: Tensor, key: Any) -> Tensor:
+    """x[key] with int64 tensors of no dimensions in the key, which count as ints: eager looks at x there, this at a copy.
+
+    `check_positions` sees to it that nobody can tell.
+    """
+    at, rest = 0, []
+    for item in complete_key(x, key):
+        if is_position(item):
+            x, item = getitem(x, (*(slice(None),) * at, LANGUAGE["reshape"](item, (1,)))), 0
+        at += consumed(item)
+        rest.append(list(item) if isinstance(item, tuple) else item)
+    return getitem(x, tuple(rest))
 
 
 getitem = _symbol("getitem", _getitem)
-rows_at = _symbol("getitem", _rows_at, id="operator.getitem.rows_at")
+getitem_at = _symbol("getitem", _getitem_at, id="operator.getitem.at")
 
 
-def _read(x: Tensor, key: Any) -> Tensor:
-    """x[key]; an int64 tensor of no dimensions in it counts as an int, and first picks a slice of one."""
-    key = _torch_key(key)
-    items = key if isinstance(key, tuple) else (key,)
-    if any([_is_position(item) for item in items]):
-        at, rest = 0, []
-        for item in complete_key(x, key):
-            if _is_position(item):
-                one = LANGUAGE["reshape"](item, (1,))
-                x, item = rows_at(x, (*(slice(None),) * at, one)), 0
-                at += 1
-            else:
-                at += consumed(item)
-            rest.append(list(item) if isinstance(item, tuple) else item)
-        key = tuple(rest)
-    return getitem(x, key)
-
-
-def _is_position(item: Any) -> bool:
+def is_position(item: Any) -> bool:
+    """Whether an item of a key is a traced tensor that counts as an int."""
     return isinstance(item, TensorProxy) and not item.spec.shape and item.spec.dtype.kind == "int" and item.spec.dtype is not dtypes.uint8
 
 
-def check_positions(trace: Trace) -> None:
-    """Refuse a trace in which x[i] with a traced i, a copy here and a view in eager, is written to, or is read after x was written to."""
-    walk = _Walk()
-    for line in trace.lines:
-        walk.visit(line)
-    walk.read(proxies(trace.outputs))
-
-
-class _Walk:
-    """Which rows were picked from which storage, and which of them a view would no longer show."""
-
-    def __init__(self) -> None:
-        self.parent: dict[Any, Any] = {}  # a view -> what it views
-        self.rows: dict[Any, Any] = {}  # rows that were picked -> the storage they were picked from
-        self.stale: set[Any] = set()
-
-    def root(self, p: Any) -> Any:
-        while p in self.parent:
-            p = self.parent[p]
-        return p
-
-    def visit(self, line: BoundSymbol) -> None:
-        if self.rows:
-            self.read(line.reads)
-        if line.symbol is rows_at:
-            self.rows[line.out] = self.root(line.args[0])
-        elif line.symbol is prims.copy_:
-            self.write(self.root(line.args[0]))
-        elif Tag.VIEW in line.symbol.tags:
-            self.parent[line.out] = line.args[0]
-        for inner in line.body:
-            self.visit(inner)
-
-    def write(self, root: Any) -> None:
-        if root in self.rows:
-            _refuse_position()
-        self.stale.update([rows for rows, base in self.rows.items() if base is root])
-
-    def read(self, given: list[Any]) -> None:
-        if self.stale and any([self.root(p) in self.stale for p in given]):
-            _refuse_position()
-
-
-def _refuse_position() -> None:
-    raise Unsupported(
-        "x[i] with a tensor i is a view in eager PyTorch, and a copy here: it cannot be written to, nor be read after x is written to; "
-        "use x[i].clone() to read, and x[i] = value or x.index_add to write"
-    )
+def _read(x: Tensor, key: Any) -> Tensor:
+    key = _torch_key(key)
+    at = any([is_position(item) for item in (key if isinstance(key, tuple) else (key,))])
+    return getitem_at(x, key) if at else getitem(x, key)
 
 
 def _setitem(x: Tensor, key: Any, value: Any):

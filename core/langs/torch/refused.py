@@ -57,7 +57,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     ),
     "tensors that are not strided are not traced; convert outside the compiled function, or pass .to_dense()": (
         *_functions("sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor"),
-        *_functions("sspaddmm smm hspmm dsmm hsmm saddmm spmm _coalesce _to_sparse_semi_structured"),
+        *_functions("sspaddmm smm hspmm hsmm saddmm _coalesce _to_sparse_semi_structured"),
         *_functions("_nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_view_from_buffer _nested_view_from_jagged"),
         *_functions("_nested_from_padded _nested_compute_contiguous_strides_offsets mkldnn_linear_backward_weights"),
         *_functions("sparse.mm sparse.addmm sparse.sum sparse.softmax sparse.log_softmax nested.nested_tensor"),

@@ -202,6 +202,15 @@ def scatter_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
     return torch.scatter_add(x, dim, index, value)
 
 
+def index(x: Tensor, indices: list) -> Tensor:
+    """Sizes of 1 stay out of PyTorch's choice of layout: their strides, which specs do not hold, have a say in it."""
+    ones = () if x.is_contiguous() else [d for d in range(len(indices), x.dim()) if x.shape[d] == 1]
+    out = torch.ops.aten.index.Tensor(x.squeeze(ones) if ones else x, indices)
+    for d in ones:
+        out = out.unsqueeze(d - len(indices) + indices[0].dim())
+    return out
+
+
 def index_put(x: Tensor, indices: list, value: Tensor, *, accumulate: bool) -> Tensor:
     return torch.ops.aten.index_put.default(x, indices, value, accumulate)
 
@@ -413,7 +422,7 @@ PRIMS: dict[Symbol, Callable] = {
     prims.take_along_axis: take_along_axis,
     prims.scatter: scatter,
     prims.scatter_add: scatter_add,
-    prims.index: torch.ops.aten.index.Tensor,
+    prims.index: index,
     prims.index_put: index_put,
     # creation and random
     prims.full: full,

@@ -1,0 +1,85 @@
+"""x[i] with a traced position i: eager PyTorch looks at x there, Dovetail at a copy.  A trace in which one could tell is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail import prims
+from dovetail.errors import Unsupported
+from dovetail.langs.torch.indexing import getitem_at, setitem
+from dovetail.prims import Tag
+from dovetail.trace import BoundSymbol, Trace, printing, proxies
+
+
+def check_positions(trace: Trace) -> None:
+    """Raise `Unsupported` where rows x[i] are read after x was written to, or are written to and not put back, as `x[i] += 1` does."""
+    if any([line.symbol is getitem_at for line in trace.lines]):
+        walk = _Walk()
+        for line in trace.lines:
+            walk.visit(line)
+        walk.read(proxies(trace.outputs))
+
+
+class _Walk:
+    """Which rows were picked from which storage, and what a view of it would show that they do not.
+
+    `rows` are the storages of copies, each with the storage and the key it was picked from; `stale` ones were picked before a write to
+    that storage, `changed` ones were written to and not put back yet.
+    """
+
+    def __init__(self) -> None:
+        self.parent: dict[Any, Any] = {}  # a view -> what it views
+        self.rows: dict[Any, tuple[Any, str]] = {}
+        self.stale: set[Any] = set()
+        self.changed: set[Any] = set()
+        self.putting_back: Any = None
+
+    def root(self, p: Any) -> Any:
+        while p in self.parent:
+            p = self.parent[p]
+        return p
+
+    def visit(self, line: BoundSymbol) -> None:
+        self.putting_back = self.put_back(line)
+        if self.putting_back is None:
+            self.step(line)
+            return
+        self.changed.discard(self.putting_back)
+        for inner in line.body:
+            self.step(inner)
+        self.putting_back = None
+
+    def put_back(self, line: BoundSymbol) -> Any:
+        """The rows that x[key] = rows puts where they came from, or None."""
+        if line.symbol is setitem:
+            rows = self.root(line.args[2])
+            if rows in self.changed and self.rows[rows] == self.source(line):
+                return rows
+        return None
+
+    def source(self, line: BoundSymbol) -> tuple[Any, str]:
+        return self.root(line.args[0]), printing.literal(line.args[1])
+
+    def step(self, line: BoundSymbol) -> None:
+        self.read(line.reads)
+        if line.symbol is prims.copy_:
+            self.write(self.root(line.args[0]))
+        elif Tag.VIEW in line.symbol.tags:
+            self.parent[line.out] = line.args[0]
+        for inner in line.body:
+            self.step(inner)
+        if line.symbol is getitem_at:
+            self.rows[self.root(line.out)] = self.source(line)
+
+    def write(self, root: Any) -> None:
+        if root in self.rows:
+            self.changed.add(root)
+        self.stale.update([rows for rows, (base, _) in self.rows.items() if base is root and rows is not self.putting_back])
+
+    def read(self, given: list[Any]) -> None:
+        hidden = self.stale.union([self.rows[rows][0] for rows in self.changed])
+        if hidden and any([self.root(p) in hidden for p in given]):
+            raise Unsupported(
+                "x[i] with a tensor i is a view of x in eager PyTorch and a copy here, so that it cannot be read after x is written to, "
+                "nor can x after it is; use x[i].clone() where you read, and x[i] = value or x[i] += value where you write"
+            )

@@ -1,0 +1,233 @@
+"""Arithmetic, comparison and special functions: what PyTorch's own samples leave out."""
+
+from __future__ import annotations
+
+import math
+
+import dovetail
+import harness
+import pytest
+import torch
+
+X = torch.tensor([[0.5, -2.0, 3.0], [4.0, -0.0, -6.5]])
+N = torch.tensor([[1, -2, 3], [4, 5, -6]])
+B = torch.tensor([[True, False, True], [False, False, True]])
+C = torch.complex(X, X.flip(1))
+EDGES = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 88.5, -88.5, 1e-20])
+
+
+def agrees(fn, *args, **tolerance) -> None:
+    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None
+    for way in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
+
+
+def raises_as_eager(fn, *args) -> None:
+    want = harness.eager(fn, args, {}).error
+    assert want is not None
+    with pytest.raises(type(want)):
+        dovetail.trace(fn)(*args)
+
+
+OPERATORS = {
+    "add": lambda x: (x + 2, 2 + x, x + x),
+    "sub": lambda x: (x - 2, 2 - x, x - x),
+    "mul": lambda x: (x * 3, 3 * x),
+    "truediv": lambda x: (x / 3, 3 / (x + 0.25)),
+    "floordiv": lambda x: (x // 3, 7 // (x + 0.25)),
+    "mod": lambda x: (x % 3, 7 % (x + 0.25)),
+    "pow": lambda x: (x**2, 2**x),
+    "unary": lambda x: (-x, +x, abs(x)),
+    "compare": lambda x: (x == 1, x != 1, x < 1, x <= 1, x > 1, x >= 1, 1 < x),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("x", [X, N, X.bfloat16()], ids=["float32", "int64", "bfloat16"])
+def test_operators_are_eagers_on_either_side(name, x):
+    agrees(OPERATORS[name], x)
+
+
+@pytest.mark.parametrize("x", [N, B], ids=["int64", "bool"])
+def test_bit_operators_are_eagers_on_either_side(x):
+    agrees(lambda x: (x & 1, 1 & x, x | 2, 2 | x, x ^ x, 3 ^ x, ~x), x)
+
+
+def test_shifts_are_eagers_on_either_side():
+    agrees(lambda x: (x << 2, 2 << x, x >> 1, 64 >> x), N.abs())
+
+
+def in_place(x):
+    x += 2
+    x -= 1
+    x *= 3
+    x /= 2
+    x //= 2
+    x %= 5
+    x **= 2
+    return x
+
+
+def bits_in_place(x):
+    x &= 7
+    x |= 8
+    x ^= 3
+    x <<= 2
+    x >>= 1
+    return x
+
+
+def test_operators_in_place_write_into_the_argument():
+    agrees(in_place, X.abs())
+    agrees(bits_in_place, N)
+    agrees(lambda x: x.t().add_(1, alpha=2).clamp_(min=0).sqrt_(), X)
+
+
+def test_a_tensor_is_not_none_nor_a_string():
+    assert dovetail.trace(lambda x: (x == None, x != None, x == "a"))(X).outputs == (False, True, False)  # noqa: E711
+
+
+class Money:
+    def __radd__(self, other):
+        return "money"
+
+    def __lt__(self, other):
+        return "less"
+
+
+def test_an_operand_that_torch_does_not_know_is_asked():
+    assert dovetail.trace(lambda x: (x + Money(), x > Money()))(X).outputs == ("money", "less")
+
+
+UNARY = (
+    *("abs", "ceil", "floor", "trunc", "round", "frac", "neg", "sign", "sgn", "signbit", "square", "reciprocal", "sqrt", "rsqrt"),
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv", "lgamma", "digamma", "logit", "sinc", "deg2rad", "rad2deg", "angle"),
+    *("isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal", "nan_to_num", "logical_not", "positive"),
+)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_infinities_nan_and_zeros_are_eagers(name):
+    agrees(getattr(torch, name), EDGES)
+
+
+def test_aliases_are_one_line():
+    made = dovetail.trace(lambda x: (torch.arccos(x), x.arccos(), torch.special.expit(x), torch.multiply(x, x), x.greater(x), torch.clip(x, 0)))(X)
+    assert [line.symbol.name for line in made.lines] == ["acos", "acos", "sigmoid", "mul", "gt", "clamp"]
+
+
+@pytest.mark.parametrize("fn", [torch.maximum, torch.minimum, torch.fmax, torch.fmin, torch.atan2, torch.copysign, torch.hypot, torch.logaddexp, torch.xlogy])
+def test_pairs_of_edges_are_eagers(fn):
+    agrees(fn, EDGES[:, None], EDGES.clone())
+
+
+def test_bounds_may_be_tensors_cross_or_be_nan():
+    agrees(lambda x: x.clamp(x.flip(1), x * 0 + 1), X)
+    agrees(lambda x: (x.clamp(3, 1), x.clamp(max=math.nan), torch.clamp_min(x, torch.tensor(math.nan))), X)
+    agrees(lambda x: x.clamp(0.5), N)
+
+
+def test_real_and_imag_are_views():
+    def write(z):
+        z.real.mul_(2)
+        z.imag.add_(1)
+        return z
+
+    agrees(write, C)
+    agrees(lambda z: (z.real, z.imag, z.conj() * 2, z.angle(), z.abs()), C)
+
+
+def test_real_and_conj_of_a_real_tensor_are_itself():
+    x = X.clone()
+    for fn in (torch.real, torch.conj, torch.resolve_conj, torch.positive):
+        assert dovetail.jit(fn)(x) is x
+
+
+def test_results_lie_as_eagers():
+    agrees(lambda x: (x.exp(), x + X, x.masked_fill(x > 0, 1), torch.where(x > 0, x, X), x.float_power(2)), X.t().contiguous().t())
+
+
+def test_out_takes_the_result():
+    agrees(lambda x, out: torch.add(x, 1, out=out), X, torch.empty(2, 3))
+    agrees(lambda x, out: (torch.exp(x, out=out), out * 2), X, torch.empty(2, 3))
+
+
+def test_bfloat16_is_rounded_once():
+    x = torch.linspace(-3, 3, 64).bfloat16()
+    for fn in (lambda x: torch.add(x, x, alpha=0.3), lambda x: torch.lerp(x, x * 2, 0.3), lambda x: torch.addcmul(x, x, x, value=0.7), torch.sinc):
+        got = harness.ours(fn, (x,), {}, harness.ways()["decomposed"]).leaves[0]
+        torch.testing.assert_close(got, fn(x.float()).bfloat16(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x - B,
+        lambda x: -B,
+        lambda x: x + "a",
+        lambda x: x < None,
+        lambda x: ~x,
+        lambda x: x & 1,
+        lambda x: x << 1,
+        lambda x: x.add(x, alpha=1j),
+        lambda x: N.add(N, alpha=0.5),
+        lambda x: N.add_(x),
+        lambda x: x.add_(torch.ones(4, 2, 3)),
+        lambda x: x.add(torch.ones(4)),
+        lambda x: N.pow(-1),
+        lambda x: torch.div(x, 2, rounding_mode="up"),
+        lambda x: torch.clamp(x),
+        lambda x: torch.clamp(x, x, 1),
+        lambda x: torch.clamp(C, 0),
+        lambda x: torch.lerp(x, x.double(), 0.5),
+        lambda x: torch.addcdiv(N, N, N),
+        lambda x: torch.heaviside(x, N),
+        lambda x: torch.isclose(x, N),
+        lambda x: torch.imag(x),
+        lambda x: torch.complex(x, x.double()),
+        lambda x: x.masked_fill(N, 1),
+        lambda x: x.masked_fill(B, x),
+        lambda x: x.masked_fill(B, 1j),
+        lambda x: torch.where(N, x, x),
+        lambda x: torch.sign(C),
+        lambda x: torch.round(N, decimals=1),
+        lambda x: torch.mvlgamma(x, 0),
+        lambda x: torch.polygamma(-1, x),
+        lambda x: torch.logical_and(x, 1),
+        lambda x: torch.maximum(x, 2),
+    ],
+)
+def test_bad_input_raises_as_in_eager(fn):
+    raises_as_eager(fn, X)
+
+
+def test_the_places_of_true_elements_are_refused():
+    with pytest.raises(NotImplementedError, match="choose with torch.where"):
+        dovetail.trace(lambda x: torch.where(x > 0))(X)
+
+
+GRADIENTS = {
+    "xlogy": lambda x: torch.xlogy(x.relu(), x.abs() + 1),
+    "clamp": lambda x: x.clamp(-2, 3),
+    "pow": lambda x: x**3 + 2**x,
+    "atan2": lambda x: torch.atan2(x, x.flip(1)),
+    "fmax": lambda x: torch.fmax(x, x.flip(1)),
+    "sinc": torch.sinc,
+    "hypot": lambda x: torch.hypot(x, torch.ones(())),
+    "logaddexp": lambda x: torch.logaddexp(x, x * 2),
+    "where": lambda x: torch.where(x > 0, x.abs().sqrt(), x),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_at_corners_are_eagers(name):
+    def gradient(fn):
+        x = X.clone().requires_grad_()
+        fn(x).sum().backward()
+        return x.grad
+
+    torch.testing.assert_close(gradient(dovetail.jit(GRADIENTS[name])), gradient(GRADIENTS[name]), equal_nan=True)

@@ -1,0 +1,195 @@
+"""Losses: what PyTorch's own samples leave out."""
+
+from __future__ import annotations
+
+import math
+
+import dovetail
+import harness
+import pytest
+import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+X, Y = torch.randn(4, 5), torch.randn(4, 5)
+LOGITS, CLASSES, WEIGHT = torch.randn(6, 5), torch.tensor([0, 4, -100, 2, 2, 1]), torch.rand(5)
+IMAGES, LABELS = torch.randn(2, 5, 3, 4), torch.randint(0, 5, (2, 3, 4))
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def agrees(fn, *args, **tolerance) -> None:
+    """`fn` gives what eager gives: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None
+    for way in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
+
+
+def raises_as_eager(fn, *args) -> None:
+    want = harness.eager(fn, args, {}).error
+    assert want is not None
+    with pytest.raises(type(want)):
+        dovetail.trace(fn)(*args)
+
+
+def gradients(fn, *args):
+    args = [x.clone().requires_grad_(x.is_floating_point()) for x in args]
+    fn(*args).sum().backward()
+    return [x.grad for x in args if x.requires_grad]
+
+
+def gradients_agree(fn, *args) -> None:
+    got = gradients(dovetail.jit(fn, executors=[harness.prims_only()]), *args)
+    torch.testing.assert_close(got, gradients(fn, *args), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["even", "weighted"])
+def test_cross_entropy_of_classes(reduction, smoothing, weight):
+    def loss(x, target):
+        return F.cross_entropy(x, target, weight, reduction=reduction, label_smoothing=smoothing)
+
+    for x, target in ((LOGITS, CLASSES), (IMAGES, LABELS), (LOGITS[0], CLASSES[0]), (LOGITS, CLASSES.clamp(0).byte())):
+        agrees(loss, x, target)
+    gradients_agree(loss, LOGITS, CLASSES)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_cross_entropy_of_probabilities(reduction, smoothing):
+    def loss(x, target):
+        return F.cross_entropy(x, target, WEIGHT, reduction=reduction, label_smoothing=smoothing)
+
+    for x in (LOGITS, IMAGES, LOGITS[0]):
+        agrees(loss, x, x.softmax(0))
+    gradients_agree(loss, LOGITS, LOGITS.softmax(1))
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_an_ignored_class_counts_nowhere(loss):
+    for ignored in (2, 0, -1, 7):
+        target = torch.where(CLASSES < 0, torch.tensor(ignored), CLASSES)
+        agrees(lambda x, t, ignored=ignored: [loss(x, t, WEIGHT, ignore_index=ignored, reduction=how) for how in REDUCTIONS], LOGITS, target)
+
+
+def test_nothing_but_ignored_classes_is_nan_and_an_empty_batch_too():
+    agrees(F.cross_entropy, LOGITS, torch.full((6,), -100))
+    agrees(F.nll_loss, LOGITS[:0], CLASSES[:0])
+    agrees(lambda x, t: F.cross_entropy(x, t, reduction="sum"), LOGITS[:0], CLASSES[:0])
+
+
+def test_a_class_out_of_range_raises_when_it_runs():
+    for way in harness.ways().values():
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+            harness.ours(F.cross_entropy, (LOGITS, CLASSES + 3), {}, way)
+
+
+def test_cross_entropy_of_bfloat16_is_rounded_once():
+    x = IMAGES.bfloat16()
+    got = harness.ours(F.cross_entropy, (x, LABELS), {}, harness.ways()["decomposed"]).leaves[0]
+    torch.testing.assert_close(got, F.cross_entropy(x.float(), LABELS).bfloat16())
+
+
+def test_large_logits_do_not_overflow():
+    agrees(F.cross_entropy, LOGITS * 1e4, CLASSES)
+    agrees(F.binary_cross_entropy_with_logits, X * 1e4, Y.sigmoid())
+
+
+PAIRS = {
+    "mse": F.mse_loss,
+    "l1": F.l1_loss,
+    "smooth_l1": lambda x, y, **how: F.smooth_l1_loss(x, y, beta=0.5, **how),
+    "huber": lambda x, y, **how: F.huber_loss(x, y, delta=0.5, **how),
+    "bce_with_logits": lambda x, y, **how: F.binary_cross_entropy_with_logits(x, y.sigmoid(), WEIGHT, pos_weight=WEIGHT * 2, **how),
+    "bce": lambda x, y, **how: F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), WEIGHT, **how),
+    "kl": lambda x, y, **how: F.kl_div(x, y.softmax(1), **how),
+    "kl_log": lambda x, y, **how: F.kl_div(x, y, log_target=True, **how),
+    "poisson": F.poisson_nll_loss,
+    "poisson_full": lambda x, y, **how: F.poisson_nll_loss(x.exp(), y.abs() * 3, log_input=False, full=True, **how),
+    "gaussian": lambda x, y, **how: F.gaussian_nll_loss(x, y, (x * y).abs(), full=True, eps=0.1, **how),
+    "soft_margin": lambda x, y, **how: F.soft_margin_loss(x, y.sign().detach(), **how),
+    "hinge": lambda x, y, **how: F.hinge_embedding_loss(x, y.sign().detach(), **how),
+    "margin": lambda x, y, **how: F.margin_ranking_loss(x, y, x.sign().detach(), 0.3, **how),
+    "cosine": lambda x, y, **how: F.cosine_embedding_loss(x, y, x.sign()[:, 0].detach(), 0.1, **how),
+    "triplet": lambda x, y, **how: F.triplet_margin_loss(x, y, x * y, swap=True, **how),
+    "triplet_3": lambda x, y, **how: F.triplet_margin_loss(x, y, x * y, p=3, **how),
+}
+
+
+@pytest.mark.filterwarnings("ignore:reduction")
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", PAIRS)
+def test_losses_and_their_gradients_are_eagers(name, reduction):
+    def loss(x, y):
+        return PAIRS[name](x, y, reduction=reduction)
+
+    agrees(loss, X, Y, rtol=1e-5, atol=1e-6)
+    gradients_agree(loss, X, Y)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.huber_loss])
+def test_weights_and_their_mean(loss):
+    for how in REDUCTIONS:
+        agrees(lambda x, y, w, how=how: loss(x, y, reduction=how, weight=w), X, Y, Y.abs())
+
+
+def test_logarithms_of_certain_probabilities_are_bounded():
+    agrees(lambda x, y: F.binary_cross_entropy(x, y, reduction="none"), torch.tensor([0.0, 0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
+
+
+def test_the_mean_of_no_losses_is_nan():
+    assert math.isnan(dovetail.jit(F.mse_loss)(X[:0], Y[:0]))
+
+
+def test_sizes_that_differ_warn_as_in_eager():
+    with pytest.warns(UserWarning, match="different to the input size"):
+        dovetail.trace(F.mse_loss)(X, Y[0])
+
+
+@pytest.mark.filterwarnings("ignore:size_average")
+def test_the_flags_before_reduction_still_count():
+    agrees(lambda x, y: (F.l1_loss(x, y, size_average=False), F.mse_loss(x, y, reduce=False), F.kl_div(x, y, size_average=True)), X, Y.exp())
+
+
+@pytest.mark.parametrize("var", [1.5, X.abs()[:, 0], X.abs()[:, :1]], ids=["number", "a row each", "kept dim"])
+def test_the_variance_may_be_smaller_than_the_input(var):
+    agrees(lambda x, y: F.gaussian_nll_loss(x, y, var), X, Y)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, t: F.cross_entropy(x, t[:3]),
+        lambda x, t: F.cross_entropy(x, t[:, None]),
+        lambda x, t: F.cross_entropy(x, t.int()),
+        lambda x, t: F.cross_entropy(x, t, WEIGHT[:3]),
+        lambda x, t: F.cross_entropy(x, t, WEIGHT.double()),
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=1.5),
+        lambda x, t: F.cross_entropy(x, t, reduction="average"),
+        lambda x, t: F.cross_entropy(x.long(), t),
+        lambda x, t: F.cross_entropy(x, x.long()),
+        lambda x, t: F.cross_entropy(x, x, ignore_index=1),
+        lambda x, t: F.nll_loss(x[0, 0], t[0]),
+        lambda x, t: F.mse_loss(x, x[:, :3]),
+        lambda x, t: F.mse_loss(x, x, weight=WEIGHT),
+        lambda x, t: F.mse_loss(t, t),
+        lambda x, t: F.smooth_l1_loss(x, x, beta=-1.0),
+        lambda x, t: F.huber_loss(x, x, delta=0.0),
+        lambda x, t: F.binary_cross_entropy(x, x[0]),
+        lambda x, t: F.binary_cross_entropy(x, x.double()),
+        lambda x, t: F.binary_cross_entropy_with_logits(x, x[0]),
+        lambda x, t: F.kl_div(t, t),
+        lambda x, t: F.kl_div(x, x, reduction="batch"),
+        lambda x, t: F.margin_ranking_loss(x, x, x[0]),
+        lambda x, t: F.cosine_embedding_loss(x, x, x),
+        lambda x, t: F.gaussian_nll_loss(x, x, x[:3]),
+        lambda x, t: F.gaussian_nll_loss(x, x, -1.0),
+        lambda x, t: F.triplet_margin_loss(x, x, x, margin=-1.0),
+        lambda x, t: F.triplet_margin_loss(x, x, x[0]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_bad_input_raises_as_in_eager(fn):
+    raises_as_eager(fn, LOGITS, CLASSES)
