@@ -20,12 +20,13 @@ def cases() -> dict[str, tuple]:
 
 
 def main() -> None:
-    rows, figures = [], {}
+    rows: list[tuple] = []
+    figures: dict[str, dict] = {}
     for case, (fn, *args) in cases().items():
         there, absent = split(subjects(fn, *args), *args)
         for t in interleaved(there, rounds=40, what=case):
             rows.append((case, t.name, span(t.median), span(t.minimum), f"{t.ratio:.2f}x"))
-            figures[f"{case}, {t.name}"] = {"median": t.median, "minimum": t.minimum, "ratio": t.ratio}
+            figures.setdefault(case, {})[t.name] = {"median": t.median, "minimum": t.minimum, "ratio": t.ratio}
         rows += [(case, name, said, "", "") for name, said in absent.items()]
     how = (
         "x + y on 4 elements; a network of widths 64, 256, 64 on one row. Subjects take turns of 20 ms, 40 rounds; the ratio is the median of the "

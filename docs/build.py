@@ -1,4 +1,6 @@
-"""Makes the pages that repeat what the code says: docs/options.md and docs/api.md.  `make docs` runs it, and a test says when it is due.
+"""Makes what repeats the code or the benchmarks: docs/options.md, docs/api.md, and the table of figures in README.md.
+
+`make docs` runs it, and a test says when it is due.
 
 python docs/build.py [--check]
 """
@@ -6,6 +8,7 @@ python docs/build.py [--check]
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -18,6 +21,9 @@ from dovetail import extend, options, prims
 from dovetail.prims import Symbol
 
 HERE = Path(__file__).parent
+README, RESULTS = HERE.parent / "README.md", HERE.parent / "benchmarks" / "results"
+BEGIN, END = "<!-- figures: made by docs/build.py from benchmarks/results -->", "<!-- end of figures -->"
+CASES = {"x + y": "x + y on 4 elements", "MLP": "a two-layer network on one row"}  # of benchmarks/call_overhead.py
 NOTE = "<!-- made by docs/build.py: change the code or that file, then run `make docs` -->"
 
 VALUES = {  # what those values mean that have no docstring
@@ -83,16 +89,54 @@ def first_line(value: Any) -> str:
     return doc.strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
+def figures() -> str:
+    """What the benchmarks measured last, in one table; `make bench` makes it anew."""
+    kept = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
+    call, first, forward, imported = (kept[name]["figures"] for name in ("call_overhead", "first_call", "gpt_forward", "import_time"))
+    rows = [(f"{what}, a warm call", *map(beside, columns(call[case]))) for case, what in CASES.items()]
+    rows.append(("6-layer GPT, a warm forward", *map(beside, columns(forward))))
+    peer = first["torch.compile"]
+    later = "-" if isinstance(peer, str) else span(peer - first["eager"])
+    rows.append(("6-layer GPT, the first call beyond eager", "-", span(first["beyond eager"]), later))
+    rows.append(("importing, beyond `import torch`", "-", span(imported["median"]["dovetail"]), "-"))
+    about = kept["gpt_forward"]
+    machine = f"{about['cores']} cores of an {about['cpu']}, torch {about['torch']}, {about['date']}"
+    where = f"Medians on {machine}; in brackets the ratio to eager in the same run."
+    head = ["| | eager | Dovetail, `torch` executor | torch.compile |", "|---|---:|---:|---:|"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows), "", where])
+
+
+def columns(of: dict[str, dict]) -> list[dict | None]:
+    return [of.get(name) for name in ("eager", "dovetail", "torch.compile")]
+
+
+def beside(timing: dict | None) -> str:
+    return "-" if timing is None else span(timing["median"]) + ("" if timing["ratio"] == 1.0 else f" ({timing['ratio']:.2f}x)")
+
+
+def span(seconds: float) -> str:
+    """A duration with two digits or three."""
+    unit, size = next(((unit, size) for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)) if seconds >= size), ("ns", 1e-9))
+    return f"{seconds / size:.3g} {unit}"
+
+
+def readme() -> str:
+    """README.md with the table between its two marks."""
+    before, begin, rest = README.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return f"{before}{begin}\n{figures()}\n{end}{after}"
+
+
 def pages() -> dict[Path, str]:
     """Each page that is made, and its text."""
     head = ["# Options", "", NOTE, "", "Read from the environment each time something is compiled. A value that means nothing is an error.", "", ""]
-    return {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api()}
+    return {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api(), README: readme()}
 
 
 def main() -> int:
     late = [page.name for page, text in pages().items() if not page.exists() or page.read_text() != text]
     if "--check" in sys.argv[1:]:
-        print(*(f"docs/{name} is not what the code says; run `make docs`" for name in late), sep="\n")
+        print(*(f"{name} is not what the code says; run `make docs`" for name in late), sep="\n")
         return bool(late)
     for page, text in pages().items():
         page.write_text(text)

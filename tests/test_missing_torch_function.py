@@ -13,6 +13,7 @@ LACKING = (
 )
 PROGRAM = """
 import torch
+torch._subclasses.FakeTensorMode()  # torch's own modules expect all of torch: they are loaded before
 for name in {names}:
     owner = torch
     *path, last = name.split(".")[1:]

@@ -150,20 +150,22 @@ def _schedule(trace: Trace, placed: list[Placed]) -> list[BoundSymbol]:
 
 
 def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
-    """`lines` in groups that share no value."""
-    group: dict[Proxy, list[BoundSymbol]] = {}
-    for line in lines:
-        mine = [line]
+    """`lines` in groups that share no value, by union and find; each group keeps its order."""
+    parent = list(range(len(lines)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    seen: dict[Proxy, int] = {}
+    for i, line in enumerate(lines):
         for p in (*line.reads, *line.writes):
-            theirs = group.get(p, mine)
-            if theirs is not mine:
-                small, mine = sorted((theirs, mine), key=len)
-                mine += small
-                group.update({q: mine for other in small for q in (*other.reads, *other.writes)})
-            group[p] = mine
-    order = {id(line): i for i, line in enumerate(lines)}
-    unique = {id(part): sorted(part, key=lambda line: order[id(line)]) for part in group.values()}
-    return list(unique.values())
+            parent[find(i)] = find(seen.setdefault(p, i))
+    groups: dict[int, list[BoundSymbol]] = {}
+    for i, line in enumerate(lines):
+        groups.setdefault(find(i), []).append(line)
+    return list(groups.values())
 
 
 def _readers(trace: Trace, placed: list[Placed]) -> dict[Proxy, set[int]]:

@@ -170,8 +170,9 @@ class _Cut:
         values = dict.fromkeys([*(p for line in self.lines for p in (*line.reads, *line.writes)), *self.wanted])
         node = {p: 2 + 2 * i for i, p in enumerate(p for p in values if p not in self.constants)}  # 0 is the source, 1 the sink; p flows on to node + 1
         widths = {p: 1 if p in self.held else max(1, bytes_of(p)) for p in node}
-        scale = min(1.0, (WIDE - 2 * len(node) - 2) / max(1, sum(widths.values())))
-        edges = {(n, n + 1): max(1, int(widths[p] * scale)) for p, n in node.items()}
+        scale = min(1.0, (WIDE - 3 * len(node) - 2) / max(1, sum(widths.values())))
+        views = {p for line in self.lines if Tag.VIEW in line.symbol.tags for p in line.writes}  # saved by their base, all else being equal
+        edges = {(n, n + 1): max(1, int(widths[p] * scale)) + (p in views) for p, n in node.items()}
         made = {p for line in self.lines for p in line.writes}
         edges |= {(0, n): WIDE for p, n in node.items() if p not in made}
         edges |= {(node[p] + 1, 1): WIDE for p in self.wanted}

@@ -365,3 +365,21 @@ def test_item_gives_a_number_that_can_be_an_operand_and_a_result():
     shares, largest = compiled(torch.tensor([1.0, 3.0]))
     assert shares.tolist() == [0.25, 0.75] and largest == 3.0
     assert compiled(torch.tensor([2.0, 2.0]))[1] == 2.0
+
+
+def test_isinstance_holds_for_python_and_never_for_the_c_parsers():
+    seen = []
+
+    def fn(x):
+        match x:
+            case torch.Tensor():
+                seen.append("match")
+        seen.append((isinstance(x, torch.Tensor), isinstance(x, (int, torch.Tensor)), torch.is_tensor(x), x.__class__ is torch.Tensor))
+        return all(isinstance(y, torch.Tensor) for y in (x, x + 1))
+
+    assert dovetail.jit(fn)(torch.ones(2)) is True
+    assert seen == ["match", (True, True, True, True)]
+    assert dovetail.jit(lambda x: torch.full((2,), x))(torch.tensor(3.0)).tolist() == [3, 3]
+    for wrong in (lambda x: torch.zeros(x), lambda x: torch.dropout(x, x, True), lambda x: torch.arange(x)):
+        with pytest.raises((TypeError, RuntimeError)):
+            dovetail.jit(wrong)(torch.ones(()))

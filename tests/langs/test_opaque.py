@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.errors import DovetailError, Unsupported
+from dovetail.errors import DovetailError, NoGradRule, Unsupported
 from dovetail.extend import Tag
 from dovetail.langs.torch.opaque import opaque, opaque_symbol
 from dovetail.prims import recorder
@@ -165,7 +165,8 @@ def test_scenario_11_what_depends_on_values_is_refused_by_name(fn) -> None:
 
 
 def test_symbols_are_pickled_by_name() -> None:
-    for symbol in (opaque_symbol(torch.linalg.qr), opaque_symbol(torch.poisson, "opaque", [Tag.RANDOM]), opaque_symbol(torch.linalg.qr, "opaque_vjp")):
+    for kind, tags in (("opaque", []), ("opaque", [Tag.RANDOM]), ("opaque_vjp", [])):
+        symbol = opaque_symbol(torch.poisson, kind, tags)
         assert pickle.loads(pickle.dumps(symbol)) is symbol
 
 
@@ -245,6 +246,36 @@ def test_no_gradient_of_a_random_operation_that_would_draw_again() -> None:
     assert opaque_symbol(torch.poisson, "opaque", [Tag.RANDOM]).vjp_rule is None
 
 
+def trained(fn, *args):
+    """The gradients of sum(abs(fn(*args))), compiled and by eager."""
+    found = []
+    for run in (dovetail.jit(fn), fn):
+        leaves = [a.detach().clone().requires_grad_(a.requires_grad) for a in args]
+        run(*leaves).abs().sum().backward()
+        found.append([a.grad for a in leaves])
+    return found
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: torch.linalg.solve(a, B=b),
+        lambda a, b: torch.linalg.qr(a)[1] @ b,
+        lambda a, b: torch.fft.fft(a)[:, :2] * b,
+        lambda a, b: torch.linalg.multi_dot([a, a, b]),
+        lambda a, b: torch.cummax(a, 0)[0] @ b,
+    ],
+)
+def test_compiled_functions_train(fn) -> None:
+    got, want = trained(fn, leaf(3, 3), leaf(3, 2))
+    torch.testing.assert_close(got, want)
+
+
+def test_a_random_operation_in_training_is_refused() -> None:
+    with pytest.raises(NoGradRule, match=r"torch\.poisson has no gradient rule"):
+        dovetail.jit(lambda a: through(torch.poisson, a * a).sum())(leaf(3))
+
+
 # Operators that someone else registered.
 
 
@@ -286,6 +317,11 @@ def test_scenario_10_a_custom_operator_needs_no_registration(operators) -> None:
     same(lambda a: torch.ops.dovetail_tests.scaled(a, 2.0), x(3))
     same(lambda a: torch.ops.dovetail_tests.scaled.default(a, 2.0), x(3))
     assert "torch.ops.dovetail_tests.scaled.default(t0, 2.0)" in str(dovetail.trace(lambda a: scaled(a, 2.0))(x(3)))
+
+
+def test_scenario_10_a_custom_operator_trains_by_its_own_formula(operators) -> None:
+    got, want = trained(lambda a, b: operators["scaled"](a, 2.0, b), leaf(3), leaf(3))
+    torch.testing.assert_close(got, want)
 
 
 def test_scenario_10_a_custom_operator_that_writes(operators) -> None:

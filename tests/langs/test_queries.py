@@ -18,7 +18,7 @@ QUESTIONS = {
     "device": lambda x: (x.device, x.get_device(), x.is_cpu, x.is_cuda, x.is_meta, x.layout),
     "contiguous": lambda x: (x.is_contiguous(), x.is_contiguous(memory_format=torch.contiguous_format)),
     "channels last": lambda x: x[None].is_contiguous(memory_format=torch.channels_last),
-    "kinds": lambda x: (x.is_sparse, x.is_quantized, x.is_nested, x.is_conj(), x.is_neg(), x.is_inference(), x.names, x.has_names()),
+    "kinds": lambda x: (x.is_sparse, x.is_quantized, x.is_nested, x.is_conj(), x.is_neg(), x.is_inference()),
     "grad": lambda x: (x.requires_grad, x.is_leaf, x.retains_grad, x.output_nr),
     "result_type": lambda x: (torch.result_type(x, 1.5), torch.result_type(1j, x), torch.result_type(x, x.double()), torch.result_type(x.int(), 2.5)),
     "dtypes": lambda x: (torch.can_cast(x.dtype, torch.int), torch.promote_types(x.dtype, torch.float64), torch.finfo(x.dtype).max),
@@ -77,10 +77,8 @@ REFUSED = {
     "apply_": lambda x: x.apply_(abs),
     "grad": lambda x: x.grad,
     "grad_fn": lambda x: x.grad_fn,
-    "data": lambda x: x.data,
     "_version": lambda x: x._version,
     "sparse_coo_tensor": lambda x: torch.sparse_coo_tensor(x[:2], x[0], (3, 3)),
-    "_enter_autocast": lambda x: torch.autocast("cpu", torch.bfloat16).__enter__(),
 }
 
 

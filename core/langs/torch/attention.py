@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import torch
 
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.dropout import plain_dropout
+from dovetail.langs.torch.opaque import opaque_symbol
 from dovetail.langs.torch.padding import positions, slow_to_fast
-from dovetail.langs.torch.symbol import Tensor, torchsymbol
+from dovetail.langs.torch.symbol import Tensor, torchquery, torchsymbol
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
-from dovetail.prims.spec import prod
+from dovetail.prims.spec import dense, prod
 
 
 @torchsymbol("torch.nn.functional.scaled_dot_product_attention")
@@ -34,7 +38,8 @@ def scaled_dot_product_attention(
     share the heads of key and value.
     """
     _require_attention(query.spec, key.spec, value.spec, attn_mask, is_causal)
-    dtype, layout = query.spec.dtype, _layout(query.spec, key.spec, value.spec, attn_mask, dropout_p, enable_gqa)
+    dtype = query.spec.dtype
+    like = _like(query.spec, key.spec, value.spec, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if enable_gqa:
         key, value = _shared(key, query.spec), _shared(value, query.spec)
     width = query.spec.shape[-1]
@@ -43,7 +48,7 @@ def scaled_dot_product_attention(
     scores = core.mul(_product(q, _turned(k)), float(scale))
     weights = _weights(scores, _causal(scores) if is_causal else attn_mask)
     out = core.convert(_product(plain_dropout(weights, dropout_p, True), v), dtype)
-    return out if layout is None else prims.stride_order(out, order=layout)
+    return out if like is None or like.strides is None else _placed(out, like)
 
 
 def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, is_causal: bool) -> None:
@@ -60,14 +65,32 @@ def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor
         require(known, "Expected attn_mask dtype to be bool or float or to match query dtype, got {} and {}", mask.spec, q)
 
 
-def _layout(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, dropout_p: float, enable_gqa: bool) -> tuple[int, ...] | None:
-    """The dimensions of the result, slowest first, None for row-major: PyTorch's fused CPU kernel follows the query, its plain path does not."""
+def _like(
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> TensorSpec | None:
+    """A tensor whose dimensions lie in memory as those of the result, None for row-major.
+
+    PyTorch's fused CPU kernel follows the query, its plain path does not; other devices have many kernels, so torch is asked.
+    """
+    if q.device is not cpu:
+        asked = (q, k, v, None if mask is None else mask.spec, dropout_p, is_causal)
+        return opaque_symbol(torch.nn.functional.scaled_dot_product_attention).meta(*asked, scale=scale, enable_gqa=enable_gqa)
     heads = k.rank == v.rank == 4 and k.shape[1] == v.shape[1] and (q.shape[1:2] == k.shape[1:2] or enable_gqa)
     alike = q.rank == 4 and heads and q.shape[0] == k.shape[0] == v.shape[0] and q.shape[-1] == v.shape[-1]
-    masked = mask is None or (len(mask.spec.shape) in (2, 4) and not mask.spec.requires_grad)
+    masked = mask is None or (mask.spec.rank in (2, 4) and not mask.spec.requires_grad)
     full = q.shape[-2] != 0 and k.shape[-2] != 0 and q.steps[-1] == k.steps[-1] == v.steps[-1] == 1
-    fused = q.device is cpu and alike and masked and full and dropout_p == 0
-    return slow_to_fast(q) if fused and q.strides is not None else None
+    return dense(q) if alike and masked and full and dropout_p == 0 else None
+
+
+def _placed(out: Tensor, like: TensorSpec) -> Tensor:
+    """`out` laid out as `like`, which may be a part of rows that a kernel made longer."""
+    shape, order = out.spec.shape, slow_to_fast(like)
+    width = min([step for step, n in zip(like.steps[:-1], shape[:-1], strict=True) if n > 1], default=shape[-1])
+    if like.is_dense or width <= shape[-1]:
+        return prims.stride_order(out, order=order)
+    none = (0,) * len(shape)
+    longer = prims.pad(out, value=0.0, low=none, high=(*none[1:], width - shape[-1]), interior=none)
+    return prims.strided_slice(prims.stride_order(longer, order=order), starts=none, stops=shape, steps=(1,) * len(shape))
 
 
 def _shared(x: Tensor, q: TensorSpec) -> Tensor:
@@ -124,3 +147,9 @@ def _weights(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         total = prims.where(prims.eq(total, 0.0), 1.0, total)
     return prims.div(grown, core.expand(core.keep_dims(total, shape, last), shape))
+
+
+@torchquery("torch._nested_tensor_from_mask_left_aligned")
+def left_aligned(*_: Any) -> bool:
+    """Whether nn.TransformerEncoder may drop padding by nested tensors: it depends on values, and the plain path is right for every mask."""
+    return False

@@ -16,32 +16,33 @@ Ints = int | Sequence[int]
 
 
 @torchsymbol("torch.nn.functional.conv1d")
-def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1
-):
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1):
     """Cross-correlation of signals [batch, channels, length] with weight [out, channels / groups, kernel], plus bias [out]."""
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
 
 
 @torchsymbol("torch.nn.functional.conv2d")
-def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1
-):
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1):
     """Cross-correlation of images [batch, channels, height, width] with weight [out, channels / groups, ...], plus bias [out]."""
     return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
 
 
 @torchsymbol("torch.nn.functional.conv3d")
-def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1
-):
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1):
     """Cross-correlation of volumes [batch, channels, depth, height, width] with weight [out, channels / groups, ...], plus bias [out]."""
     return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
 
 
 @torchsymbol("torch.nn.functional.conv_transpose1d")
 def conv_transpose1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
 ):
     """The adjoint of `conv1d`: weight is [channels, out / groups, kernel]."""
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -49,7 +50,14 @@ def conv_transpose1d(
 
 @torchsymbol("torch.nn.functional.conv_transpose2d")
 def conv_transpose2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
 ):
     """The adjoint of `conv2d`: weight is [channels, out / groups, ...]."""
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -57,7 +65,14 @@ def conv_transpose2d(
 
 @torchsymbol("torch.nn.functional.conv_transpose3d")
 def conv_transpose3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
 ):
     """The adjoint of `conv3d`: weight is [channels, out / groups, ...]."""
     return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -91,7 +106,7 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
     x = input if rank == 3 else prims.broadcast_in_dim(input, shape=(1, *input.spec.shape), dims=(1, 2))
     batch, rows, columns = x.spec.shape
     counts = [_count(*window) for window in zip(sizes, kernel, dilation, padding, stride, strict=True)]
-    require(rows % prod(kernel) == 0, "wants a multiple of the {} elements of a kernel at the dimension before the last, got {}", prod(kernel), input.spec)
+    require(rows % prod(kernel) == 0, "wants a multiple of the kernel's {} elements before the last dimension, got {}", prod(kernel), input.spec)
     require(all([n > 0 for n in counts]) and columns == prod(counts), "wants {} windows in the last dimension, got {}", tuple(counts), input.spec)
     channels = rows // prod(kernel)
     x = prims.transpose(flat_reshape(x, (batch, channels, *kernel, *counts)), order=(0, 1, 4, 5, 2, 3))

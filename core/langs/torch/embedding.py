@@ -56,8 +56,7 @@ def one_hot(input: Tensor, num_classes: int = -1):
     require(input.spec.dtype is dtypes.int64, "one_hot is only applicable to index tensor of type LongTensor, got {}; use .long()", input.spec)
     if num_classes == -1:
         raise Unsupported("one_hot without num_classes takes it from the largest value, and sizes are fixed while tracing; pass num_classes")
-    empty = input.spec.numel == 0
-    require(num_classes > 0, "Can not infer total number of classes from empty tensor." if empty else "num_classes should be positive, got {}", num_classes)
+    require(num_classes > 0, "num_classes should be positive, got {}", num_classes)
     shape = (*input.spec.shape, num_classes)
     classes = prims.broadcast_in_dim(positions(input, num_classes), shape=shape, dims=(len(shape) - 1,))
     chosen = prims.broadcast_in_dim(input, shape=shape, dims=tuple(range(len(shape) - 1)))

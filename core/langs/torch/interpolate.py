@@ -98,19 +98,24 @@ def _lines(x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_fac
     return [(d + 2, n, None if scale_factors is None else float(scale_factors[d])) for d, n in enumerate(sizes)]
 
 
-def _resized(x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None, one: Callable[[Line], Tensor]) -> Tensor:
+def _resized(
+    x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None, one: Callable[[Line], Tensor]
+) -> Tensor:
     out = x
     for dim, size, factor in _lines(x, spatial, output_size, scale_factors):
         out = one(Line(out, dim, x.spec.shape[dim], size, factor))
     return in_memory_format(core.convert(out, x.spec.dtype), x)
 
 
+def _require_dtype(x: Tensor, known: bool) -> None:
+    require(known, "interpolation is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+
+
 def _pick(name: str, spatial: int, offset: float) -> None:
     """A torch function that takes the element each new one falls into."""
 
     def meta(input: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None):
-        known = input.spec.dtype.kind == "float" or input.spec.dtype is dtypes.uint8
-        require(known, "interpolation is not implemented for {}; convert it to a floating dtype", input.spec, error=NotImplementedError)
+        _require_dtype(input, input.spec.dtype.kind == "float" or input.spec.dtype is dtypes.uint8)
         return _resized(input, spatial, output_size, scale_factors, lambda line: _nearest(line, offset))
 
     meta.__name__, meta.__doc__ = name, f"The nearest element of the last {spatial} dimensions at other sizes."
@@ -124,7 +129,7 @@ def _blend(name: str, spatial: int, one: Callable[[Line, bool], Tensor]) -> None
         x = input
         if x.spec.dtype is dtypes.uint8 and spatial == 2:  # weights of a few bits, chosen by the kernel
             return opaque(resolve(f"torch._C._nn.{name}"), (x, output_size, align_corners, scale_factors), {})
-        require(x.spec.dtype.kind == "float", "interpolation is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+        _require_dtype(x, x.spec.dtype.kind == "float")
         wide = core.convert(x, core.wide(x.spec.dtype))
         out = _resized(wide, spatial, output_size, scale_factors, lambda line: one(line, align_corners))
         return core.convert(out, x.spec.dtype)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.overrides import resolve_name
 
 from dovetail.errors import Unsupported
 from dovetail.langs.torch.symbol import resolve
@@ -44,9 +43,17 @@ def _names(func: Any) -> tuple[str, bool]:
 
 
 def _candidates(func: Any) -> list[str]:
-    name, known = getattr(func, "__name__", str(func)), resolve_name(func)
-    owner = getattr(func, "__module__", None) or "torch"
-    return [*([known] if known else []), f"{owner}.{name}", *(f"{place}.{name}" for place in _PLACES)]
+    if getattr(func, "__name__", None) == "__get__":
+        return [f"torch.Tensor.{_property_name(func.__self__)}.__get__"]
+    name = getattr(func, "__name__", str(func))
+    family, _, rest = name.partition("_")
+    apart = [f"torch.{family}.{rest}"] if family in ("linalg", "fft", "special") else []  # torch.linalg.qr calls itself linalg_qr
+    places = [known for place in _PLACES if resolve(known := f"{place}.{name}") is func]
+    return [*apart, *places, f"{getattr(func, '__module__', None) or 'torch'}.{name}"]
+
+
+def _property_name(descriptor: Any) -> str:
+    return getattr(descriptor, "__name__", None) or descriptor.fget.__name__
 
 
 def not_traced(func: Any, why: str, where: str | None = None) -> Unsupported:

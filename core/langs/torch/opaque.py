@@ -127,7 +127,8 @@ FACTORIES.update(fn for name in _NEW if (fn := resolve(f"torch.{name}")) is not 
 
 def _with_device(environment: Any, kwargs: dict) -> dict:
     """A call that takes no tensor depends on the default dtype and device."""
-    environment.read |= {"default_dtype", "default_device"}
+    if (read := getattr(environment, "read", None)) is not None:
+        read |= {"default_dtype", "default_device"}
     default = torch.get_default_device()
     return kwargs if default.type == "cpu" or kwargs.get("device") is not None else {**kwargs, "device": default}
 
@@ -253,7 +254,8 @@ def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tenso
     return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
 
 
-STAND_INS: dict[Any, Callable] = {torch.ctc_loss: _ctc_loss}  # torch callable -> what has its result shapes, where fake tensors cannot tell them
+# torch callable -> what has the shapes of its results, where fake tensors cannot tell
+STAND_INS: dict[Any, Callable] = {resolve("torch.ctc_loss"): _ctc_loss}
 
 
 def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _Seen:

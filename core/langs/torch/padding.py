@@ -88,7 +88,7 @@ def _borders(x: Tensor, pad: Any) -> tuple[list[int], list[int]]:
 def _require_supported(x: TensorSpec, mode: str, count: int) -> None:
     """Raise unless `count` dimensions of x, with one or two before them, can be padded with x's own elements."""
     fits = 1 <= count <= 3 and x.rank in (count + 1, count + 2)
-    require(fits, "mode {!r} pads the last 1, 2 or 3 dimensions, with one or two before them; got {} of {}", mode, count, x, error=NotImplementedError)
+    require(fits, "mode {!r} pads the last 1, 2 or 3 dimensions, one or two before them; got {} of {}", mode, count, x, error=NotImplementedError)
     if mode != "circular":
         require(x.dtype is not bool_, "mode {!r} is not implemented for bool; pad the tensor as uint8", mode, error=NotImplementedError)
         require(all([n > 0 for n in x.shape[x.rank - count - 1 :]]), "wants sizes other than 0 but for the batch, got {}", x)
@@ -101,7 +101,7 @@ def _require_room(mode: str, d: int, n: int, low: int, high: int) -> None:
         require(low < n and high < n, "Padding size should be less than the input's, {} at dimension {}, got ({}, {})", n, d, low, high)
     if mode == "circular":
         left = n + min(low, 0) + min(high, 0)
-        require(left > 0 or n + low + high == 0, "Negative padding value is resulting in an empty dimension: ({}, {}) of size {} at dimension {}", low, high, n, d)
+        require(left > 0 or n + low + high == 0, "Negative padding value ({}, {}) is resulting in an empty dimension {} of size {}", low, high, d, n)
         require(low <= n and high <= n, "Padding value causes wrapping around more than once: size {} at dimension {}, got ({}, {})", n, d, low, high)
     least = 0 if mode == "circular" else 1
     require(n + low + high >= least, "padding ({}, {}) leaves nothing of size {} at dimension {}", low, high, n, d)

@@ -273,7 +273,8 @@ def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
 def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], coordinate: Any, return_indices: bool, formatted: int) -> Any:
     """The largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is where element k of dimension i is in x.
 
-    `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may be asked for, elements are looked up by position, so that it goes to the first of several, as in PyTorch.
+    `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may be asked for, elements are looked
+    up by position, so that it goes to the first of several, as in PyTorch.
     """
     rank = len(windows.spec.shape)
     if not return_indices and not x.spec.requires_grad:
@@ -294,7 +295,9 @@ def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], 
     return (out, _formatted(index, x, formatted)) if return_indices else out
 
 
-def _avg_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None) -> Tensor:
+def _avg_pool(
+    spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None
+) -> Tensor:
     dtype = x.spec.dtype
     known = dtype.kind == "float" or dtype is dtypes.int64
     require(known, "average pooling is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 import types
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +14,25 @@ import torch
 from dovetail.errors import NotTracing, require
 from dovetail.prims import recorder
 from dovetail.trace import TensorProxy
+
+
+@cache
+def python_asks(code: types.CodeType) -> frozenset[int]:
+    """The offsets at which `code` asks what class something is of: isinstance(...), `x.__class__`, `case torch.Tensor():`.
+
+    Torch's C++ asks the same question of the arguments it is about to read as numbers or sizes, and would then read a proxy's memory as
+    a tensor's; it must not be told that a proxy is one, and does not have to be: arguments that are tensors it knows by __torch_function__.
+    """
+    instructions = list(dis.get_instructions(code))
+    starts = {_start(i) for i in instructions if i.opname.startswith("LOAD_") and i.argval == "isinstance"}
+    calls = {i.offset for i in instructions if i.opname.startswith(("CALL", "PRECALL")) and (None in _start(i) or _start(i) in starts)}
+    others = {i.offset for i in instructions if i.opname == "MATCH_CLASS" or (i.opname == "LOAD_ATTR" and i.argval == "__class__")}
+    return frozenset(others | (calls if starts else set()))
+
+
+def _start(instruction: dis.Instruction) -> tuple[int | None, int | None]:
+    positions = instruction.positions
+    return (positions.lineno, positions.col_offset) if positions else (None, None)
 
 
 class TorchProxy(TensorProxy):
@@ -24,7 +46,8 @@ class TorchProxy(TensorProxy):
 
     @property
     def __class__(self) -> type:
-        return torch.Tensor
+        frame = sys._getframe(1)
+        return torch.Tensor if frame.f_lasti in python_asks(frame.f_code) else TorchProxy
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

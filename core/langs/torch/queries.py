@@ -71,9 +71,10 @@ def never(input: Tensor) -> bool:
     return False
 
 
-def _like(x: Tensor) -> torch.Tensor:
-    """A tensor without memory that torch can be asked about."""
-    return torch.empty_strided(x.spec.shape, x.spec.steps, device="meta")
+def _asked(x: Tensor, question: Callable[[torch.Tensor], Any]) -> Any:
+    """torch's own answer, about a tensor of the same strides that has no memory."""
+    with torch._C.DisableTorchFunction():
+        return question(torch.empty_strided(x.spec.shape, x.spec.steps, device="meta"))
 
 
 @torchquery(methods=("is_contiguous",))
@@ -83,7 +84,7 @@ def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) ->
         return self.spec.strides is None
     rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
     require(rank is not None, "wants a memory format, got {!r}", memory_format)
-    return len(self.spec.shape) == rank and _like(self).is_contiguous(memory_format=memory_format)
+    return len(self.spec.shape) == rank and _asked(self, lambda x: x.is_contiguous(memory_format=memory_format))
 
 
 @torchquery("torch.get_device", methods=("get_device",))
@@ -113,7 +114,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 @torchquery(methods=("dim_order",))
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The dimensions from the slowest to the fastest."""
-    return _like(self).dim_order(ambiguity_check=ambiguity_check)
+    return _asked(self, lambda x: x.dim_order(ambiguity_check=ambiguity_check))
 
 
 @torchquery(methods=("has_names",))
@@ -186,4 +187,4 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn"), lambda x: False),
     **dict.fromkeys(("is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"), lambda x: False),
 }
-LANGUAGE.properties |= PROPERTIES
+LANGUAGE.properties |= {name: answer for name, answer in PROPERTIES.items() if hasattr(torch.Tensor, name)}

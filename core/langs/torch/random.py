@@ -32,10 +32,10 @@ def drawn(kind: str, shape: Sequence[int], dtype: DType, device: Device) -> Tens
     return prims.normal(shape=tuple(shape), mean=0.0, std=1.0, dtype=dtype, device=device)
 
 
-def _of_parts(kind: str, shape: tuple[int, ...], dtype: DType, device: Device, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def _of_parts(kind: str, shape: tuple[int, ...], dtype: DType, device: Device) -> Tensor:
     if kind == "uniform":
         return prims.view_as_complex(prims.uniform(shape=shape, low=0.0, high=1.0, dtype=dtype, device=device))
-    return prims.view_as_complex(prims.normal(shape=shape, mean=mean, std=std / math.sqrt(2), dtype=dtype, device=device))
+    return prims.view_as_complex(prims.normal(shape=shape, mean=0.0, std=1 / math.sqrt(2), dtype=dtype, device=device))
 
 
 def _with_generator(fn: Callable, *args: Any, generator: Any, **named: Any) -> Any:
@@ -232,19 +232,22 @@ def _write(x: Tensor, value: Tensor) -> Tensor:
     return x
 
 
-def _require_float(name: str, x: Tensor) -> None:
-    require(x.spec.dtype.kind == "float", '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short)
+def _place(name: str, x: Tensor) -> Tensor:
+    """Where floating numbers are drawn into x: a complex tensor's parts."""
+    require(x.spec.dtype.inexact, '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short, error=NotImplementedError)
+    return prims.view_as_real(x) if x.spec.dtype.kind == "complex" else x
 
 
 @torchsymbol(methods=("uniform_",), bind=lambda self, *given, **named: _ends_of("uniform_", self, given, named, (0.0, 1.0), ("from", "to")))
 def uniform_(self: Tensor, low: Number = 0.0, high: Number = 1.0, *, generator=None):
     """Write numbers spread evenly over [low, high)."""
-    _require_float("uniform_", self)
+    place = _place("uniform_", self)
     require(low <= high, "uniform_ expects to return a [from, to) range, but found from={} > to={}", low, high)
     if generator is not None:
         return opaque(torch.Tensor.uniform_, (self, low, high), {"generator": generator})
-    spec = self.spec
-    return _write(self, prims.uniform(shape=spec.shape, low=float(low), high=float(high), dtype=spec.dtype, device=spec.device))
+    spec = place.spec
+    _write(place, prims.uniform(shape=spec.shape, low=float(low), high=float(high), dtype=spec.dtype, device=spec.device))
+    return self
 
 
 def _ends_of(name: str, x: Any, given: tuple, named: dict[str, Any], defaults: tuple, names: tuple[str, ...]) -> tuple[tuple, dict]:
@@ -260,12 +263,14 @@ def _ends_of(name: str, x: Any, given: tuple, named: dict[str, Any], defaults: t
 @torchsymbol(methods=("normal_",))
 def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=None):
     """Write normal numbers."""
-    _require_float("normal_", self)
+    place = _place("normal_", self)
     require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
     if generator is not None:
         return opaque(torch.Tensor.normal_, (self, mean, std), {"generator": generator})
-    spec = self.spec
-    return _write(self, prims.normal(shape=spec.shape, mean=float(mean), std=float(std), dtype=spec.dtype, device=spec.device))
+    spec = place.spec
+    std = std if place is self else std / math.sqrt(2)
+    _write(place, prims.normal(shape=spec.shape, mean=float(mean), std=float(std), dtype=spec.dtype, device=spec.device))
+    return self
 
 
 @torchsymbol(methods=("bernoulli_",))
@@ -279,7 +284,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
 @torchsymbol(methods=("exponential_",))
 def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     """Write numbers of the exponential distribution with rate lambd."""
-    _require_float("exponential_", self)
+    message = '"exponential_" not implemented for {}: only floating dtypes are drawn'
+    require(self.spec.dtype.kind == "float", message, self.spec.dtype.short, error=NotImplementedError)
     require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
     if generator is not None:
         return opaque(torch.Tensor.exponential_, (self, lambd), {"generator": generator})

@@ -52,13 +52,13 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *("torch.autograd.backward", "torch.autograd.grad"),
     ),
     "whether a tensor requires a gradient is decided before the call; set it outside, or use x.detach() inside": (
-        *_methods("detach_ data"),
+        *_methods("detach_"),
         *_functions("detach_"),
     ),
     "tensors that are not strided are not traced; convert outside the compiled function, or pass .to_dense()": (
         *_functions("sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor"),
         *_functions("sspaddmm smm hspmm hsmm saddmm _coalesce _to_sparse_semi_structured"),
-        *_functions("_nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_view_from_buffer _nested_view_from_jagged"),
+        *_functions("_nested_tensor_from_mask _nested_view_from_buffer _nested_view_from_jagged"),
         *_functions("_nested_from_padded _nested_compute_contiguous_strides_offsets mkldnn_linear_backward_weights"),
         *_functions("sparse.mm sparse.addmm sparse.sum sparse.softmax sparse.log_softmax nested.nested_tensor"),
         *_methods("to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_sparse_coo to_mkldnn to_padded_tensor"),
@@ -90,7 +90,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("pin_memory _lazy_clone record_stream"),
     ),
     "the casts of autocast are not known while tracing; enter torch.autocast around the call of the compiled function, or convert the tensors": (
-        *("torch.amp.autocast_mode._enter_autocast", "torch.amp.autocast_mode._exit_autocast", "torch.autocast"),
+        *_functions("autocast"),
         *_methods("_autocast_to_full_precision _autocast_to_reduced_precision"),
     ),
     "reading and writing files happens outside the compiled function": (*_functions("save load"),),

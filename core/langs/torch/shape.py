@@ -126,7 +126,7 @@ def ravel(input: Tensor):
 def permute(input: Tensor, dims: Sequence[int]):
     """Dimension i of the result is dimension dims[i]."""
     rank = len(input.spec.shape)
-    require(len(dims) == rank, "permute(sparse_coo): number of dimensions in the tensor input, {}, does not match the length of dims, {}", rank, len(dims))
+    require(len(dims) == rank, "permute(): number of dimensions in the tensor input, {}, does not match the length of dims, {}", rank, len(dims))
     order = tuple([core.canonical_dim(operator.index(d), rank) for d in dims])
     require(len(set(order)) == rank, "permute(): duplicate dims are not allowed, got {}", tuple(dims))
     return prims.transpose(input, order=order)

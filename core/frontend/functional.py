@@ -1,0 +1,127 @@
+"""Gradients of functions, as functions: what `dovetail.grad(fn)` records where it is called while a program is being traced.
+
+The derivative is computed by lines of the program around it, so it can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail import prims
+from dovetail.errors import Unsupported, require
+from dovetail.executors import grad_rules, resolve_executors
+from dovetail.frontend import trees
+from dovetail.prims import Tag, recorder
+from dovetail.prims.op import nobody
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, functionalize, grad, is_proxy, leaves, proxies, recording, rename, swap
+
+
+def is_tracing() -> bool:
+    """Whether a program is being traced."""
+    return recorder.get() is not nobody
+
+
+def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
+    """fn(*args, **kwargs), recorded, and a function that takes the cotangents of the result and records the gradients of `argnums`."""
+    outer: Trace = recorder.get()
+    given, tree = trees.flatten([args[i] for i in argnums])
+    for x in given:
+        require(isinstance(x, TensorProxy) and x.spec.dtype.inexact, "wants floating or complex tensors to differentiate by, got {}", x, error=TypeError)
+    inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
+    inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in given]
+    differentiated = tree.build(list(inner.inputs))
+    at = {n: differentiated[i] for i, n in enumerate(argnums)}
+    with recording(inner), torch.enable_grad():
+        result = fn(*(at.get(n, x) for n, x in enumerate(args)), **kwargs)
+    flat, out = trees.flatten(result)
+    inner.outputs = tuple(flat)
+    joint = _joint(inner, any([x.spec.requires_grad for x in given]))
+    replay = _Replay(outer, joint, dict(zip(inner.inputs, given, strict=True)))
+    return out.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
+
+
+def _joint(inner: Trace, again: bool) -> JointTrace:
+    """The joint trace of what was recorded; `again` keeps to rules that can be differentiated themselves."""
+    pure, epilogue = functionalize(inner)
+    if any([line.mutates for line in epilogue.lines]):
+        raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
+    pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
+    rules = {} if again else {"rules": grad_rules(pure, resolve_executors())}
+    with torch.no_grad():
+        return grad(pure, constant=constants_of(inner), environment=inner.environment, **rules)
+
+
+class _Replay:
+    """Puts the lines of a joint trace into the program around it: the forward at once, the backward when cotangents are known."""
+
+    def __init__(self, outer: Trace, joint: JointTrace, env: dict[Proxy, Proxy]):
+        self.outer, self.joint, self.env = outer, joint, env
+        after = set(joint.cotangents)
+        self.late: list[BoundSymbol] = []
+        for line in joint.lines:
+            if any([p in after for p in line.reads]):
+                after.update(line.writes)
+                self.late.append(line)
+            else:
+                self._add(line)
+
+    def _add(self, line: BoundSymbol) -> None:
+        line = rename(line, self.env)
+        _flag(line, self.outer.environment.grad_enabled())
+        self.outer.lines.append(line)
+
+    def _now(self, p: Any) -> Any:
+        return self.env.get(p, p) if is_proxy(p) else p
+
+    def results(self) -> tuple[Any, ...]:
+        return swap(self.joint.outputs[0], self._now)
+
+    def gradients(self, cotangents: list[Any]) -> list[Any]:
+        """The gradients, given the cotangents of all results; zeros where nothing flows."""
+        require(len(cotangents) == len(self.joint.outputs[0]), "wants one cotangent for each of {} results, got {}", len(self.joint.outputs[0]), len(cotangents))
+        by_result = {p: g for p, g in zip(self.joint.outputs[0], cotangents, strict=True) if is_proxy(p)}
+        for p, stand_in in zip(self.joint.pulled, self.joint.cotangents, strict=True):
+            g = by_result[p]
+            require(is_proxy(g) and g.spec.shape == p.spec.shape, "wants a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
+            with recording(self.outer):
+                self.env[stand_in] = g if g.spec.strides is None else prims.clone(g)
+        for line in self.late:
+            self._add(line)
+        found = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
+        return [prims.creation.zeros_like(self._now(x)) if g is None else self._now(g) for g, x in found]
+
+
+def _flag(line: BoundSymbol, enabled: bool) -> None:
+    """Give the results of `line` the requires_grad that recording it would have given them."""
+    for inner in line.body:
+        _flag(inner, enabled)
+    if line.body:
+        return
+    wanted = enabled and Tag.NO_GRAD not in line.symbol.tags and any([p.spec.requires_grad for p in line.reads if isinstance(p, TensorProxy)])
+    for p in line.writes:
+        if isinstance(p, TensorProxy) and p.spec.requires_grad != (wanted and p.spec.dtype.inexact):
+            p.spec = p.spec.like(requires_grad=wanted and p.spec.dtype.inexact)
+
+
+def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
+    """A function, for use while tracing, that gives (fn's value, its gradients by the arguments `argnums`)."""
+    which = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        result, pullback = recorded_vjp(fn, args, kwargs, tuple(n % len(args) for n in which))
+        value = result[0] if has_aux else result
+        scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
+        require(scalar, "grad wants a function that returns a real number as a tensor without dimensions, got {}", getattr(value, "spec", value), error=TypeError)
+        ones = [_one(x, x is value) if isinstance(x, TensorProxy) else None for x in leaves(result)]
+        grads = pullback(ones)
+        return result, grads[0] if isinstance(argnums, int) else tuple(grads)
+
+    return value_and_gradient
+
+
+def _one(x: TensorProxy, here: bool) -> Any:
+    """The cotangent 1 of the value, 0 of anything else."""
+    return prims.full(shape=x.spec.shape, value=1.0 if here else 0.0, dtype=x.spec.dtype, device=x.spec.device) if x.spec.dtype.inexact else None

@@ -1,0 +1,128 @@
+"""Convolutions, unfold and fold: what PyTorch's own samples leave out."""
+
+from __future__ import annotations
+
+import dovetail
+import harness
+import pytest
+import torch
+import torch.nn.functional as F
+
+
+def agrees(fn, *args, **tolerance) -> None:
+    """`fn` gives what eager gives, strides and arguments afterwards included: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None
+    for way in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
+
+
+def raises_as_eager(fn, *args) -> None:
+    want = harness.eager(fn, args, {}).error
+    assert want is not None
+    with pytest.raises(type(want)):
+        dovetail.trace(fn)(*args)
+
+
+def gradients_agree(fn, *args, **tolerance) -> None:
+    """One backward pass gives each floating argument eager's gradient."""
+    grads = []
+    for run in (fn, dovetail.jit(fn)):
+        given = [x.clone().requires_grad_() if x.is_floating_point() else x for x in args]
+        torch.manual_seed(3)
+        out = run(*given)
+        (out * torch.linspace(0.5, 1.5, out.numel()).view_as(out)).sum().backward()
+        grads.append([x.grad for x in given if x.is_floating_point()])
+    for ours, eager in zip(*grads[::-1], strict=True):
+        torch.testing.assert_close(ours, eager, **tolerance)
+
+
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+FORMAT = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def inputs(spatial: int):
+    return torch.randn(2, 4, *[6] * spatial), torch.randn(6, 4, *[3] * spatial), torch.randn(6)
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_arguments_as_ints_and_tuples(spatial):
+    x, w, b = inputs(spatial)
+    agrees(CONV[spatial], x, w, b, **TOLERANCE)
+    agrees(lambda x, w, b: CONV[spatial](x, w, b, (2,) * spatial, [1], 2), x, w, b, **TOLERANCE)
+    agrees(lambda x, w: CONV[spatial](x[0], w, padding="same"), x, w, **TOLERANCE)
+    agrees(lambda x, w: CONV[spatial](x, w[:, :2], groups=2, padding="valid"), x, w, **TOLERANCE)
+    agrees(lambda x, w, b: TRANSPOSED[spatial](x, w.transpose(0, 1), b, 2, 1, 1), x, w, b, **TOLERANCE)
+    agrees(lambda x, w: TRANSPOSED[spatial](x[0], w[:4], groups=2, dilation=2), x, w, **TOLERANCE)
+
+
+@pytest.mark.parametrize("spatial", [2, 3])
+@pytest.mark.parametrize("which", ["input", "weight", "both"])
+def test_channels_last_stays(spatial, which):
+    x, w, b = inputs(spatial)
+    x = x.to(memory_format=FORMAT[x.ndim]) if which != "weight" else x
+    w = w.to(memory_format=FORMAT[w.ndim]) if which != "input" else w
+    agrees(CONV[spatial], x, w, b, **TOLERANCE)
+    agrees(lambda x, w: CONV[spatial](x[:1], w, None, 2, 1), x, w, **TOLERANCE)
+
+
+def test_same_with_an_odd_total_pads_the_end():
+    x, w, b = inputs(2)
+    agrees(lambda x, w, b: F.conv2d(x, w[..., :2], b, padding="same"), x, w, b, **TOLERANCE)
+    gradients_agree(lambda x, w, b: F.conv2d(x, w[..., :2], b, padding="same"), x, w, b, **TOLERANCE)
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_gradients(spatial):
+    x, w, b = inputs(spatial)
+    gradients_agree(lambda x, w, b: CONV[spatial](x, w, b, 2, 1), x, w, b, **TOLERANCE)
+    gradients_agree(lambda x, w, b: TRANSPOSED[spatial](x, w.transpose(0, 1), b, 2, 1, 1), x, w, b, **TOLERANCE)
+
+
+def test_narrow_dtypes():
+    agrees(F.conv2d, *(x.bfloat16() for x in inputs(2)), rtol=2e-2, atol=2e-2)
+
+
+BAD = {
+    "rank": lambda x, w, b: F.conv2d(x[0, 0], w),
+    "channels": lambda x, w, b: F.conv2d(x[:, :3], w),
+    "weight rank": lambda x, w, b: F.conv2d(x, w[0]),
+    "too large a kernel": lambda x, w, b: F.conv2d(x[..., :2], w),
+    "bias": lambda x, w, b: F.conv2d(x, w, b[:3]),
+    "dtype": lambda x, w, b: F.conv2d(x, w.double()),
+    "strided same": lambda x, w, b: F.conv2d(x, w, stride=2, padding="same"),
+    "unknown padding": lambda x, w, b: F.conv2d(x, w, padding="full"),
+    "negative padding": lambda x, w, b: F.conv2d(x, w, padding=-1),
+    "zero stride": lambda x, w, b: F.conv2d(x, w, stride=0),
+    "float stride": lambda x, w, b: F.conv2d(x, w, stride=1.0),
+    "three strides": lambda x, w, b: F.conv2d(x, w, stride=(1, 1, 1)),
+    "groups": lambda x, w, b: F.conv2d(x, w, groups=4),
+    "output padding": lambda x, w, b: F.conv_transpose2d(x, w.transpose(0, 1), output_padding=1),
+    "unfold": lambda x, w, b: F.unfold(x, 9),
+    "fold": lambda x, w, b: F.fold(x.flatten(2), 9, 2),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_errors_are_eagers(bad):
+    raises_as_eager(BAD[bad], *inputs(2))
+
+
+def test_windows_as_columns_and_back():
+    x = torch.randn(2, 3, 6, 7)
+    for kernel, dilation, padding, stride in ((2, 1, 0, 1), ((2, 3), 2, 1, 2), (1, 1, 0, 1)):
+        agrees(lambda x: F.unfold(x, kernel, dilation, padding, stride), x)  # noqa: B023
+        agrees(lambda x: F.fold(F.unfold(x, kernel, dilation, padding, stride), (6, 7), kernel, dilation, padding, stride), x)  # noqa: B023
+    gradients_agree(lambda x: F.fold(F.unfold(x, 3, 2, 2, 2), (6, 7), 3, 2, 2, 2), x, **TOLERANCE)
+
+
+def test_columns_never_share_the_images_storage():
+    def f(x):
+        columns = F.unfold(x, 1)
+        columns.add_(1)
+        return columns
+
+    agrees(f, torch.randn(1, 3, 4, 4))

@@ -1,0 +1,131 @@
+"""Pooling: what PyTorch's own samples leave out."""
+
+from __future__ import annotations
+
+import dovetail
+import harness
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def agrees(fn, *args, **tolerance) -> None:
+    """`fn` gives what eager gives, strides and arguments afterwards included: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None
+    for way in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
+
+
+def raises_as_eager(fn, *args) -> None:
+    want = harness.eager(fn, args, {}).error
+    assert want is not None
+    with pytest.raises(type(want)):
+        dovetail.trace(fn)(*args)
+
+
+def gradients_agree(fn, *args, **tolerance) -> None:
+    """One backward pass gives each floating argument eager's gradient."""
+    grads = []
+    for run in (fn, dovetail.jit(fn)):
+        given = [x.clone().requires_grad_() if x.is_floating_point() else x for x in args]
+        torch.manual_seed(3)
+        out = run(*given)
+        (out * torch.linspace(0.5, 1.5, out.numel()).view_as(out)).sum().backward()
+        grads.append([x.grad for x in given if x.is_floating_point()])
+    for ours, eager in zip(*grads[::-1], strict=True):
+        torch.testing.assert_close(ours, eager, **tolerance)
+
+
+X = torch.randn(2, 3, 9, 8).relu()
+INF = float("inf")
+POOLS = {
+    "max": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max dilated": lambda x: F.max_pool2d(x, 2, 2, 1, 2, True),
+    "max with indices": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True)[0],
+    "max 1d": lambda x: F.max_pool1d(x[0], 3, 2, 1),
+    "max 3d": lambda x: F.max_pool3d(x, 2, ceil_mode=True),
+    "avg": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "avg of what is inside": lambda x: F.avg_pool2d(x, 3, 2, 1, True, False),
+    "avg 1d": lambda x: F.avg_pool1d(x[0], 3, 2, 1),
+    "avg 3d": lambda x: F.avg_pool3d(x, 2, divisor_override=3),
+    "lp": lambda x: F.lp_pool2d(x + 1, 2, 3),
+    "adaptive avg": lambda x: F.adaptive_avg_pool2d(x, (4, None)),
+    "adaptive avg to one": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "adaptive avg 3d": lambda x: F.adaptive_avg_pool3d(x, (2, 4, 3)),
+    "adaptive max": lambda x: F.adaptive_max_pool2d(x, (4, 5)),
+    "adaptive max 1d": lambda x: F.adaptive_max_pool1d(x[0], 3),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_gradients_go_to_the_first_of_several(name):
+    gradients_agree(POOLS[name], X, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_channels_last_and_transposed_inputs(name):
+    agrees(POOLS[name], X.to(memory_format=torch.channels_last), rtol=1e-4, atol=1e-5)
+    agrees(POOLS[name], X.transpose(2, 3), rtol=1e-4, atol=1e-5)
+    agrees(POOLS[name], X.bfloat16(), rtol=2e-2, atol=2e-2) if "avg 3d" not in name or "adaptive" in name else None  # eager has none
+
+
+@pytest.mark.parametrize(
+    "module", [nn.MaxPool2d(2), nn.MaxPool2d(3, 1, 1, return_indices=True), nn.AvgPool2d(2), nn.AdaptiveMaxPool2d(3), nn.LPPool2d(2, 2)]
+)
+def test_modules(module):
+    agrees(lambda x: module(x), X, rtol=1e-4, atol=1e-5)
+
+
+def test_every_spelling_of_max_pooling_is_one_operation():
+    for fn in (F.max_pool2d, torch.max_pool2d, nn.MaxPool2d(2)):
+        traced = dovetail.trace(lambda x: fn(x, 2) if not isinstance(fn, nn.Module) else fn(x))(X)  # noqa: B023
+        assert [line.symbol.path for line in traced.lines] == ["torch.nn.functional.max_pool2d"]
+
+
+def test_a_window_of_nothing_but_minus_infinity_points_inside():
+    agrees(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), torch.full((1, 1, 4, 4), -INF))
+    agrees(lambda x: F.max_pool2d(x, 2, 1, 1, 2, return_indices=True), torch.full((1, 1, 4, 4), -INF))
+    agrees(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), torch.full((1, 1, 4, 4), -(2**63)))
+
+
+def test_nan_wins():
+    agrees(lambda x: F.max_pool2d(x, 2, return_indices=True), torch.tensor([[[1.0, float("nan")], [3.0, 4.0]]]))
+
+
+def test_pooling_and_its_inverse():
+    agrees(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[2:]), X)
+
+
+def test_fractional_pooling_draws_as_eager():
+    for fn in (
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=3),
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=3, return_indices=True)[1],
+    ):
+        torch.manual_seed(1)
+        want = fn(X)
+        torch.manual_seed(1)
+        assert torch.equal(dovetail.jit(fn)(X), want)
+
+
+BAD = {
+    "rank": lambda x: F.max_pool2d(x[0, 0], 2),
+    "too large a kernel": lambda x: F.avg_pool2d(x, 20),
+    "padding": lambda x: F.max_pool2d(x, 2, 1, 2),
+    "zero stride": lambda x: F.max_pool2d(x, 2, 0),
+    "float kernel": lambda x: F.max_pool2d(x, 2.0),
+    "three kernel sizes": lambda x: F.avg_pool2d(x, (2, 2, 2)),
+    "zero divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=0),
+    "no elements": lambda x: F.max_pool2d(x[:, :, :0], 2),
+    "integers": lambda x: F.adaptive_avg_pool2d(x.long(), 2),
+    "integers in one dimension": lambda x: F.max_pool1d(x[0].long(), 2),
+    "negative size": lambda x: F.adaptive_avg_pool2d(x, -1),
+    "three sizes": lambda x: F.adaptive_max_pool2d(x, (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_errors_are_eagers(bad):
+    raises_as_eager(BAD[bad], X)
