@@ -12,6 +12,9 @@ if __name__ == "core":
 
 from dovetail.errors import DovetailError as DovetailError
 from dovetail.frontend import trace as trace
+from dovetail.gradients import grad as grad
+from dovetail.gradients import value_and_grad as value_and_grad
+from dovetail.gradients import vjp as vjp
 from dovetail.jit import cache_misses as cache_misses
 from dovetail.jit import explain as explain
 from dovetail.jit import jit as jit

@@ -15,8 +15,23 @@ from dovetail.errors import Unsupported, require
 from dovetail.executors import grad_rules, resolve_executors
 from dovetail.frontend import trees
 from dovetail.prims import Tag, recorder
+from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import nobody
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, functionalize, grad, is_proxy, leaves, proxies, recording, rename, swap
+from dovetail.trace import (
+    BoundSymbol,
+    JointTrace,
+    Proxy,
+    TensorProxy,
+    Trace,
+    constants_of,
+    functionalize,
+    grad,
+    is_proxy,
+    recording,
+    rename,
+    requires_grad,
+    swap,
+)
 
 
 def is_tracing() -> bool:
@@ -39,7 +54,7 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
     flat, out = trees.flatten(result)
     inner.outputs = tuple(flat)
     joint = _joint(inner, any([x.spec.requires_grad for x in given]))
-    replay = _Replay(outer, joint, dict(zip(inner.inputs, given, strict=True)))
+    replay = _Replay(outer, joint, dict(zip(inner.inputs, given, strict=True)), constants_of(inner))
     return out.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
 
 
@@ -57,8 +72,8 @@ def _joint(inner: Trace, again: bool) -> JointTrace:
 class _Replay:
     """Puts the lines of a joint trace into the program around it: the forward at once, the backward when cotangents are known."""
 
-    def __init__(self, outer: Trace, joint: JointTrace, env: dict[Proxy, Proxy]):
-        self.outer, self.joint, self.env = outer, joint, env
+    def __init__(self, outer: Trace, joint: JointTrace, env: dict[Proxy, Proxy], constant: set[Proxy]):
+        self.outer, self.joint, self.env, self.constant = outer, joint, env, constant
         after = set(joint.cotangents)
         self.late: list[BoundSymbol] = []
         for line in joint.lines:
@@ -70,7 +85,7 @@ class _Replay:
 
     def _add(self, line: BoundSymbol) -> None:
         line = rename(line, self.env)
-        _flag(line, self.outer.environment.grad_enabled())
+        _flag(line, self.outer.environment.grad_enabled(), self.constant)
         self.outer.lines.append(line)
 
     def _now(self, p: Any) -> Any:
@@ -91,19 +106,20 @@ class _Replay:
         for line in self.late:
             self._add(line)
         found = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
-        return [prims.creation.zeros_like(self._now(x)) if g is None else self._now(g) for g, x in found]
+        with recording(self.outer):
+            return [zeros_like(self._now(x)) if g is None else self._now(g) for g, x in found]
 
 
-def _flag(line: BoundSymbol, enabled: bool) -> None:
-    """Give the results of `line` the requires_grad that recording it would have given them."""
+def _flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
+    """Give the results of `line` the requires_grad that recording it here would have given them."""
     for inner in line.body:
-        _flag(inner, enabled)
+        _flag(inner, enabled, constant)
     if line.body:
         return
-    wanted = enabled and Tag.NO_GRAD not in line.symbol.tags and any([p.spec.requires_grad for p in line.reads if isinstance(p, TensorProxy)])
+    flows = enabled and Tag.NO_GRAD not in line.symbol.tags and any(map(requires_grad, line.reads))
     for p in line.writes:
-        if isinstance(p, TensorProxy) and p.spec.requires_grad != (wanted and p.spec.dtype.inexact):
-            p.spec = p.spec.like(requires_grad=wanted and p.spec.dtype.inexact)
+        if isinstance(p, TensorProxy) and p.spec.requires_grad != (wanted := flows and p.spec.dtype.inexact and p not in constant):
+            p.spec = p.spec.like(requires_grad=wanted)
 
 
 def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
@@ -115,7 +131,7 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
         value = result[0] if has_aux else result
         scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
         require(scalar, "grad wants a function that returns a real number as a tensor without dimensions, got {}", getattr(value, "spec", value), error=TypeError)
-        ones = [_one(x, x is value) if isinstance(x, TensorProxy) else None for x in leaves(result)]
+        ones = [_one(x, x is value) if isinstance(x, TensorProxy) else None for x in trees.flatten(result)[0]]
         grads = pullback(ones)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)
 

@@ -19,7 +19,7 @@ Lines with effects, random ones among them, are never merged.
 
 from __future__ import annotations
 
-from dovetail.trace.ir import BoundSymbol, Trace, rename
+from dovetail.trace.ir import Trace, rename
 from dovetail.trace.printing import literal
 from dovetail.trace.proxies import Proxy, TensorProxy, is_proxy, proxies, swap
 
@@ -35,13 +35,11 @@ def cse(trace: Trace) -> Trace:
         if line.effects or key not in first:
             first.setdefault(key, line)
             new.lines.append(line)
-        elif any([p in escaping for p in line.writes]):
+        elif not escaping.isdisjoint(line.writes) and not escaping.isdisjoint(first[key].writes):
             new.lines.append(line)
         else:
-            env.update(_merged(line, first[key]))
+            merged = dict(zip(line.writes, first[key].writes, strict=True))
+            escaping.update([kept for gone, kept in merged.items() if gone in escaping])
+            env.update(merged)
     new.outputs = swap(trace.outputs, lambda p: env.get(p, p) if is_proxy(p) else p)
     return new
-
-
-def _merged(line: BoundSymbol, kept: BoundSymbol) -> dict[Proxy, Proxy]:
-    return dict(zip(line.writes, kept.writes, strict=True))

@@ -81,7 +81,9 @@ def test_modules_in_place_write_into_their_input(make):
     assert dovetail.trace(make(inplace=False))(X).lines[0].mutates is False
 
 
-@pytest.mark.parametrize("fn", [F.relu_, F.elu_, F.selu_, F.celu_, F.leaky_relu_, F.hardtanh_, torch.relu_, torch.sigmoid_, lambda x: F.threshold_(x, 1, 2)])
+@pytest.mark.parametrize(
+    "fn", [F.relu_, F.elu_, F.selu_, F.celu_, F.leaky_relu_, F.hardtanh_, torch.relu_, torch.sigmoid_, lambda x: F.threshold_(x, 1, 2)]
+)
 def test_functions_with_an_underscore_write_into_their_input(fn):
     agrees(fn, X)
 

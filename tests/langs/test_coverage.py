@@ -147,6 +147,7 @@ SMOKE: dict[str, tuple] = {
     "torch.quantile": (x(3, 4), 0.3),
     "torch.renorm": (x(3, 4), 2, 0, 1.0),
     "torch.trapezoid": (x(3, 4),),
+    "torch.combinations": (x(5), 3),
     "torch.kron": (x(2, 2), x(2, 3)),
     "torch.lu_unpack": torch.linalg.lu_factor(x(4, 4)),
     "torch.geqrf": (x(4, 3),),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dovetail
 import harness
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import dovetail
 
 
 def agrees(fn, *args, **tolerance) -> None:

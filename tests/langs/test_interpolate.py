@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dovetail
 import harness
 import pytest
 import torch
 import torch.nn.functional as F
+
+import dovetail
 
 
 def agrees(fn, *args, **tolerance) -> None:

@@ -11,7 +11,9 @@ from dovetail.langs.torch import TABLE, TorchSymbol
 
 MOST = 8  # samples per operation and dtype; `python tests/langs/opdb.py NAME` runs more
 
-DIFFERS: dict[str, str] = {}  # formatted name -> why this operation is allowed to differ from eager
+DIFFERS: dict[str, str] = {  # formatted name -> why this operation is allowed to differ from eager
+    "nn_functional_hinge_embedding_loss": "eager rounds to bfloat16 after each of its steps, Dovetail once, in the end",
+}
 
 
 def known(info) -> bool:

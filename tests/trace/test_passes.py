@@ -126,3 +126,9 @@ def calls_made(step, trace: Trace) -> int:
 @pytest.mark.parametrize("step", [str, check, dce, cse, release], ids=lambda step: step.__name__)
 def test_ten_thousand_lines_are_ten_times_the_work_of_a_thousand(step):
     assert calls_made(step, chain(10_000)) < 10.5 * calls_made(step, chain(1_000))
+
+
+def test_a_result_is_merged_with_an_equal_line_that_does_not_leave():
+    trace = cse(programs.record(lambda x: (prims.cos(prims.sin(x)), prims.sin(x)), programs.SPEC))
+    assert names(trace) == ["sin", "cos"]
+    check(trace)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -254,8 +255,13 @@ def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tenso
     return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
 
 
+def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    count = math.comb(input.numel() + (r - 1 if with_replacement else 0), r)
+    return input.new_empty((count, r) if r else (0,))
+
+
 # torch callable -> what has the shapes of its results, where fake tensors cannot tell
-STAND_INS: dict[Any, Callable] = {resolve("torch.ctc_loss"): _ctc_loss}
+STAND_INS: dict[Any, Callable] = {resolve("torch.ctc_loss"): _ctc_loss, resolve("torch.combinations"): _combinations}
 
 
 def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _Seen:

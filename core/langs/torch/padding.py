@@ -26,6 +26,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     require(mode in _SOURCES, "Unrecognised padding mode {!r}: wants one of constant, {}", mode, ", ".join(_SOURCES), error=NotImplementedError)
     require(value is None or value == 0, "Padding mode {!r} doesn't take in value argument, got {}", mode, value)
     _require_supported(input.spec, mode, len(pad) // 2)
+    left = [n + a + b for n, a, b in zip(input.spec.shape, low, high, strict=True)][-(len(pad) // 2) :]
+    require(mode == "circular" or any([n > 0 for n in left]), "padding {} leaves nothing of {}", pad, input.spec)
     out = input
     for d, (n, a, b) in enumerate(zip(input.spec.shape, low, high, strict=True)):
         _require_room(mode, d, n, a, b)
@@ -103,8 +105,7 @@ def _require_room(mode: str, d: int, n: int, low: int, high: int) -> None:
         left = n + min(low, 0) + min(high, 0)
         require(left > 0 or n + low + high == 0, "Negative padding value ({}, {}) is resulting in an empty dimension {} of size {}", low, high, d, n)
         require(low <= n and high <= n, "Padding value causes wrapping around more than once: size {} at dimension {}, got ({}, {})", n, d, low, high)
-    least = 0 if mode == "circular" else 1
-    require(n + low + high >= least, "padding ({}, {}) leaves nothing of size {} at dimension {}", low, high, n, d)
+    require(n + low + high >= 0, "padding ({}, {}) takes more than size {} at dimension {}", low, high, n, d)
 
 
 def _mirrored(x: Tensor, n: int, low: int, high: int) -> Tensor:

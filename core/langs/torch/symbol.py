@@ -158,6 +158,13 @@ def wrong_type(function: str, parameter: str, wanted: str, got: Any) -> None:
     require(False, "{}(): argument '{}' must be {}, not {}", function, parameter, wanted, type(got).__name__, error=TypeError)
 
 
+def numpy_number(function: str, parameter: str, wanted: str, got: Any) -> Any:
+    """A NumPy number, where a number will do, as Python's; anything else is of the wrong type."""
+    if "Number" in wanted and type(got).__module__ == "numpy" and getattr(got, "ndim", 1) == 0:
+        return got.item()
+    return wrong_type(function, parameter, wanted, got)
+
+
 def lacking(function: str, parameter: str) -> None:
     """What Python says of an argument that was not given."""
     require(False, "{}() missing 1 required positional argument: '{}'", function, parameter, error=TypeError)
@@ -170,7 +177,7 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tuple[tuple, dict]]:
     """A function with `meta`'s parameters that gives (args, kwargs); generated, since inspect.Signature.bind takes five times as long."""
     parameters = list(inspect.signature(meta).parameters.values())
-    scope: dict[str, Any] = {"_missing": _missing, "_wrong_type": wrong_type, "_lacking": lacking, "_Sequence": (tuple, list)}
+    scope: dict[str, Any] = {"_missing": _missing, "_numpy_number": numpy_number, "_lacking": lacking, "_Sequence": (tuple, list)}
     head, body = [], []
     spare = _spare_names(parameters)
     soft = _may_come_later(parameters, spare, variadic)
@@ -242,7 +249,7 @@ def _type_check(function: str, p: inspect.Parameter, scope: dict[str, Any]) -> l
         return []
     scope[f"_types_{p.name}"] = tuple(kind for word in words for kind in _KINDS[word])
     wanted = " or ".join(words)
-    return [f"    if not isinstance({p.name}, _types_{p.name}): _wrong_type({function!r}, {p.name!r}, {wanted!r}, {p.name})"]
+    return [f"    if not isinstance({p.name}, _types_{p.name}): {p.name} = _numpy_number({function!r}, {p.name!r}, {wanted!r}, {p.name})"]
 
 
 def symbol_for(operation: Symbol | Callable | str) -> Any:

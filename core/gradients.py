@@ -1,0 +1,79 @@
+"""Derivatives of functions: `dovetail.grad`, `value_and_grad` and `vjp`, on nests of tensors, inside compiled functions and outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any
+
+import torch
+
+from dovetail.frontend import functional, trees
+from dovetail.jit import jit
+
+
+def grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of `fn`, as a function of the same arguments.
+
+    `fn` returns a real number as a tensor without dimensions, or, with `has_aux`, a tuple of that and of anything else, which is returned
+    beside the gradient.  `argnums` are the positions of the arguments to differentiate by: nests of floating or complex tensors; the
+    gradient of each is a nest like it.  The program is compiled once for each kind of call.  It can be differentiated again:
+    `grad(grad(fn))`.
+    """
+    both = value_and_grad(fn, argnums, has_aux=has_aux)
+
+    @wraps(fn, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        result, grads = both(*args, **kwargs)
+        return (grads, result[1]) if has_aux else grads
+
+    return gradient
+
+
+def value_and_grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives (what `fn` gives, its gradient); see `grad`."""
+    recorded = functional.recorded_value_and_grad(fn, argnums, has_aux)
+    compiled = jit(recorded)
+
+    @wraps(fn, updated=())
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        if functional.is_tracing():
+            return recorded(*args, **kwargs)
+        return compiled(*trees.map_leaves(_detached, args), **trees.map_leaves(_detached, kwargs))
+
+    return value_and_gradient
+
+
+def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """(fn(*args, **kwargs), a function from the cotangent of that to the tuple of those of `args`).
+
+    Arguments that are no floating or complex tensors, nor nests of them, have None for a cotangent.  The pullback may be called again.
+    """
+    if functional.is_tracing():
+        return functional.recorded_vjp(fn, args, kwargs, tuple(range(len(args))))
+    given = trees.map_leaves(_leaf, args)
+    with torch.enable_grad():
+        result = _compiled(fn)(*given, **kwargs)
+    leaves, tree = trees.flatten(given)
+    wanted = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+
+    def pullback(cotangent: Any) -> Any:
+        outs = trees.flatten(result)[0]
+        pairs = [(y, g) for y, g in zip(outs, trees.flatten(cotangent)[0], strict=True) if isinstance(y, torch.Tensor) and y.requires_grad]
+        found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True, materialize_grads=True))
+        return tree.build([next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves])
+
+    return trees.map_leaves(_detached, result), pullback
+
+
+@lru_cache(maxsize=128)
+def _compiled(fn: Callable) -> Callable:
+    return fn if hasattr(fn, "_cache") else jit(fn)
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if isinstance(x, torch.Tensor) and x.requires_grad else x
+
+
+def _leaf(x: Any) -> Any:
+    return x.detach().requires_grad_() if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) else x
