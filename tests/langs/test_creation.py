@@ -1,0 +1,118 @@
+"""Tensors made while tracing: dtypes, sizes and values as PyTorch's."""
+
+from __future__ import annotations
+
+import dovetail
+import harness
+import numpy as np
+import pytest
+import torch
+from dovetail.errors import Unsupported
+
+X = torch.arange(6.0).view(2, 3)
+
+
+def agrees(fn, *args) -> None:
+    """`fn` gives what eager gives: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None, want.error
+    for executors in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want))
+
+
+MADE = {
+    "zeros": lambda x: (torch.zeros(2, 3), torch.zeros((2, 3)), torch.zeros(size=(2,)), torch.zeros(2, dtype=torch.bool), torch.zeros([])),
+    "ones": lambda x: (torch.ones(2, dtype=torch.complex64), torch.ones(x.shape), torch.ones_like(x.t()), x.new_ones(2, 1)),
+    "full": lambda x: (torch.full((2,), 3), torch.full((2,), 3.0), torch.full((2,), True), torch.full((2,), 1j), torch.full([2], 3, dtype=torch.bfloat16)),
+    "full_like": lambda x: (torch.full_like(x, 3), torch.full_like(x, 2.5, dtype=torch.int64), x.new_full((2,), 7), x.long().new_zeros(3)),
+    "arange": lambda x: (torch.arange(5), torch.arange(1, 5), torch.arange(9, 1, -3), torch.arange(end=3), torch.arange(1, end=3)),
+    "arange of keywords": lambda x: (torch.arange(start=1, end=9, step=2), torch.arange(1, 9, step=2), torch.arange(5, device="cpu")),
+    "arange of floats": lambda x: (torch.arange(0, 1, 0.25), torch.arange(5.0), torch.arange(5, dtype=torch.float16), torch.arange(0.5, 4, dtype=torch.int64)),
+    "linspace": lambda x: (torch.linspace(0, 1, 5), torch.linspace(3, -3, 7, dtype=torch.float64), torch.linspace(0, 10, 4, dtype=torch.int64)),
+    "logspace": lambda x: (torch.logspace(0, 2, 5), torch.logspace(0, 3, 4, base=2)),
+    "eye": lambda x: (torch.eye(3), torch.eye(2, 3, dtype=torch.int32)),
+    "indices of triangles": lambda x: (torch.tril_indices(3, 4), torch.triu_indices(3, 3, 1, dtype=torch.int32)),
+    "tensor": lambda x: (torch.tensor([[1, 2], [3, 4.5]]), torch.tensor(True), torch.tensor([]), torch.tensor([1, True]), torch.tensor((1, 2), dtype=torch.half)),
+    "tensor of arrays": lambda x: (torch.tensor(np.arange(3)), torch.tensor([np.float32(1.5), 2.0]), torch.as_tensor(np.ones(2))),
+    "as_tensor": lambda x: (torch.as_tensor([1, 2]), torch.as_tensor(x, dtype=torch.int64), x.new_tensor([1, 2]), torch.scalar_tensor(2)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_made_as_in_eager(name):
+    agrees(MADE[name], X)
+
+
+EMPTY = {
+    "empty": lambda x: torch.empty(2, 3),
+    "empty_like": lambda x: torch.empty_like(x.t(), dtype=torch.int64),
+    "new_empty": lambda x: x.new_empty((2, 0)),
+    "empty_strided": lambda x: torch.empty_strided((2, 3), (1, 2)),
+    "new_empty_strided": lambda x: x.new_empty_strided((2, 3), (3, 1)),
+    "empty_permuted": lambda x: torch.empty_permuted((2, 3, 4), (2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_has_the_shape_dtype_and_strides_of_eager(name):
+    want = EMPTY[name](X)
+    for executors in harness.ways().values():
+        got = harness.ours(EMPTY[name], (X,), {}, executors).leaves[0]
+        assert (got.shape, got.dtype, got.stride()) == (want.shape, want.dtype, want.stride())
+
+
+def test_the_default_dtype_is_asked_for_in_each_call():
+    compiled = dovetail.jit(lambda x: torch.zeros(2) + torch.arange(0, 1, 0.5))
+    assert compiled(X).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert compiled(X).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_made_tensor_is_new_in_each_call():
+    def count(x):
+        made = [torch.zeros(2), torch.tensor([1.0, 2.0]), torch.tril_indices(2, 2)]
+        for m in made:
+            m.add_(1)
+        return made
+
+    compiled = dovetail.jit(count)
+    compiled(X)
+    for got, want in zip(compiled(X), count(X), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda x: torch.zeros(-1),
+        lambda x: torch.arange(3, 1),
+        lambda x: torch.arange(0, 3, 0),
+        lambda x: torch.linspace(0, 1, -1),
+        lambda x: torch.eye(-1),
+        lambda x: torch.tensor([[1, 2], [3]]),
+        lambda x: torch.empty_permuted((2, 3), (0, 0)),
+        lambda x: torch.empty_strided((2, 3), (1,)),
+    ],
+)
+def test_errors_are_of_eagers_type(bad):
+    with pytest.raises(Exception) as want:
+        bad(X)
+    with pytest.raises(want.type):
+        dovetail.jit(bad)(X)
+
+
+@pytest.mark.parametrize(
+    ("refused", "way_out"),
+    [
+        (lambda x: torch.tensor([x[0, 0], 1.0]), r"torch\.stack"),
+        (lambda x: torch.zeros(2, requires_grad=True), "pass it as an argument"),
+        (lambda x: torch.empty_strided((2, 3), (9, 1)), "slices"),
+    ],
+)
+def test_what_cannot_be_traced_names_a_way_out(refused, way_out):
+    with pytest.raises(Unsupported, match=way_out):
+        dovetail.jit(refused)(X)

@@ -1,0 +1,118 @@
+"""Copies, conversions, and writes into tensors."""
+
+from __future__ import annotations
+
+import dovetail
+import harness
+import pytest
+import torch
+from dovetail.errors import Unsupported
+
+X = torch.tensor([[1.5, -2.0, 3.0], [0.0, 4.25, -5.0]])
+
+
+def agrees(fn, *args) -> None:
+    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None, want.error
+    for executors in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want))
+
+
+CONVERSIONS = {
+    "to(dtype)": lambda x: x.to(torch.float64),
+    "to(dtype, non_blocking, copy)": lambda x: x.to(torch.float32, False, True),
+    "to(device)": lambda x: x.to("cpu").to(torch.device("cpu")) + 0,
+    "to(device, dtype)": lambda x: x.to("cpu", torch.int64),
+    "to of keywords": lambda x: x.to(device="cpu", dtype=torch.half, copy=True),
+    "to(tensor)": lambda x: x.to(torch.zeros(1, dtype=torch.int8)),
+    "to(copy) keeps the layout": lambda x: x.t().to(torch.float32, copy=True),
+    "type": lambda x: x.type(torch.int32),
+    "type of a name": lambda x: x.type("torch.DoubleTensor"),
+    "type of a class": lambda x: x.type(torch.LongTensor),
+    "type_as": lambda x: x.type_as(torch.zeros(1, dtype=torch.bool)),
+    "methods": lambda x: (x.double(), x.half(), x.bfloat16(), x.int(), x.long(), x.short(), x.char(), x.bool(), x.abs().byte(), x.cfloat(), x.cdouble()),
+    "clone": lambda x: (x.clone(), x.t().clone(), x.expand(2, 2, 3).clone()),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_conversions(name):
+    agrees(CONVERSIONS[name], X)
+
+
+def test_the_name_of_the_type():
+    assert dovetail.jit(lambda x: (x.type(), x.bool().type()))(X) == ("torch.FloatTensor", "torch.BoolTensor")
+
+
+def test_item_is_a_number_that_can_be_used():
+    got = dovetail.jit(lambda x: (x.sum().item(), x * x[0, 0].item(), torch.full((2,), x[1, 1].item())))(X)
+    assert got[0] == X.sum().item()
+    assert torch.equal(got[1], X * 1.5)
+    assert torch.equal(got[2], torch.tensor([4.25, 4.25]))
+
+
+WRITES = {
+    "copy_ of a row": lambda x: x.copy_(torch.arange(3)),
+    "copy_ of a number": lambda x: x[0].copy_(7),
+    "copy_ with leading ones": lambda x: x[0].copy_(torch.ones(1, 3)) if False else x.copy_(torch.ones(2, 1)),
+    "copy_ to integers": lambda x: torch.zeros(2, 3, dtype=torch.int64).copy_(x),
+    "fill_": lambda x: x.fill_(3),
+    "fill_ of a tensor": lambda x: x[1].fill_(x[0, 0]),
+    "zero_": lambda x: x.t()[1:].zero_(),
+    "fill": lambda x: torch.fill(x.t(), 2.5),
+    "data": lambda x: x.data.add_(1),
+    "detach": lambda x: x.detach().mul_(2),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_reach_the_input(name):
+    agrees(WRITES[name], X)
+
+
+def test_out_writes_and_returns_the_tensor():
+    def write(x, out):
+        made = torch.empty(4, 3)
+        torch.cat([x, x], out=made)
+        return torch.add(x, 1, out=out) is out, made
+
+    agrees(write, X, torch.zeros(2, 3, dtype=torch.float64))
+
+
+def test_out_is_checked():
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
+        dovetail.jit(lambda x: torch.add(x, 1, out=torch.empty(2, 3, dtype=torch.int64)))(X)
+    with pytest.raises(Unsupported, match="pass one of that shape"):
+        dovetail.jit(lambda x: torch.add(x, 1, out=torch.empty(0)))(X)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda x: x.copy_(torch.ones(5)),
+        lambda x: x[0].copy_(torch.ones(2, 3)),
+        lambda x: x.fill_(torch.ones(2)),
+        lambda x: x.fill_(1j),
+        lambda x: x.item(),
+        lambda x: x.to("nowhere"),
+        lambda x: x.to(1, 2, 3, 4, 5),
+        lambda x: x.to(torch.float32, colour=1),
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x.type("torch.Nothing"),
+    ],
+)
+def test_errors_are_of_eagers_type(bad):
+    with pytest.raises(Exception) as want:
+        bad(X.clone())
+    with pytest.raises(want.type):
+        dovetail.jit(bad)(X.clone())
+
+
+@pytest.mark.parametrize(
+    "refused", [lambda x: x.tolist(), lambda x: x.numpy(), lambda x: x.resize_(3), lambda x: x.set_(x), lambda x: x.requires_grad_(), lambda x: x.detach_()]
+)
+def test_what_cannot_be_traced_is_refused(refused):
+    with pytest.raises(Unsupported):
+        dovetail.jit(refused)(X.clone())

@@ -1,0 +1,211 @@
+"""Shape operations: views that alias, copies that do not, errors of eager's types; PyTorch's own samples cover the values."""
+
+from __future__ import annotations
+
+import dovetail
+import harness
+import pytest
+import torch
+from dovetail.errors import Unsupported
+
+X = torch.arange(12.0).view(4, 3)
+
+
+def agrees(fn, *args) -> None:
+    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
+    want = harness.eager(fn, args, {})
+    assert want.error is None, want.error
+    for executors in harness.ways().values():
+        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want))
+    assert not list(harness.differences(harness.printed(fn, args, {}), want))
+
+
+VIEWS = {
+    "view": lambda x: x.view(3, 4),
+    "view(dtype)": lambda x: x.view(torch.int32),
+    "view_as": lambda x: x.view_as(torch.zeros(2, 6)),
+    "reshape": lambda x: x.reshape(-1, 2),
+    "flatten": lambda x: x.flatten(),
+    "unflatten": lambda x: x.unflatten(0, (2, -1)),
+    "ravel": lambda x: x.ravel(),
+    "permute": lambda x: x.permute(1, 0),
+    "transpose": lambda x: x.transpose(0, -1),
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "t": lambda x: x.t(),
+    "T": lambda x: x.T,
+    "mT": lambda x: x.mT,
+    "H": lambda x: x.H,
+    "adjoint": lambda x: x.adjoint(),
+    "squeeze": lambda x: x[None].squeeze(),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "movedim": lambda x: torch.movedim(x, 0, 1),
+    "diagonal": lambda x: x.diagonal(-1),
+    "unfold": lambda x: x.unfold(0, 2, 2),
+    "narrow": lambda x: x.narrow(0, -3, 2),
+    "select": lambda x: x.select(1, -1),
+    "split": lambda x: x.split(3)[1],
+    "chunk": lambda x: x.chunk(3)[0],
+    "unbind": lambda x: x.unbind(1)[2],
+    "tensor_split": lambda x: x.tensor_split((1, 3))[1],
+    "hsplit": lambda x: torch.hsplit(x, 3)[1],
+    "atleast_3d": lambda x: torch.atleast_3d(x),
+    "view_as_real": lambda x: torch.view_as_real(torch.view_as_complex(x.view(6, 2)))[1:],
+    "real": lambda x: x.real,
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "as_strided": lambda x: x.as_strided((3, 4), (1, 3)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_write_to_a_view_of_an_input_reaches_the_input(name):
+    def write(x):
+        VIEWS[name](x).fill_(7)
+
+    agrees(write, X)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_sees_a_later_write_to_its_base(name):
+    def write(x):
+        view = VIEWS[name](x)
+        x.mul_(2)
+        return view
+
+    agrees(write, X)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_returned_view_aliases_the_input(name):
+    x = X.clone()
+    view = dovetail.jit(VIEWS[name])(x)
+    assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+COPIES = {
+    "contiguous": lambda x: x.t().contiguous(),
+    "reshape": lambda x: x.t().reshape(-1),
+    "repeat": lambda x: x.repeat(1, 1),
+    "tile": lambda x: x.tile((1,)),
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(0, 0),
+    "rot90": lambda x: x.rot90(4),
+    "diag": lambda x: x.diag(),
+    "cat": lambda x: torch.cat([x]),
+    "tril": lambda x: x.tril(9),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_is_apart_from_its_source(name):
+    def write(x):
+        copy = COPIES[name](x)
+        copy.add_(1)
+        return copy
+
+    agrees(write, X)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda x: x.contiguous(),
+        lambda x: x.flatten(0, 0),
+        lambda x: torch.atleast_2d(x),
+        lambda x: torch.real(x),
+        lambda x: x.to(torch.float32),
+        lambda x: x.type_as(x),
+        lambda x: x.float(),
+        lambda x: x.cpu(),
+    ],
+)
+def test_what_eager_returns_as_it_is_leaves_no_line(same):
+    x = X.clone()
+    compiled = dovetail.jit(same)
+    assert compiled(x) is x
+    assert not dovetail.trace(same)(x).lines
+
+
+def test_sizes_are_given_apart_or_together_or_by_name():
+    def sizes(x):
+        return x.permute(dims=(1, 0)), x.view(size=(2, 6)), x.reshape(shape=[2, 6]), x.flip(dims=(0,)), x.repeat(repeats=(1, 2)), x.expand(2, -1, -1)
+
+    agrees(sizes, X)
+
+
+def test_lists_and_separate_tensors():
+    def lists(x):
+        pair = torch.broadcast_tensors(x, x[0]), torch.atleast_1d([x, x[0, 0]]), torch.meshgrid(x[0], x[:, 0], indexing="xy")
+        return pair, torch.block_diag(x, x[0]), torch.cartesian_prod(x[0], x[1]), torch.meshgrid([x[0]], indexing="ij")
+
+    agrees(lists, X)
+
+
+def test_cat_promotes_and_skips_empty_vectors():
+    agrees(lambda x: torch.cat([x, x.long(), torch.zeros(0, dtype=torch.float64)], dim=1), X)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last, torch.preserve_format])
+def test_memory_formats(memory_format):
+    images = torch.randn(2, 3, 4, 5)
+    agrees(lambda x: (x.clone(memory_format=memory_format), torch.zeros_like(x, memory_format=memory_format)), images)
+    agrees(lambda x: x.double().to(torch.float32, memory_format=memory_format), images.to(memory_format=torch.channels_last))
+    if memory_format is not torch.preserve_format:
+        agrees(lambda x: x.contiguous(memory_format=memory_format) * 2, images)
+
+
+def test_bfloat16():
+    agrees(lambda x: (torch.cat([x, x]), x.t().reshape(-1), x.tril(), x.repeat(2, 1), torch.nn.functional.pixel_shuffle(x.view(1, 4, 1, 3), 2)), X.bfloat16())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda x: x.view(5),
+        lambda x: x.t().view(12),
+        lambda x: x.reshape(-1, -1),
+        lambda x: x.permute(0),
+        lambda x: x.permute(0, 0),
+        lambda x: x.expand(2, 3),
+        lambda x: x.expand(3),
+        lambda x: x.squeeze(5),
+        lambda x: x[0].mT,
+        lambda x: torch.cat([x, x[0]]),
+        lambda x: torch.cat([]),
+        lambda x: torch.cat([x, 1]),
+        lambda x: torch.stack([x, x[0]]),
+        lambda x: x.split(0),
+        lambda x: x.split([1, 1]),
+        lambda x: x.chunk(0),
+        lambda x: x.select(0, 9),
+        lambda x: x.narrow(0, 3, 3),
+        lambda x: x.unfold(0, 9, 1),
+        lambda x: x.repeat(2),
+        lambda x: x.flip(0, 0),
+        lambda x: x.roll((1, 2), 0),
+        lambda x: x.diagonal(0, 1, 1),
+        lambda x: torch.view_as_complex(x),
+        lambda x: torch.movedim(x, (0, 1), 0),
+        lambda x: torch.hsplit(x, 2),
+    ],
+)
+def test_errors_are_of_eagers_type(bad):
+    with pytest.raises(Exception) as want:
+        bad(X.clone())
+    with pytest.raises(want.type):
+        dovetail.jit(bad)(X.clone())
+
+
+@pytest.mark.parametrize(
+    ("refused", "way_out"),
+    [
+        (lambda x: x.as_strided((2, 2), (1, 1)), "indexing, transpose, expand or unfold"),
+        (lambda x: x.view(torch.float64), "view dtypes of one size"),
+        (lambda x: x[:, 0].repeat_interleave(x[:, 0].long()), "output_size"),
+        (lambda x: x.tensor_split(x[:2, 0].long()), "tuple of ints"),
+        (lambda x: x.unsqueeze_(0), "without the underscore"),
+    ],
+)
+def test_what_cannot_be_traced_names_a_way_out(refused, way_out):
+    with pytest.raises(Unsupported, match=way_out):
+        dovetail.jit(refused)(torch.arange(12.0).view(4, 3))
