@@ -32,6 +32,12 @@ def grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = Fa
 
 def value_and_grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives (what `fn` gives, its gradient); see `grad`."""
+    return _value_and_grad(fn, argnums if isinstance(argnums, int) else tuple(argnums), has_aux)
+
+
+@lru_cache(maxsize=128)
+def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
+    """The same function for the same `fn`, so that it is compiled once however often it is asked for."""
     recorded = functional.recorded_value_and_grad(fn, argnums, has_aux)
     compiled = jit(recorded)
 

@@ -70,11 +70,10 @@ class Call(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         program = bridge.backward(absent)
         kept = [*ctx.saved_tensors, *ctx.numbers]
-        history = torch.is_grad_enabled() and any([x.requires_grad for x in (*cotangents, *kept) if isinstance(x, torch.Tensor)])
         ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
         with torch.no_grad():
             grads = program(kept, *[g.contiguous() for g in cotangents if g is not None])
-        return (None, *(_refusing_more(grads) if history else grads))
+        return (None, *(_refusing_more(grads) if torch.is_grad_enabled() else grads))
 
 
 def _refusing_more(grads: Sequence[Any]) -> list[Any]:

@@ -19,7 +19,20 @@ from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.langs.context import Language
-from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, check_copies, check_positions, dtype_of, not_traced, opaque, spec_of, traceable, write_out
+from dovetail.langs.torch import (
+    FACTORIES,
+    LANGUAGE,
+    REFUSED,
+    TABLE,
+    check_copies,
+    check_positions,
+    dtype_of,
+    not_traced,
+    opaque,
+    spec_of,
+    traceable,
+    write_out,
+)
 from dovetail.prims import Symbol, recorder
 from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap, user_line
 
@@ -100,15 +113,16 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
 def inlined(func: types.FunctionType) -> types.FunctionType:
     """torch's own Python for `func`, deaf to overrides, so that it runs instead of handing the call back to us."""
     deaf = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False)
-    closure = tuple(types.CellType(_deaf_too(cell.cell_contents)) for cell in func.__closure__ or ())
+    closure = tuple(types.CellType(_deaf_too(cell.cell_contents, func)) for cell in func.__closure__ or ())
     copy = types.FunctionType(func.__code__, {**func.__globals__, **deaf}, func.__name__, func.__defaults__, closure)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
 
-def _deaf_too(value: Any) -> Any:
-    """A function that `inlined` finds in a closure: one that hands the call back to the function it is part of would do so for ever."""
-    return inlined(value) if isinstance(value, types.FunctionType) and value not in TABLE and value.__module__.startswith("torch.") else value
+def _deaf_too(value: Any, outer: types.FunctionType) -> Any:
+    """What `inlined` finds in the closure of `outer`: a function that hands the call back to `outer` would do so for ever."""
+    ours = isinstance(value, types.FunctionType) and value is not outer and value not in TABLE and value.__module__.startswith("torch.")
+    return inlined(value) if ours else value
 
 
 class Factories(TorchFunctionMode):

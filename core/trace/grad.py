@@ -56,12 +56,14 @@ class Whole:
 class JointTrace(Trace):
     """Inputs are the computation's and then `cotangents`; outputs are (the computation's outputs, one gradient or None for each input).
 
-    `pulled` are the outputs that have a cotangent, in the order of `cotangents`.  `whole` are the operations that were taken apart, outer before inner.
+    `pulled` are the outputs that have a cotangent, in the order of `cotangents`.  `whole` are the operations that were taken apart, outer before
+    inner.  `by_rules` are the values that only grad rules compute.
     """
 
     cotangents: list[Proxy] = field(default_factory=list)
     pulled: list[Proxy] = field(default_factory=list)
     whole: list[Whole] = field(default_factory=list, repr=False)
+    by_rules: set[Proxy] = field(default_factory=set, repr=False)
 
 
 def grad(
@@ -86,8 +88,10 @@ def grad(
         joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs]
         joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
+        start = len(joint.lines)
         tape.backward()
         found = [tape.cotangent(p) if p in tape.given else None for p in trace.inputs]
+        joint.by_rules = {p for line in joint.lines[start:] for p in line.writes}
     joint.inputs = [*trace.inputs, *joint.cotangents]
     joint.outputs = (outputs, found)
     return joint

@@ -159,7 +159,7 @@ class _Cut:
         self, joint: JointTrace, early: list[BoundSymbol], wanted: list[Proxy], recompute: str, exposed: set[Proxy], inside: set[Proxy] | None
     ):
         self.wanted, self.recompute, self.exposed, self.inside = wanted, recompute, exposed, inside
-        self.lines = needed(early, wanted)
+        self.lines, self.by_rules = needed(early, wanted), joint.by_rules
         self.inputs, self.constants = set(joint.inputs), {p for p in joint.constants if p not in exposed}
         self.held = {*self.inputs, *proxies(joint.outputs[0])} - exposed  # in memory anyway
 
@@ -171,8 +171,9 @@ class _Cut:
         node = {p: 2 + 2 * i for i, p in enumerate(p for p in values if p not in self.constants)}  # 0 is the source, 1 the sink; p flows on to node + 1
         widths = {p: 1 if p in self.held else max(1, bytes_of(p)) for p in node}
         scale = min(1.0, (WIDE - 3 * len(node) - 2) / max(1, sum(widths.values())))
-        views = {p for line in self.lines if Tag.VIEW in line.symbol.tags for p in line.writes}  # saved by their base, all else being equal
-        edges = {(n, n + 1): max(1, int(widths[p] * scale)) + (p in views) for p, n in node.items()}
+        # All else being equal, the base of a view is saved, and what a rule computes is left to the backward.
+        second = self.by_rules | {p for line in self.lines if Tag.VIEW in line.symbol.tags for p in line.writes}
+        edges = {(n, n + 1): max(1, int(widths[p] * scale)) + (p in second) for p, n in node.items()}
         made = {p for line in self.lines for p in line.writes}
         edges |= {(0, n): WIDE for p, n in node.items() if p not in made}
         edges |= {(node[p] + 1, 1): WIDE for p in self.wanted}
@@ -182,13 +183,15 @@ class _Cut:
         return _minimum_cut(edges, node)
 
     def _cheap(self) -> Iterable[bool]:
-        """For each line, whether the backward may run it again: `depth` counts cheap lines since the last value that is surely not recomputed."""
+        """For each line, whether the backward may run it: `depth` counts cheap lines since the last value that is surely not recomputed."""
         chosen, depth = RECOMPUTE[self.recompute], {}
         for line in self.lines:
             deep = max([depth.get(p, 0) for p in line.reads], default=0) + (Tag.VIEW not in line.symbol.tags)
             cheap = not line.effects and _all(line, chosen) and (deep <= DEEPEST or self.recompute != "balanced")
             if cheap and self.inside is not None and not self.inside.issuperset(line.writes):
                 cheap = _all(line, RECOMPUTE["none"])
+            if not cheap and not line.effects and not self.by_rules.isdisjoint(line.writes):
+                cheap, deep = True, 0  # not computed again but once, in the backward
             depth.update(dict.fromkeys(line.writes, deep if cheap else 0))
             yield cheap
 

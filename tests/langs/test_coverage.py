@@ -161,6 +161,8 @@ F = torch.nn.functional
 PYTHON: dict[str, tuple] = {
     "cdist": (torch.cdist, x(4, 3), x(5, 3)),
     "stft": (lambda a, w: torch.stft(a, 16, window=w, return_complex=True), x(64), torch.hann_window(16)),
+    "istft": (lambda a: torch.istft(a, 16, center=True), torch.stft(x(64), 16, return_complex=True)),
+    "istft of a length": (lambda a: torch.istft(a, 16, length=40, center=True), torch.stft(x(2, 64), 16, return_complex=True)),
     "lu": (lambda a: torch.lu(a), x(4, 4)),
     "norm": (lambda a: a.norm("nuc"), x(4, 4)),
     "block_diag": (torch.block_diag, x(2, 2), x(3, 1)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dovetail
 import harness
 import numpy as np
 import pytest
 import torch
+
+import dovetail
 from dovetail.errors import Unsupported
 
 X = torch.arange(6.0).view(2, 3)
@@ -24,16 +25,33 @@ def agrees(fn, *args) -> None:
 MADE = {
     "zeros": lambda x: (torch.zeros(2, 3), torch.zeros((2, 3)), torch.zeros(size=(2,)), torch.zeros(2, dtype=torch.bool), torch.zeros([])),
     "ones": lambda x: (torch.ones(2, dtype=torch.complex64), torch.ones(x.shape), torch.ones_like(x.t()), x.new_ones(2, 1)),
-    "full": lambda x: (torch.full((2,), 3), torch.full((2,), 3.0), torch.full((2,), True), torch.full((2,), 1j), torch.full([2], 3, dtype=torch.bfloat16)),
+    "full": lambda x: (
+        torch.full((2,), 3),
+        torch.full((2,), 3.0),
+        torch.full((2,), True),
+        torch.full((2,), 1j),
+        torch.full([2], 3, dtype=torch.bfloat16),
+    ),
     "full_like": lambda x: (torch.full_like(x, 3), torch.full_like(x, 2.5, dtype=torch.int64), x.new_full((2,), 7), x.long().new_zeros(3)),
     "arange": lambda x: (torch.arange(5), torch.arange(1, 5), torch.arange(9, 1, -3), torch.arange(end=3), torch.arange(1, end=3)),
     "arange of keywords": lambda x: (torch.arange(start=1, end=9, step=2), torch.arange(1, 9, step=2), torch.arange(5, device="cpu")),
-    "arange of floats": lambda x: (torch.arange(0, 1, 0.25), torch.arange(5.0), torch.arange(5, dtype=torch.float16), torch.arange(0.5, 4, dtype=torch.int64)),
+    "arange of floats": lambda x: (
+        torch.arange(0, 1, 0.25),
+        torch.arange(5.0),
+        torch.arange(5, dtype=torch.float16),
+        torch.arange(0.5, 4, dtype=torch.int64),
+    ),
     "linspace": lambda x: (torch.linspace(0, 1, 5), torch.linspace(3, -3, 7, dtype=torch.float64), torch.linspace(0, 10, 4, dtype=torch.int64)),
     "logspace": lambda x: (torch.logspace(0, 2, 5), torch.logspace(0, 3, 4, base=2)),
     "eye": lambda x: (torch.eye(3), torch.eye(2, 3, dtype=torch.int32)),
     "indices of triangles": lambda x: (torch.tril_indices(3, 4), torch.triu_indices(3, 3, 1, dtype=torch.int32)),
-    "tensor": lambda x: (torch.tensor([[1, 2], [3, 4.5]]), torch.tensor(True), torch.tensor([]), torch.tensor([1, True]), torch.tensor((1, 2), dtype=torch.half)),
+    "tensor": lambda x: (
+        torch.tensor([[1, 2], [3, 4.5]]),
+        torch.tensor(True),
+        torch.tensor([]),
+        torch.tensor([1, True]),
+        torch.tensor((1, 2), dtype=torch.half),
+    ),
     "tensor of arrays": lambda x: (torch.tensor(np.arange(3)), torch.tensor([np.float32(1.5), 2.0]), torch.as_tensor(np.ones(2))),
     "as_tensor": lambda x: (torch.as_tensor([1, 2]), torch.as_tensor(x, dtype=torch.int64), x.new_tensor([1, 2]), torch.scalar_tensor(2)),
 }

@@ -197,3 +197,10 @@ def test_the_variance_may_be_smaller_than_the_input(var):
 @pytest.mark.filterwarnings("ignore")
 def test_bad_input_raises_as_in_eager(fn):
     raises_as_eager(fn, LOGITS, CLASSES)
+
+
+def test_l1_loss_keeps_the_weight_that_torch_forgets_to_hand_over():
+    x, y, w = torch.randn(3), torch.randn(3), torch.rand(3)
+    fn = torch.nn.functional.l1_loss
+    torch.testing.assert_close(dovetail.jit(lambda x, y, w: fn(x, y, weight=w))(x, y, w), fn(x, y, weight=w))
+    torch.testing.assert_close(dovetail.jit(lambda x, y: fn(x, y, reduction="sum"))(x, y), fn(x, y, reduction="sum"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dovetail
 import harness
 import pytest
 import torch
+
+import dovetail
 from dovetail.errors import Unclaimed
 
 X = torch.rand(4, 5)

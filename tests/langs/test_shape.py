@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dovetail
 import harness
 import pytest
 import torch
+
+import dovetail
 from dovetail.errors import Unsupported
 
 X = torch.arange(12.0).view(4, 3)
@@ -155,7 +156,10 @@ def test_memory_formats(memory_format):
 
 
 def test_bfloat16():
-    agrees(lambda x: (torch.cat([x, x]), x.t().reshape(-1), x.tril(), x.repeat(2, 1), torch.nn.functional.pixel_shuffle(x.view(1, 4, 1, 3), 2)), X.bfloat16())
+    agrees(
+        lambda x: (torch.cat([x, x]), x.t().reshape(-1), x.tril(), x.repeat(2, 1), torch.nn.functional.pixel_shuffle(x.view(1, 4, 1, 3), 2)),
+        X.bfloat16(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -409,7 +409,9 @@ def with_masked(chosen: Selection, value: Any, refuse: Callable[[], None], *, co
     rank = len(view.spec.shape)
     width = max(len(mask.spec.shape), 1)
     after = rank - at - width
-    mask = prims.broadcast_in_dim(mask, shape=(*(1,) * at, *(mask.spec.shape or (1,)), *(1,) * after), dims=tuple(range(at, at + len(mask.spec.shape))))
+    mask = prims.broadcast_in_dim(
+        mask, shape=(*(1,) * at, *(mask.spec.shape or (1,)), *(1,) * after), dims=tuple(range(at, at + len(mask.spec.shape)))
+    )
     if isinstance(value, TensorProxy):
         shape = value.spec.shape
         if len(shape) > after:

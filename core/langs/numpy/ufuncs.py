@@ -163,8 +163,6 @@ _OPERATORS = {
     **{"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"},
 }
 LANGUAGE.update({name: _operator(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items()})
-LANGUAGE.update(
-    {f"i{name.rstrip('_')}": _in_place(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items() if getattr(np, ufunc).nin == 2}
-)
+LANGUAGE.update({f"i{name.rstrip('_')}": _in_place(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items() if getattr(np, ufunc).nin == 2})
 LANGUAGE.update({"_ufunc": call, "conj": SYMBOLS[np.conjugate], "conjugate": SYMBOLS[np.conjugate]})
 LANGUAGE.properties["dtype"] = lambda x: numpy_dtype(x.spec.dtype)

@@ -46,7 +46,12 @@ def full_of(value: Any, shape: Sequence[Any], dtype: DType, device: Device) -> T
     shape = sizes(shape)
     value = value if isinstance(value, TensorProxy) else as_number(value, dtype, device)
     if isinstance(value, TensorProxy):
-        require(not value.spec.shape, "full(): argument 'fill_value' must be a number, not a tensor of {} dimensions", len(value.spec.shape), error=TypeError)
+        require(
+            not value.spec.shape,
+            "full(): argument 'fill_value' must be a number, not a tensor of {} dimensions",
+            len(value.spec.shape),
+            error=TypeError,
+        )
         return prims.clone(core.expand(core.convert(value, dtype), shape))
     return prims.full(shape=shape, value=value, dtype=dtype, device=device)
 
@@ -106,7 +111,15 @@ def full(size: Sequence[int], fill_value: Any, *, dtype=None, layout=None, devic
 
 @torchsymbol("torch.full_like")
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=torch.preserve_format
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+    pin_memory=False,
+    memory_format=torch.preserve_format,
 ):
     """A tensor of the input's shape full of one number."""
     plain(layout, requires_grad, pin_memory)
@@ -127,7 +140,9 @@ def strided(shape: Sequence[int], stride: Sequence[int], dtype: DType, device: D
     require(len(shape) == len(stride), message, list(stride), list(shape))
     layout = TensorSpec(shape, dtype, device).view(shape, stride)
     if not layout.is_dense and 0 not in shape:
-        raise Unsupported(f"empty_strided with gaps or overlaps, strides {list(stride)} of sizes {list(shape)}, is not traced; use expand or slices of torch.empty")
+        raise Unsupported(
+            f"empty_strided with gaps or overlaps, strides {list(stride)} of sizes {list(shape)}, is not traced; use expand or slices of torch.empty"
+        )
     return core.in_layout(full_of(0, shape, dtype, device), layout)
 
 
@@ -139,19 +154,25 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype=None, lay
 
 
 @torchsymbol(methods=("new_empty_strided",))
-def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def new_empty_strided(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
     """`empty_strided` of the dtype and on the device of this one."""
     plain(layout, requires_grad, pin_memory)
     return strided(size, stride, dtype_of(dtype, self.spec.dtype), self.spec.device if device is None else device_of(device))
 
 
 @factory("torch.empty_permuted")
-def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def empty_permuted(
+    size: Sequence[int], physical_layout: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
     """A tensor of whatever the memory held (here zeros), whose dimensions lie in the order `physical_layout`, slowest first."""
     plain(layout, requires_grad, pin_memory)
     made = full_of(0, size, dtype_of(dtype), device_of(device))
     right = sorted(physical_layout) == list(range(len(made.spec.shape)))
-    require(right, "Number of dimensions in size does not match the length of the physical_layout, or it is no permutation: {}", list(physical_layout))
+    require(
+        right, "Number of dimensions in size does not match the length of the physical_layout, or it is no permutation: {}", list(physical_layout)
+    )
     plain_order = tuple(physical_layout) == tuple(range(len(physical_layout)))
     return made if plain_order else prims.stride_order(made, order=tuple(physical_layout))
 
@@ -203,7 +224,11 @@ def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Te
     index = prims.iota(length=steps, start=0, step=1, dtype=dtypes.int64, device=device)
     back = core.sub(steps - 1, index)
     start, end = _scalar(start, wide), _scalar(end, wide)
-    step = core.div(core.sub(end, start), max(steps - 1, 1)) if isinstance(start, TensorProxy) or isinstance(end, TensorProxy) else (end - start) / max(steps - 1, 1)
+    step = (
+        core.div(core.sub(end, start), max(steps - 1, 1))
+        if isinstance(start, TensorProxy) or isinstance(end, TensorProxy)
+        else (end - start) / max(steps - 1, 1)
+    )
     up = core.add(core.mul(core.convert(core.convert(index, real), wide), step), start)
     down = core.add(core.mul(core.convert(core.convert(back, real), wide), core.neg(step) if isinstance(step, TensorProxy) else -step), end)
     return core.convert(core.where(core.lt(index, steps // 2), up, down), dtype)
@@ -227,7 +252,9 @@ def _spaced_dtype(dtype: Any, *ends: Any) -> DType:
 
 
 @factory("torch.linspace")
-def linspace(start: Number | Tensor, end: Number | Tensor, steps: int, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def linspace(
+    start: Number | Tensor, end: Number | Tensor, steps: int, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
     """`steps` numbers at equal distances, from start to end."""
     plain(layout, requires_grad, pin_memory)
     return spaced(start, end, steps, _spaced_dtype(dtype, start, end), device_of(device))
@@ -235,14 +262,23 @@ def linspace(start: Number | Tensor, end: Number | Tensor, steps: int, *, dtype=
 
 @factory("torch.logspace")
 def logspace(
-    start: Number | Tensor, end: Number | Tensor, steps: int, base: float = 10.0, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+    start: Number | Tensor,
+    end: Number | Tensor,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+    pin_memory=False,
 ):
     """base to the powers of `steps` numbers at equal distances, from start to end."""
     plain(layout, requires_grad, pin_memory)
     dtype, device = _spaced_dtype(dtype, start, end), device_of(device)
     wide = dtype if dtype.inexact and dtype.bytes >= 4 else dtypes.float64
     power = spaced(start, end, steps, wide, device)
-    if base == 10.0 and not power.spec.dtype.kind == "complex":
+    if base == 10.0 and power.spec.dtype.kind != "complex":
         return core.convert(core.pow(10.0, power), dtype)
     return core.convert(core.pow(as_number(base, wide), power), dtype)
 
@@ -343,7 +379,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype=None, device=None, requires_gra
 
 
 @factory("torch.as_tensor", in_place=False)
-def as_tensor(data: Any, dtype: Any = None, device: Any = None):
+def as_tensor(data: Any, *, dtype: Any = None, device: Any = None):
     """A tensor of these numbers; a tensor that fits already, itself."""
     if isinstance(data, TensorProxy):
         return converted(data, None if dtype is None else dtype_of(dtype), None if device is None else device_of(device), False, None)

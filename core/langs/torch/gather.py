@@ -62,7 +62,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None):
         n = input.spec.numel
         return gather(reshaped(input, (n,)), 0, core.from_front(reshaped(indices, (indices.spec.numel,)), n))
     a, b = input.spec.shape, indices.spec.shape
-    message = "torch.take_along_dim(): input and indices should have the same number of dimensions, but got {} dimensions for input, and {} for indices"
+    message = (
+        "torch.take_along_dim(): input and indices should have the same number of dimensions, but got {} dimensions for input, and {} for indices"
+    )
     require(len(a) == len(b), message, len(a), len(b))
     dim = core.canonical_dim(dim, len(a))
     shape = core.broadcast_shapes(replaced(a, dim, 1), replaced(b, dim, 1))
@@ -96,7 +98,9 @@ def scattered(name: str, prim: Any, input: Tensor, dim: int, index: Tensor, src:
     return flat_reshape(prim(x, index, _source(name, x, index, src), dim=dim), input.spec.shape)
 
 
-def _scatter_arguments(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> tuple[tuple, dict]:
+def _scatter_arguments(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> tuple[tuple, dict]:
     return (input, dim, index, value if src is None else src), {} if reduce is None else {"reduce": reduce}
 
 
@@ -190,7 +194,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor):
     index = core.from_front(index, x.spec.shape[dim])
     shape, spec = replaced(x.spec.shape, dim, index.spec.shape[0]), x.spec
     if isinstance(value, TensorProxy):
-        require(not value.spec.shape, "index_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).", len(value.spec.shape))
+        require(
+            not value.spec.shape,
+            "index_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
+            len(value.spec.shape),
+        )
         rows = core.expand(core.convert(value, spec.dtype), shape)
     else:
         number = as_number(value, spec.dtype, spec.device)

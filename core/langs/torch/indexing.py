@@ -124,7 +124,9 @@ def put(chosen: Selection, value: Any, *, accumulate: bool = False) -> None:
 
 def _with_mask(chosen: Selection, value: Any, accumulate: bool) -> Tensor:
     if chosen.picks or len(chosen.masks) > 1:
-        raise Unsupported("a mask beside other tensors in one index picks places that depend on its values; index with the mask alone and use torch.where")
+        raise Unsupported(
+            "a mask beside other tensors in one index picks places that depend on its values; index with the mask alone and use torch.where"
+        )
     return with_masked(chosen, value, _refuse_spread, combine=core.add if accumulate else None)
 
 

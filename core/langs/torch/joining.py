@@ -108,7 +108,12 @@ def block_diag(*tensors: Tensor):
     require_tensors("block_diag", tensors)
     dtype = common_dtype(tensors)
     for i, x in enumerate(tensors):
-        require(len(x.spec.shape) <= 2, "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {} has {} dimensions", i, len(x.spec.shape))
+        require(
+            len(x.spec.shape) <= 2,
+            "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {} has {} dimensions",
+            i,
+            len(x.spec.shape),
+        )
     blocks = [core.convert(as_2d(x), dtype) for x in tensors]
     width, before, rows = sum([x.spec.shape[1] for x in blocks]), 0, []
     for x in blocks:
@@ -137,7 +142,12 @@ def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij"):
     if indexing == "xy" and len(tensors) > 1:
         order[:2] = 1, 0
     shape = tuple([tensors[i].spec.numel for i in order])
-    return tuple([prims.broadcast_in_dim(x if x.spec.shape else prims.reshape(x, shape=(1,)), shape=shape, dims=(order.index(i),)) for i, x in enumerate(tensors)])
+    return tuple(
+        [
+            prims.broadcast_in_dim(x if x.spec.shape else prims.reshape(x, shape=(1,)), shape=shape, dims=(order.index(i),))
+            for i, x in enumerate(tensors)
+        ]
+    )
 
 
 # One made several: views.
@@ -221,7 +231,9 @@ def tensor_split_in(x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
 
 
 @torchsymbol("torch.tensor_split", methods=("tensor_split",), bind=lambda input, *given, **named: ((input, *given), named))
-def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None, tensor_indices_or_sections: Any = None):
+def tensor_split(
+    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None, tensor_indices_or_sections: Any = None
+):
     """Views along `dim`: of so many parts, or between the positions listed."""
     where = next((w for w in (indices_or_sections, indices, sections, tensor_indices_or_sections) if w is not None), None)
     return tensor_split_in(input, where, dim)

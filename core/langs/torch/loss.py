@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from dovetail import dtypes, prims
 from dovetail.errors import require
@@ -121,6 +124,24 @@ def l1_loss(
 ):
     """|input - target|."""
     return _weighted(_apart, input, target, weight, reduction_of(reduction, size_average, reduce))
+
+
+def _weight_too(bind: Callable[..., tuple[tuple, dict]]) -> Callable[..., tuple[tuple, dict]]:
+    """`bind` for arguments that torch.nn.functional.l1_loss handed over: all but `weight`, which has to be read off its frame."""
+    code = getattr(torch.nn.functional.l1_loss, "__code__", None)
+
+    def bound(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
+        args, kwargs = bind(*args, **kwargs)
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        weight = None if frame is None else frame.f_locals.get("weight")
+        return args, kwargs if weight is None else kwargs | {"weight": weight}
+
+    return bound
+
+
+l1_loss._bind = _weight_too(l1_loss.bind)
 
 
 @torchsymbol("torch.nn.functional.smooth_l1_loss")

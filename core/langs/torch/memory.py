@@ -47,7 +47,7 @@ def clone(input: Tensor, *, memory_format: Any = torch.preserve_format):
 
 
 @torchsymbol(methods=("contiguous",))
-def contiguous(self: Tensor, memory_format: Any = torch.contiguous_format):
+def contiguous(self: Tensor, *, memory_format: Any = torch.contiguous_format):
     """A copy in `memory_format`; the tensor itself where it lies so already."""
     require(memory_format is not torch.preserve_format, "preserve memory format is unsupported by the contiguous operator")
     return in_format(self, memory_format)

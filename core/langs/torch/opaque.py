@@ -260,8 +260,22 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
     return input.new_empty((count, r) if r else (0,))
 
 
+def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Whether the windows overlap enough is a question about values; how long the signal is, is not."""
+    names = ("win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    length = given.get("length")
+    if length is None:
+        length = n_fft + (hop_length or n_fft // 4) * (input.shape[-1] - 1) - (n_fft // 2 * 2 if given.get("center", True) else 0)
+    return input.new_empty((*input.shape[:-2], length), dtype=None if given.get("return_complex") else input.real.dtype)
+
+
 # torch callable -> what has the shapes of its results, where fake tensors cannot tell
-STAND_INS: dict[Any, Callable] = {resolve("torch.ctc_loss"): _ctc_loss, resolve("torch.combinations"): _combinations}
+STAND_INS: dict[Any, Callable] = {
+    resolve("torch.ctc_loss"): _ctc_loss,
+    resolve("torch.combinations"): _combinations,
+    resolve("torch.istft"): _istft,
+}
 
 
 def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _Seen:

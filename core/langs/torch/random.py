@@ -58,12 +58,22 @@ def _numbers(name: str, kind: str) -> None:
         return drawn(kind, shape, target, place)
 
     def like(
-        input: Tensor, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=torch.preserve_format
+        input: Tensor,
+        *,
+        generator=None,
+        dtype=None,
+        layout=None,
+        device=None,
+        requires_grad=False,
+        pin_memory=False,
+        memory_format=torch.preserve_format,
     ):
         plain(layout, requires_grad, pin_memory)
         spec = _like_spec(input, dtype, device)
         if generator is not None:
-            return _with_generator(getattr(torch, f"{name}_like"), input, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device))
+            return _with_generator(
+                getattr(torch, f"{name}_like"), input, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device)
+            )
         return core.in_layout(drawn(kind, spec.shape, spec.dtype, spec.device), formatted(input.spec, memory_format))
 
     make.__name__, make.__doc__ = name, f"{kind.title()} random numbers."
@@ -142,7 +152,9 @@ def randint_like(
     low, high = _ends(*bounds)
     spec = _like_spec(input, dtype, device)
     if generator is not None:
-        return _with_generator(torch.randint_like, input, low, high, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device))
+        return _with_generator(
+            torch.randint_like, input, low, high, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device)
+        )
     return core.in_layout(integers(spec.shape, low, high, spec.dtype, spec.device), formatted(input.spec, memory_format))
 
 

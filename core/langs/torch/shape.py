@@ -74,7 +74,9 @@ def _view_as_dtype(x: Tensor, dtype: DType) -> Tensor:
         flat = prims.reshape(pairs, shape=(*x.spec.shape[:-1], 2 * x.spec.shape[-1]))
         return flat if flat.spec.dtype is dtype else prims.bitcast(flat, dtype=dtype)
     sizes = f"{mine.bytes} bytes as {dtype.short}, of {dtype.bytes}"
-    raise Unsupported(f"view(dtype) of {mine.short}, of {sizes}, changes the shape and is not traced; view dtypes of one size, or convert with .to(dtype)")
+    raise Unsupported(
+        f"view(dtype) of {mine.short}, of {sizes}, changes the shape and is not traced; view dtypes of one size, or convert with .to(dtype)"
+    )
 
 
 @torchsymbol(methods=("view_as",))
@@ -240,7 +242,9 @@ def expanded(x: Tensor, size: Sequence[int]) -> Tensor:
         require(n != -1 or mine is not None, "the expanded size -1 isn't allowed in a leading, non-existing dimension {}", d)
         require(n >= -1, "expand: sizes are not negative, but for -1, got {}", list(size))
         n = mine if n == -1 else n
-        message = "The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension {}. Target sizes: {}. Tensor sizes: {}"
+        message = (
+            "The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension {}. Target sizes: {}. Tensor sizes: {}"
+        )
         require(mine in (None, 1, n), message, n, mine, d, list(size), list(shape))
         out.append(n)
     return prims.broadcast_in_dim(x, shape=tuple(out), dims=tuple(range(lead, len(size))))
@@ -441,5 +445,3 @@ def _order_of(spec: Any, size: tuple[int, ...], stride: tuple[int, ...]) -> tupl
         left.remove(found)
         order.append(found[0])
     return None if left else tuple(order)
-
-
