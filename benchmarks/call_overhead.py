@@ -30,8 +30,8 @@ def main() -> None:
             figures.setdefault(case, {})[t.name] = {"median": t.median, "minimum": t.minimum, "ratio": t.ratio}
         rows += [(case, name, said, "", "") for name, said in absent.items()]
     how = (
-        "x + y on 4 elements; a network of widths 64, 256, 64 on one row; one thread. Subjects take turns of 20 ms, 40 rounds; the ratio is the median of the "
-        "ratios to eager in the same round."
+        "x + y on 4 elements; a network of widths 64, 256, 64 on one row; one thread. "
+        "Subjects take turns of 20 ms, 40 rounds; the ratio is the median of the ratios to eager in the same round."
     )
     Report("call_overhead", "A warm call of little work", how, ("case", "", "median", "minimum", "beside eager"), rows, figures).write()
 

@@ -17,6 +17,7 @@ from dovetail.frontend.guards import Miss, overlap, prologue
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, acquire, compiling
 from dovetail.trace import Proxy, Trace, compiled, cse, dce, functionalize, release, requires_grad, timed
+from dovetail.trace import written as written_by
 
 Pass = Callable[[Trace], Trace]
 PIPELINE: tuple[Pass, ...] = (dce, cse)  # what a pure computation goes through before dispatch
@@ -82,7 +83,7 @@ def compile(
     acquired = acquire(fn, args, kwargs)
     with compiling():
         pure, epilogue = timed(functionalize, acquired.trace)
-        written = [p for line in epilogue.lines if line.mutates for p in line.reads[:1]]
+        written = written_by(epilogue)
         _no_overlap(acquired, written)
         claim = functools.partial(dispatch, executors=executors)
         training = None

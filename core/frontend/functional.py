@@ -44,7 +44,9 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
     outer: Trace = recorder.get()
     given, tree = trees.flatten([args[i] for i in argnums])
     for x in given:
-        require(isinstance(x, TensorProxy) and x.spec.dtype.inexact, "wants floating or complex tensors to differentiate by, got {}", x, error=TypeError)
+        require(
+            isinstance(x, TensorProxy) and x.spec.dtype.inexact, "wants floating or complex tensors to differentiate by, got {}", x, error=TypeError
+        )
     inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
     inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in given]
     differentiated = tree.build(list(inner.inputs))
@@ -96,7 +98,12 @@ class _Replay:
 
     def gradients(self, cotangents: list[Any]) -> list[Any]:
         """The gradients, given the cotangents of all results; zeros where nothing flows."""
-        require(len(cotangents) == len(self.joint.outputs[0]), "wants one cotangent for each of {} results, got {}", len(self.joint.outputs[0]), len(cotangents))
+        require(
+            len(cotangents) == len(self.joint.outputs[0]),
+            "wants one cotangent for each of {} results, got {}",
+            len(self.joint.outputs[0]),
+            len(cotangents),
+        )
         by_result = {p: g for p, g in zip(self.joint.outputs[0], cotangents, strict=True) if is_proxy(p)}
         for p, stand_in in zip(self.joint.pulled, self.joint.cotangents, strict=True):
             g = by_result[p]
@@ -130,7 +137,12 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
         result, pullback = recorded_vjp(fn, args, kwargs, tuple(n % len(args) for n in which))
         value = result[0] if has_aux else result
         scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
-        require(scalar, "grad wants a function that returns a real number as a tensor without dimensions, got {}", getattr(value, "spec", value), error=TypeError)
+        require(
+            scalar,
+            "grad wants a function that returns a real number as a tensor without dimensions, got {}",
+            getattr(value, "spec", value),
+            error=TypeError,
+        )
         ones = [_one(x, x is value) if isinstance(x, TensorProxy) else None for x in trees.flatten(result)[0]]
         grads = pullback(ones)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)

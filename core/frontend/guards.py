@@ -10,13 +10,12 @@ import torch
 
 from dovetail import prims
 from dovetail.frontend import trees
-from dovetail.frontend.tracing import Acquired
+from dovetail.frontend.tracing import Acquired, any_autocast
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, Trace
 
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
 _OWN = set(vars(torch.nn.Module())) - {"training"}
-_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
 
 
 class Miss:
@@ -52,7 +51,7 @@ def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written:
 
 
 def _switches(acquired: Acquired) -> list[tuple[Callable, Any]]:
-    found = [(torch.is_grad_enabled, torch.is_grad_enabled()), (_any_autocast, False)]
+    found = [(torch.is_grad_enabled, torch.is_grad_enabled()), (any_autocast, False)]
     if "default_dtype" in acquired.read:
         found.append((torch.get_default_dtype, torch.get_default_dtype()))
     if "default_device" in acquired.read:

@@ -40,6 +40,10 @@ _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"} 
 _PLAIN = {int, float, bool, str, type(None), complex}
 
 
+AUTOCAST = "autocast is on, and tracing does not know its casts yet; convert the model and its inputs to bfloat16 instead"
+any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+
+
 class TorchEnvironment(Environment):
     """Lends a trace torch's grad mode and default dtype, real tensors as constants, and every torch function."""
 
@@ -57,6 +61,8 @@ class TorchEnvironment(Environment):
 
     def lift(self, tree: Any, trace: Trace) -> Any:
         """Real tensors met on the way become constants, NumPy's numbers Python's."""
+        if any_autocast():
+            raise Unsupported(f"{AUTOCAST}\n  called at {user_line()}")
         args, kwargs = tree
         if all([type(x) in _PLAIN or isinstance(x, Proxy) for x in args]) and not kwargs:
             return tree
@@ -109,6 +115,9 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
     return known[id(tensor)]
 
 
+_SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # what they make is memory that was there before
+
+
 @cache
 def inlined(func: types.FunctionType) -> types.FunctionType:
     """torch's own Python for `func`, deaf to overrides, so that it runs instead of handing the call back to us."""
@@ -132,19 +141,18 @@ class Factories(TorchFunctionMode):
     happen once, and what they gave would be a constant.  Only questions about real tensors are answered on the spot.
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(self, func: Any, classes: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in FACTORIES or func in REFUSED or _takes_part(func, args, kwargs):
-            return recorder.get().environment.call(func, args, kwargs)
-        return func(*args, **kwargs)
-
-
-def _takes_part(func: Any, args: tuple, kwargs: dict) -> bool:
-    given = list(leaves((args, kwargs)))
-    if any(map(is_proxy, given)):
-        return True
-    computes = isinstance(func, types.FunctionType) or isinstance(TABLE.get(func), Symbol)
-    return computes and any(isinstance(x, torch.Tensor) for x in given)
+        call = recorder.get().environment.call
+        given = list(leaves((args, kwargs)))
+        if func in FACTORIES or func in REFUSED or any(map(is_proxy, given)):
+            return call(func, args, kwargs)
+        tensors = any([isinstance(x, torch.Tensor) for x in given])
+        if tensors and (isinstance(func, types.FunctionType) or isinstance(TABLE.get(func), Symbol)):
+            return call(func, args, kwargs)
+        made = func(*args, **kwargs)
+        fresh = isinstance(made, torch.Tensor) and not tensors and func not in _SHARING
+        return call(func, args, kwargs) if fresh else made
 
 
 @dataclass
@@ -279,9 +287,8 @@ def _is_plain(result: Any) -> bool:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Without the garbage collector, which would walk the growing trace again and again."""
-    if torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda")):
-        why = "autocast is on, and tracing does not know its casts yet; call the compiled function outside torch.autocast, on a model in bfloat16"
-        raise Unsupported(why)
+    if any_autocast():
+        raise Unsupported(AUTOCAST)
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -4,6 +4,7 @@ from dovetail.trace.check import check as check
 from dovetail.trace.cse import cse as cse
 from dovetail.trace.dce import dce as dce
 from dovetail.trace.functionalize import functionalize as functionalize
+from dovetail.trace.functionalize import written as written
 from dovetail.trace.grad import JointTrace as JointTrace
 from dovetail.trace.grad import constants_of as constants_of
 from dovetail.trace.grad import grad as grad

@@ -27,7 +27,8 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail import prims
-from dovetail.prims import Tag
+from dovetail.prims import Symbol, Tag
+from dovetail.prims.op import register
 from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
 
@@ -39,6 +40,25 @@ def functionalize(trace: Trace) -> tuple[Trace, Trace]:
         for line in trace.lines:
             storages.visit(line)
         return storages.finish()
+
+
+def written(epilogue: Trace) -> list[Proxy]:
+    """The inputs and constants that an epilogue writes into."""
+    of = {line.out: line.args[0] for line in epilogue.lines if line.symbol is prims.detach}
+    return [of.get(p, p) for line in epilogue.lines if line.mutates for p in line.args[:1]]
+
+
+def _unseen(x: Any, value: Any) -> Any:
+    """x after `value` was written into it behind autograd's back: the numbers of `value`, the history of x."""
+    return prims.clone(value)
+
+
+UNSEEN = register(Symbol("prims", "unseen_write", _unseen))
+
+
+@UNSEEN.vjp
+def _unseen_vjp(g: Any, out: Any, x: Any, value: Any) -> tuple:
+    return g, None
 
 
 class _Storages:
@@ -54,6 +74,7 @@ class _Storages:
         self.value: dict[Proxy, Proxy] = {}  # what a proxy of the old trace is now
         self.writes: dict[Proxy, int] = {}  # a root -> how often it was written to
         self.seen: dict[Proxy, int] = {}  # a proxy -> the count that `value` belongs to
+        self.followed: set[Proxy] = set()  # roots that were written to where autograd sees it
         self.hidden: set[Proxy] = set()  # views made inside a line that only its own decomposition sees
 
     def root(self, p: Proxy) -> Proxy:
@@ -75,12 +96,17 @@ class _Storages:
         """`p` and everything it views holds `new` from here on: a fold of put rules up to the root."""
         root = self.root(p)
         count = self.writes.get(root, 0) + 1
-        chain = [(p, new)]
+        chain, followed = [(p, new)], True
         while p in self.parent:
             view = self.parent[p]
             p = view.args[0]
             new = view.symbol.put_rule(self.read(p), new, **view.kwargs)
+            if view.symbol is prims.detach:
+                followed = False
+                new = UNSEEN(self.read(p), new) if p.spec.requires_grad else new
             chain.append((p, new))
+        if followed:
+            self.followed.add(root)
         for p, new in chain:
             if new.spec.strides == p.spec.strides:
                 self.value[p], self.seen[p] = new, count
@@ -129,7 +155,7 @@ class _Storages:
         epilogue = old.derive("functionalize", name="epilogue", inputs=[*old.inputs, *returned.values()])
         with recording(epilogue):
             for p in mutated:
-                prims.copy_(p, returned[p])
+                prims.copy_(p if p in self.followed else prims.detach(p), returned[p])
             epilogue.outputs = swap(old.outputs, lambda p: self._again(p, returned) if is_proxy(p) else p)
         return self.new, epilogue
 

@@ -29,6 +29,7 @@ from dovetail.errors import InputError, InvalidTrace, NoGradRule
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, rename
+from dovetail.trace.printing import literal
 from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, swap
 
 Rule = Callable[..., Any]
@@ -111,7 +112,7 @@ def constants_of(trace: Trace) -> set[Proxy]:
 def _note_constants(line: BoundSymbol, found: set[Proxy]) -> None:
     for inner in line.body:
         _note_constants(inner, found)
-    if not line.body and any([requires_grad(p) for p in line.reads]):
+    if not (line.body and line.mutates) and any([requires_grad(p) for p in line.reads]):
         found.update([p for p in line.writes if not requires_grad(p)])
 
 
@@ -197,7 +198,9 @@ class _Tape:
         given = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
         args, grads = list(leaves(line.args)), list(leaves(given))
         if len(args) != len(grads):
-            raise InvalidTrace(f"the vjp rule of {line.symbol} gives {len(grads)} cotangents for {len(args)} arguments; give one for each, None where there is none")
+            raise InvalidTrace(
+                f"the vjp rule of {line.symbol} gives {len(grads)} cotangents for {len(args)} arguments; give one for each, None where there is none"
+            )
         for p, gp in zip(args, grads, strict=True):
             self._add(p, gp, line.symbol)
 
@@ -221,13 +224,16 @@ class _Tape:
             joint.lines, joint.language = outer, prims.OPERATORS
         if out is NotImplemented:
             return False
-        held, late = [], set()
+        held, early, late = [], [], set()
         for new in recorded:
-            if new.symbol in (prims.get_grad, prims.put_grad) or any([p in late for p in new.reads]):
-                late.update(new.writes)
-                held.append(new)
-            else:
-                outer.append(new)
+            backward = new.symbol in (prims.get_grad, prims.put_grad) or any([p in late for p in new.reads])
+            late.update(new.writes if backward else ())
+            (held if backward else early).append(new)
+        if len(early) == 1 and _is_same(early[0], line) and len(proxies(out)) == len(proxies(line.out)):
+            renamed = dict(zip(early[0].writes, line.writes, strict=True))
+            early, held = [line], [rename(new, renamed) for new in held]
+            out = swap(out, lambda p: renamed.get(p, p) if isinstance(p, Proxy) else p)
+        outer += early
         self._stands_for(line, out, late)
         self._needs(out)
         self.entries.append((out, lambda g: self._replay(held, line)))
@@ -237,7 +243,9 @@ class _Tape:
         """The results of an interleaved rule take the place of the line's."""
         old, new = proxies(line.out), proxies(out)
         if len(old) != len(new) or any([p in late for p in new]):
-            raise InvalidTrace(f"the grad rule of {line.symbol} returns {out}; it returns the results of the operation, {line.out}, before any get_grad")
+            raise InvalidTrace(
+                f"the grad rule of {line.symbol} returns {out}; it returns the results of the operation, {line.out}, before any get_grad"
+            )
         for a, b in zip(old, new, strict=True):
             if a.spec.shape != b.spec.shape or a.spec.dtype is not b.spec.dtype:
                 raise InvalidTrace(f'the grad rule of {line.symbol} computes {b.name}: "{b.spec}" where the operation gives {a.name}: "{a.spec}"')
@@ -279,6 +287,13 @@ class _Tape:
             env[a] = b
             if isinstance(a, TensorProxy) and a.spec.strides != b.spec.strides:
                 moved.add(a)
+
+
+def _is_same(a: BoundSymbol, b: BoundSymbol) -> bool:
+    """Whether a rule computes the forward by the very operation that it is the rule of."""
+    if a.symbol is not b.symbol or len(a.writes) != len(b.writes) or len(a.args) != len(b.args) or a.kwargs.keys() != b.kwargs.keys():
+        return False
+    return literal((a.args, a.kwargs)) == literal((b.args, b.kwargs))
 
 
 def _together(pieces: list[tuple[BoundSymbol, Proxy]], x: Proxy) -> list[Proxy]:

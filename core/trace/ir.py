@@ -122,6 +122,8 @@ class Trace:
         if outermost:
             where = user_line()
             args, kwargs = self.environment.lift((args, kwargs), self)
+        if symbol is prims.copy_:
+            args = self._behind_autograd(args)
         reads: list[Proxy] = []
         try:
             if symbol.is_prim:
@@ -142,6 +144,12 @@ class Trace:
         specs = symbol.meta(*[_specs(a, reads) for a in args], **{k: _specs(v, reads) for k, v in kwargs.items()})
         needs_grad = any([p.spec.requires_grad for p in reads if isinstance(p, TensorProxy)]) and self.environment.grad_enabled()
         return self._results(specs, needs_grad and Tag.NO_GRAD not in symbol.tags)
+
+    def _behind_autograd(self, args: tuple) -> tuple:
+        """The arguments of a user's write; with grad mode off it goes through a detached view, so that x keeps the history it has."""
+        if type(self.environment) is Environment or self.environment.grad_enabled() or not (isinstance(args[0], TensorProxy) and args[0].spec.requires_grad):
+            return args
+        return (prims.detach(args[0]), *args[1:])
 
     def _inside(self, symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple[BoundSymbol, ...], Any]:
         outer, speaking = self.lines, self.language

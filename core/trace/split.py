@@ -68,9 +68,7 @@ class BackwardTrace(Trace):
         return head + super().python(depth=depth, where=where)
 
 
-def split(
-    joint: JointTrace, *, recompute: str = "balanced", written: Collection[Proxy] = (), fused: bool = True
-) -> tuple[Trace, BackwardTrace]:
+def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection[Proxy] = (), fused: bool = True) -> tuple[Trace, BackwardTrace]:
     """(forward, backward).  The forward returns (results, saved tensors, saved numbers), the backward takes what is saved and the cotangents.
 
     `recompute` is "none" (save whatever the backward reads), "balanced" (compute cheap lines again where that saves memory) or "all"
@@ -168,7 +166,9 @@ class _Cut:
         if all([p in self.inputs and p not in self.exposed for p in self.wanted]):
             return self.wanted
         values = dict.fromkeys([*(p for line in self.lines for p in (*line.reads, *line.writes)), *self.wanted])
-        node = {p: 2 + 2 * i for i, p in enumerate(p for p in values if p not in self.constants)}  # 0 is the source, 1 the sink; p flows on to node + 1
+        node = {
+            p: 2 + 2 * i for i, p in enumerate(p for p in values if p not in self.constants)
+        }  # 0 is the source, 1 the sink; p flows on to node + 1
         widths = {p: 1 if p in self.held else max(1, bytes_of(p)) for p in node}
         scale = min(1.0, (WIDE - 3 * len(node) - 2) / max(1, sum(widths.values())))
         # All else being equal, the base of a view is saved, and what a rule computes is left to the backward.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dovetail
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+import dovetail
 
 PARAMETERS = {"weight": torch.randn(5, 3, dtype=torch.float64), "more": [torch.randn(5, dtype=torch.float64)]}
 X = torch.randn(4, 3, dtype=torch.float64)

@@ -8,14 +8,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import dovetail
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
+import dovetail
 from dovetail import extend
 from dovetail.errors import NoGradRule
 from dovetail.trace import check
-from torch import Tensor, nn
 
 
 def leaf(*shape: int) -> Tensor:
@@ -186,7 +187,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]
     "block with dropout": (lambda: Block(p=0.3), lambda: (torch.randn(2, 6, 16),)),
     "encoder layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), lambda: (torch.randn(2, 6, 16),)),
     "convolutions": (
-        lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3), nn.AdaptiveAvgPool2d(1)),
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3), nn.AdaptiveAvgPool2d(1)
+        ),
         lambda: (torch.randn(4, 3, 8, 8),),
     ),
     "gpt": (GPT, lambda: (torch.randint(0, 11, (2, 8)), torch.randint(0, 11, (2, 8)))),
@@ -477,4 +480,3 @@ def test_traces_of_every_step_are_kept() -> None:
 def test_an_unknown_recompute_is_refused() -> None:
     with pytest.raises(ValueError, match="recompute is one of 'none', 'balanced', 'all', got 'some'"):
         dovetail.jit(lambda x: x * 2, recompute="some")(leaf(2))
-

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import dovetail
-import dovetail_conformance.prims  # noqa: F401
 import pytest
 import torch
-from dovetail import devices, dtypes, prims
+from torch import Tensor
+
+import dovetail
+import dovetail_conformance.prims  # noqa: F401
+from dovetail import devices, dtypes
 from dovetail.prims import Tag
 from dovetail.prims.op import SYMBOLS
 from dovetail.trace import check, dce, functionalize, grad, leaves, split
 from dovetail_conformance.opinfo import OPINFOS, OpInfo, SampleInput
-from torch import Tensor
 
 SMALL, MOST = 24, 8  # elements of a sample's arguments together; samples of each prim
 DIFFERENTIABLE = [

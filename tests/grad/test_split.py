@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dovetail
 import pytest
 import torch
+from torch import Tensor
+
+import dovetail
 from dovetail.prims import Tag
 from dovetail.trace import BackwardTrace, Trace, check, dce, functionalize, grad, split, taken, without
-from torch import Tensor
 
 
 def leaf(*shape: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import opdb
@@ -11,8 +12,24 @@ from dovetail.langs.torch import TABLE, TorchSymbol
 
 MOST = 8  # samples per operation and dtype; `python tests/langs/opdb.py NAME` runs more
 
-DIFFERS: dict[str, str] = {  # formatted name -> why this operation is allowed to differ from eager
-    "nn_functional_hinge_embedding_loss": "eager rounds to bfloat16 after each of its steps, Dovetail once, in the end",
+ROUNDING = r"bfloat16 .*not close"
+VALUES_DECIDE = "Unsupported"
+
+DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differences look like, why they are allowed)
+    **dict.fromkeys(
+        ("nn_functional_hinge_embedding_loss", "nn_functional_instance_norm", "addbmm", "addr"),
+        (ROUNDING, "eager rounds to bfloat16 after each of its steps, Dovetail once, in the end"),
+    ),
+    **dict.fromkeys(
+        ("as_strided", "as_strided_partial_views"), ("Unsupported: as_strided", "it looks at memory that no view of the input need cover")
+    ),
+    **dict.fromkeys(("empty", "empty_like", "empty_permuted"), ("not close|not equal", "the values of an empty tensor are whatever was there")),
+    **dict.fromkeys(("narrow", "tensor_split", "repeat_interleave"), (VALUES_DECIDE, "a tensor's values decide the shape of the result")),
+    "nn_functional_one_hot": (VALUES_DECIDE, "without num_classes the largest value decides the shape"),
+    **dict.fromkeys(
+        ("scatter", "scatter_reduce_prod", "scatter_reduce_amax", "scatter_reduce_amin", "linalg_matrix_norm", "linalg_matrix_power", "norm_nuc"),
+        ("decomposed: Unclaimed", "one of its forms is an operation of torch's that has no decomposition; torch runs it"),
+    ),
 }
 
 
@@ -35,10 +52,10 @@ def test_scenario_23_an_operation_gives_what_eager_gives(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = [said for dtype in dtypes_of(info) for said in opdb.failures(info, dtype, most=MOST)]
-    if name in DIFFERS:
-        assert found, f"{name} no longer differs from eager ({DIFFERS[name]}): take it off the list"
-    else:
-        assert not found, "\n".join(found[:6])
+    looks, why = DIFFERS.get(name, (None, ""))
+    allowed = [said for said in found if looks and re.search(looks, said, re.DOTALL)]
+    assert not looks or allowed, f"{name} no longer differs from eager ({why}): take it off the list"
+    assert len(found) == len(allowed), "\n".join(said for said in found if said not in allowed)
 
 
 def test_at_least_three_hundred_operations_are_decomposed():

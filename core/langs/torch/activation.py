@@ -54,7 +54,7 @@ def relu(input: Tensor):
 @torchsymbol("torch.nn.functional.relu", in_place=False)
 def relu_function(input: Tensor, inplace: bool = False):
     """The larger of input and 0; its gradient at 0 is 0."""
-    return _placed(input, _relu(input), inplace)
+    return _placed(input, relu_function(input) if inplace else _relu(input), inplace)
 
 
 def _hardtanh(x: Any, low: Any, high: Any) -> Any:
@@ -69,13 +69,13 @@ def _hardtanh(x: Any, low: Any, high: Any) -> Any:
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
     """input bounded to [min_val, max_val]; its gradient at the bounds is 0."""
     require(min_val <= max_val, "wants min_val no greater than max_val, got {} and {}", min_val, max_val, error=ValueError)
-    return _placed(input, _hardtanh(input, min_val, max_val), inplace)
+    return _placed(input, hardtanh(input, min_val, max_val) if inplace else _hardtanh(input, min_val, max_val), inplace)
 
 
 @torchsymbol("torch.nn.functional.relu6")
 def relu6(input: Tensor, inplace: bool = False):
     """input bounded to [0, 6]; its gradient at the bounds is 0."""
-    return _placed(input, _hardtanh(input, 0, 6), inplace)
+    return _placed(input, relu6(input) if inplace else _hardtanh(input, 0, 6), inplace)
 
 
 @torchsymbol("torch.nn.functional.threshold")
@@ -102,7 +102,7 @@ def _times(x: Any, factor: float) -> Any:
 @torchsymbol("torch.nn.functional.elu")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
     """input where it is positive, else alpha * (exp(input) - 1)."""
-    return _placed(input, _elu(input, alpha), inplace)
+    return _placed(input, elu(input, alpha) if inplace else _elu(input, alpha), inplace)
 
 
 @torchsymbol("torch.nn.functional.selu", "torch.selu")
@@ -121,7 +121,9 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
 @torchsymbol("torch.nn.functional.leaky_relu")
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False):
     """input where it is positive, else negative_slope * input."""
-    return _placed(input, floating(lambda x: core.where(core.gt(x, 0.0), x, core.mul(x, negative_slope)), input), inplace)
+    if inplace:
+        return _placed(input, leaky_relu(input, negative_slope), True)
+    return floating(lambda x: core.where(core.gt(x, 0.0), x, core.mul(x, negative_slope)), input)
 
 
 @torchsymbol("torch.nn.functional.rrelu", "torch.rrelu")
@@ -160,7 +162,7 @@ def gelu(input: Tensor, *, approximate: str = "none"):
 def silu(input: Tensor, inplace: bool = False):
     """input * sigmoid(input)."""
     require_float(input, "complex")
-    return _placed(input, in_wide(lambda x: core.mul(x, core.sigmoid(x)), input), inplace)
+    return _placed(input, silu(input) if inplace else in_wide(lambda x: core.mul(x, core.sigmoid(x)), input), inplace)
 
 
 @torchsymbol("torch.nn.functional.mish")

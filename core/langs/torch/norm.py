@@ -147,11 +147,40 @@ def _check_channels(x: Tensor, **parameters: Tensor | None) -> None:
 
 def _update(running: Tensor | None, batch: Tensor, momentum: Number) -> None:
     """running = (1 - momentum) * running + momentum * batch, in place and without gradient."""
-    if running is None:
-        return
+    if running is not None:
+        prims.copy_(running, _moved(running, batch, momentum))
+
+
+def _moved(running: Tensor, batch: Tensor, momentum: Number) -> Tensor:
+    """(1 - momentum) * running + momentum * batch, without gradient."""
     wide = core.wide(running.spec.dtype)
     old, new = core.mul(core.convert(running, wide), 1 - momentum), core.mul(core.convert(prims.detach(batch), wide), momentum)
-    prims.copy_(running, core.convert(core.add(old, new), running.spec.dtype))
+    return core.convert(core.add(old, new), running.spec.dtype)
+
+
+@torchsymbol("torch.ops.aten._native_batch_norm_legit_functional", in_place=False)
+def batch_norm_functional(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: Number,
+    eps: Number,
+):
+    """batch_norm in training, of float32 or float64: (out, mean, 1 / deviation, the running mean and the running variance afterwards).
+
+    The part of batch_norm that writes nothing, so that it stays one operation where the writes are taken apart.
+    """
+    others = tuple([d for d in range(len(input.spec.shape)) if d != 1])
+    count = product(input.spec.shape[d] for d in others)
+    x = in_image_format(input)
+    variance, mean = prims.var_mean(x, dims=others, correction=0)
+    out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
+    rstd = core.rsqrt(core.add(prims.detach(variance), eps))
+    new_mean, new_var = _moved(running_mean, mean, momentum), _moved(running_var, core.mul(variance, count / (count - 1)), momentum)
+    return out, prims.detach(mean), rstd, new_mean, new_var
 
 
 @torchsymbol("torch.nn.functional.batch_norm")
@@ -181,6 +210,11 @@ def batch_norm(
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
     require_parameters_like(input, "batch_norm", weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    if training and count and _is_plain(input, running_mean, running_var, weight, bias):
+        out, _, _, new_mean, new_var = batch_norm_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
+        prims.copy_(running_mean, new_mean)
+        prims.copy_(running_var, new_var)
+        return out
     x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
     if training:
         variance, mean = prims.var_mean(x, dims=others, correction=0)
@@ -191,6 +225,11 @@ def batch_norm(
         _update(running_mean, mean, momentum)
         _update(running_var, core.mul(variance, count / (count - 1)), momentum)
     return core.convert(out, input.spec.dtype)
+
+
+def _is_plain(x: Tensor, running_mean: Tensor | None, *more: Tensor | None) -> bool:
+    """Whether there are running statistics, and everything is float32, or float64."""
+    return running_mean is not None and x.spec.dtype in EPSILON and all([one is None or one.spec.dtype is x.spec.dtype for one in (running_mean, *more)])
 
 
 @torchquery("torch.batch_norm")

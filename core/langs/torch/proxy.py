@@ -73,8 +73,8 @@ class TorchProxy(TensorProxy):
     def __format__(self, spec: str) -> str:
         return self.name
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return memo.setdefault(id(self), self.clone())
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         require(False, "a traced tensor has no values to make a NumPy array of; convert it outside the compiled function", error=TypeError)

@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "str": (str,),
 }
-_CHANGES_METADATA = {"squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "resize", "resize_as", "set", "rename", "as_strided", "swapaxes"}
+_CHANGES_METADATA = {"squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "resize", "resize_as", "set", "rename", "as_strided"}
 
 
 class TorchSymbol(Symbol):
@@ -226,6 +226,8 @@ def _canonical(parameters: list[inspect.Parameter], variadic: str | None) -> lis
         if p.name in required:
             continue
         given = _differs(p)
+        if p.name == "dim" and any(q.name == "keepdim" for q in parameters):
+            given = f"({given}) or keepdim is not False"  # torch.sum(x, keepdim=True) is no overload of torch's, torch.sum(x, None, True) is
         if p.kind is p.POSITIONAL_OR_KEYWORD:
             rows += [f"    if {given}:", f"        if len(args) == {at}: args += ({p.name},)", f"        else: kwargs[{p.name!r}] = {p.name}"]
             at += 1

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.extend import Symbol, Tag, TensorSpec, make_prim
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
-from torch import Tensor
 
 aten = torch.ops.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
@@ -158,6 +159,21 @@ def _attention_backward_meta(g: TensorSpec, q: TensorSpec, k: TensorSpec, v: Ten
 
 attention_forward = fused("attention_forward", _attention, _attention_meta, (Tag.MATMUL,))
 attention_backward = fused("attention_backward", _attention_backward, _attention_backward_meta, (Tag.MATMUL,))
+
+
+def _batch_norm_backward(
+    g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]
+) -> tuple[Tensor, ...]:
+    return _chosen(aten.native_batch_norm_backward.default(g, x, weight, None, None, mean, rstd, True, eps, mask), mask)
+
+
+def _batch_norm_backward_meta(
+    g: TensorSpec, x: TensorSpec, mean: TensorSpec, rstd: TensorSpec, weight: Any, *, eps: float, mask: tuple[bool, ...]
+) -> tuple[TensorSpec, ...]:
+    return _chosen((image(g, x), mean.fresh(), mean.fresh()), mask)
+
+
+batch_norm_backward = fused("batch_norm_backward", _batch_norm_backward, _batch_norm_backward_meta)
 Ints = tuple[int, ...]
 
 

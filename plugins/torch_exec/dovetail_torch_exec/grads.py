@@ -14,7 +14,7 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.extend import get_grad, put_grad, requires_grad, symbol_for
 from dovetail.langs.torch import dtype_of
-
+from dovetail.prims.spec import prod
 from dovetail_torch_exec import fused
 
 
@@ -52,9 +52,17 @@ def of_input(name: str, backward: Callable[..., Any], keywords: Callable[..., di
 
 
 def relu(input: Any, inplace: bool = False) -> Any:
+    return _relu(_op("relu"), input)
+
+
+def relu_method(input: Any) -> Any:
+    return _relu(symbol_for("torch.relu"), input)
+
+
+def _relu(forward: Any, input: Any) -> Any:
     if input.spec.dtype.kind != "float":
         return NotImplemented
-    out = symbol_for("torch.relu")(input)
+    out = forward(input)
     put_grad(input, fused.threshold_backward(get_grad(out), out, threshold=0))
     return out
 
@@ -118,6 +126,15 @@ def convolution(x: Any, weight: Any, **window: Any) -> Any:
     mask = (requires_grad(x), requires_grad(weight))
     _put([x, weight], mask, fused.convolution_backward(get_grad(out), x, weight, mask=mask, **window))
     return out
+
+
+def batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
+    forward = symbol_for("torch.ops.aten._native_batch_norm_legit_functional")
+    out, mean, scale, *running = forward(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    of = [input, weight, bias]
+    mask = tuple(map(requires_grad, of))
+    _put(of, mask, fused.batch_norm_backward(get_grad(out), input, mean, scale, weight, eps=eps, mask=mask))
+    return (out, mean, scale, *running)
 
 
 def embedding(
@@ -239,7 +256,13 @@ def max_pool2d(
         return NotImplemented
     out, places = _op("max_pool2d")(input, kernel_size, stride, padding, dilation, ceil_mode, True)
     kernel = _pair(kernel_size)
-    window = {"kernel": kernel, "stride": _pair(stride) if stride else kernel, "padding": _pair(padding), "dilation": _pair(dilation), "ceil": ceil_mode}
+    window = {
+        "kernel": kernel,
+        "stride": _pair(stride) if stride else kernel,
+        "padding": _pair(padding),
+        "dilation": _pair(dilation),
+        "ceil": ceil_mode,
+    }
     put_grad(input, fused.max_pool2d_backward(get_grad(out), input, places, **window))
     return (out, places) if return_indices else out
 
@@ -266,6 +289,11 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     if input.spec.dtype.kind != "float" or not input.spec.numel:
         return NotImplemented
     out = _op("adaptive_avg_pool2d")(input, output_size)
+    if out.spec.shape[-2:] == (1, 1):  # a mean, which needs nothing kept
+        shape, rank = input.spec.shape, len(input.spec.shape)
+        share = prims.mul(get_grad(out), 1.0 / prod(shape[-2:]))
+        put_grad(input, prims.broadcast_in_dim(share, shape=shape, dims=tuple(range(rank))))
+        return out
     put_grad(input, fused.adaptive_avg_pool2d_backward(get_grad(out), input))
     return out
 
@@ -278,7 +306,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     prims.tanh: tanh,
     prims.sigmoid: sigmoid,
     prims.convolution: convolution,
-    "torch.relu": relu,
+    "torch.ops.aten._native_batch_norm_legit_functional": batch_norm,
+    "torch.relu": relu_method,
     "torch.softmax": softmax_method,
     "torch.log_softmax": log_softmax_method,
     "torch.dropout": plain_dropout,
@@ -288,7 +317,9 @@ RULES: dict[Any, Callable[..., Any]] = {
     "torch.nn.functional.hardswish": of_input("hardswish", fused.hardswish_backward),
     "torch.nn.functional.hardsigmoid": of_input("hardsigmoid", fused.hardsigmoid_backward),
     "torch.nn.functional.gelu": of_input("gelu", fused.gelu_backward, lambda *, approximate="none": {"approximate": approximate}),
-    "torch.nn.functional.softplus": of_input("softplus", fused.softplus_backward, lambda beta=1, threshold=20: {"beta": beta, "threshold": threshold}),
+    "torch.nn.functional.softplus": of_input(
+        "softplus", fused.softplus_backward, lambda beta=1, threshold=20: {"beta": beta, "threshold": threshold}
+    ),
     "torch.nn.functional.elu": of_input("elu", fused.elu_backward, _elu),
     "torch.nn.functional.leaky_relu": of_input("leaky_relu", fused.leaky_relu_backward, lambda negative_slope=0.01: {"slope": negative_slope}),
     "torch.nn.functional.hardtanh": of_input(
