@@ -24,4 +24,17 @@ from dovetail.jit import last_prologue_traces as last_prologue_traces
 from dovetail.jit import last_traces as last_traces
 
 __version__ = "0.1.0"
-__all__ = ["DovetailError", "cache_misses", "explain", "grad", "jit", "last_backward_traces", "last_epilogue_traces", "last_prologue_traces", "last_traces", "trace", "value_and_grad", "vjp"]
+__all__ = [
+    "DovetailError",
+    "cache_misses",
+    "explain",
+    "grad",
+    "jit",
+    "last_backward_traces",
+    "last_epilogue_traces",
+    "last_prologue_traces",
+    "last_traces",
+    "trace",
+    "value_and_grad",
+    "vjp",
+]

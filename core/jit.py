@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dovetail import options
 from dovetail.errors import DovetailError, Unsupported
 from dovetail.executors import Executor, dispatch, refusals, resolve_executors
 from dovetail.frontend.autograd import differentiable
@@ -64,6 +66,8 @@ class Cache:
             entry = compile(self.fn, args, kwargs, resolve_executors(self.wanted), self.passes, recompute=self.recompute)
             self.misses.append("; ".join(reasons) or "the first call")
             self.use(entry)
+        if options.debug():
+            print(_report(self, entry), file=sys.stderr)
         result = entry.call(args, kwargs)
         if type(result) is Miss:
             raise DovetailError(f"the program does not fit the call that it was compiled for: {result.reason}; this is a bug in a guard")
@@ -103,6 +107,15 @@ def compile(
     return Entry(compiled(guards), (acquired.trace, *made), (guards,), tuple(backward), (finish,) if finish else ())
 
 
+def _report(cache: Cache, entry: Entry) -> str:
+    """What DOVETAIL_DEBUG asks to be said of a compilation: why and how long, the programs that run, every program."""
+    level, groups = options.debug(), (entry.prologue_traces, entry.traces, entry.epilogue_traces, entry.backward_traces)
+    took = ", ".join(f"{trace.name} {trace.made_by} {trace.took * 1e3:.1f} ms" for group in groups for trace in group)
+    name = getattr(cache.fn, "__qualname__", type(cache.fn).__name__)
+    shown = [] if level < 3 else [trace for group in groups for trace in (group if level >= 4 else group[-1:])]
+    return "\n\n".join([f"dovetail: compiled {name}: {cache.misses[-1]} ({took})", *map(str, shown)])
+
+
 def _steps(trace: Trace, passes: Iterable[Pass]) -> list[Trace]:
     """`trace`, and what each pass makes of the one before."""
     made = [trace]
@@ -117,7 +130,9 @@ def _no_overlap(acquired: Acquired, written: list[Proxy]) -> None:
     mine = tuple(tensors[p] for p in written)
     if overlap(mine, tuple(x for p, x in tensors.items() if p not in set(written))):
         names = ", ".join(p.name for p in written)
-        raise Unsupported(f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them")
+        raise Unsupported(
+            f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them"
+        )
 
 
 def _runner(acquired: Acquired, compute: Callable[..., Any], epilogue: Trace | None) -> Callable[..., Any]:

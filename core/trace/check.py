@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.errors import InputError, InvalidTrace
-from dovetail.prims import TensorSpec
+from dovetail.prims import Tag, TensorSpec
 from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.proxies import Proxy, is_proxy, leaves, proxies, swap
 
@@ -26,7 +26,7 @@ def _check_line(line: BoundSymbol, known: set[Proxy], trace: Trace) -> None:
         _require(p in known, trace, "{} is read by {} before it is made", p, line.symbol)
     for p in line.writes:
         _require(p not in known, trace, "{} is made twice, the second time by {}", p, line.symbol)
-    if line.symbol.is_prim:
+    if line.symbol.is_prim and Tag.GUARD not in line.symbol.tags:
         _check_meta(line, trace)
     made_inside: list[Proxy] = []
     for inner in line.body:

@@ -33,9 +33,12 @@ from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
 
 
-def functionalize(trace: Trace) -> tuple[Trace, Trace]:
-    """(computation, epilogue): the computation takes the trace's inputs, the epilogue those and then the computation's outputs."""
-    storages = _Storages(trace.derive("functionalize"), trace)
+def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
+    """(computation, epilogue): the computation takes the trace's inputs, the epilogue those and then the computation's outputs.
+
+    Where nothing will be differentiated, `history` False saves what keeps the gradients of values that are written behind autograd's back.
+    """
+    storages = _Storages(trace.derive("functionalize"), trace, history)
     with recording(storages.new):
         for line in trace.lines:
             storages.visit(line)
@@ -67,8 +70,8 @@ class _Storages:
     A root owns its storage, and `writes` counts the writes to it; a proxy whose value belongs to an earlier count is derived again.
     """
 
-    def __init__(self, new: Trace, old: Trace):
-        self.new, self.old = new, old
+    def __init__(self, new: Trace, old: Trace, history: bool):
+        self.new, self.old, self.history = new, old, history
         self.given = {*old.inputs, *old.constants}
         self.parent: dict[Proxy, BoundSymbol] = {}  # a view -> the prim line that makes it from its parent
         self.value: dict[Proxy, Proxy] = {}  # what a proxy of the old trace is now
@@ -96,16 +99,14 @@ class _Storages:
         """`p` and everything it views holds `new` from here on: a fold of put rules up to the root."""
         root = self.root(p)
         count = self.writes.get(root, 0) + 1
-        chain, followed = [(p, new)], True
+        chain, unseen = [(p, new)], False
         while p in self.parent:
             view = self.parent[p]
-            p = view.args[0]
-            new = view.symbol.put_rule(self.read(p), new, **view.kwargs)
-            if view.symbol is prims.detach:
-                followed = False
-                new = UNSEEN(self.read(p), new) if p.spec.requires_grad else new
-            chain.append((p, new))
-        if followed:
+            p, unseen = view.args[0], unseen or view.symbol is prims.detach
+            old = self.read(p)
+            new = view.symbol.put_rule(old, new, **view.kwargs)
+            chain.append((p, UNSEEN(old, new) if unseen and self.history and p.spec.requires_grad else new))
+        if not unseen:
             self.followed.add(root)
         for p, new in chain:
             if new.spec.strides == p.spec.strides:

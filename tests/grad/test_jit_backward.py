@@ -261,6 +261,36 @@ def test_a_result_that_is_not_used_costs_nothing() -> None:
     torch.testing.assert_close(b.grad, b.detach().cos())
 
 
+def mutate_without_grad(w: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        w.mul_(0.5)
+    return w * x
+
+
+def mutate_a_result_without_grad(w: Tensor, x: Tensor) -> Tensor:
+    y = w * x
+    with torch.no_grad():
+        y[0] = 7.0
+    return y * 3
+
+
+def mutate_a_detached_view(w: Tensor, x: Tensor) -> Tensor:
+    y = w * x
+    y.detach().add_(1)
+    return y * 2
+
+
+@pytest.mark.parametrize("fn", [mutate_without_grad, mutate_a_result_without_grad, mutate_a_detached_view])
+def test_scenario_12_writes_that_autograd_does_not_see_leave_the_history_alone(fn: Callable) -> None:
+    found = []
+    for run in (dovetail.jit(fn), fn):
+        w, x = torch.ones(3, dtype=torch.float64, requires_grad=True), torch.full((3,), 2.0, dtype=torch.float64)
+        out = run(w, x)
+        out.sum().backward()
+        found.append((out.detach(), w.grad, w.detach()))
+    torch.testing.assert_close(*found)
+
+
 def test_results_that_need_no_gradient_have_none() -> None:
     compiled = dovetail.jit(lambda a: (a * 2, a.detach() * 3, a.argmax(), (a > 0)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import dovetail
 
@@ -79,6 +82,27 @@ def test_every_development_tool_is_pinned(root, project):
     pinned = {Requirement(line).name for line in (root / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")}
 
     assert pinned >= {Requirement(r).name for r in (*project(".")["project"]["dependencies"], *project(".")["dependency-groups"]["dev"])}
+
+
+def test_every_import_is_of_something_declared(root, project, files):
+    """A module that happens to be installed here would be missing on a fresh machine."""
+    parts = [project(folder) for folder in DISTRIBUTIONS]
+    declared = [r for part in parts for r in (*part["project"]["dependencies"], *part.get("dependency-groups", {}).get("dev", ()))]
+    known = {Requirement(r).name for r in declared} | set(DISTRIBUTIONS.values())
+    sources = [file for file in files if file.suffix == ".py"]
+    ours = {file.stem for file in sources} | {"thunder"}  # thunder is a peer in the benchmarks, used where it is there
+    brings = importlib.metadata.packages_distributions()
+
+    for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
+        assert known & set(map(canonicalize_name, brings.get(module, ()))), f"{module} is imported, and no pyproject.toml declares what brings it"
+
+
+def imported(file: Path) -> set[str]:
+    """The top-level modules that a file imports."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def test_importing_core_raises_with_a_hint(root):

@@ -24,7 +24,9 @@ DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differenc
         ("as_strided", "as_strided_partial_views"), ("Unsupported: as_strided", "it looks at memory that no view of the input need cover")
     ),
     **dict.fromkeys(("empty", "empty_like", "empty_permuted"), ("not close|not equal", "the values of an empty tensor are whatever was there")),
-    **dict.fromkeys(("narrow", "tensor_split", "repeat_interleave"), (VALUES_DECIDE, "a tensor's values decide the shape of the result")),
+    "narrow": ("TracedValueError", "a tensor's value decides where it starts"),
+    "tensor_split": (VALUES_DECIDE, "a tensor's values decide the shape of the result"),
+    "repeat_interleave": ("Unsupported|decomposed: Unclaimed", "by a tensor its values decide the shape, unless output_size does; then torch runs it"),
     "nn_functional_one_hot": (VALUES_DECIDE, "without num_classes the largest value decides the shape"),
     **dict.fromkeys(
         ("scatter", "scatter_reduce_prod", "scatter_reduce_amax", "scatter_reduce_amin", "linalg_matrix_norm", "linalg_matrix_power", "norm_nuc"),

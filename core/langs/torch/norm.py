@@ -229,7 +229,9 @@ def batch_norm(
 
 def _is_plain(x: Tensor, running_mean: Tensor | None, *more: Tensor | None) -> bool:
     """Whether there are running statistics, and everything is float32, or float64."""
-    return running_mean is not None and x.spec.dtype in EPSILON and all([one is None or one.spec.dtype is x.spec.dtype for one in (running_mean, *more)])
+    return (
+        running_mean is not None and x.spec.dtype in EPSILON and all([one is None or one.spec.dtype is x.spec.dtype for one in (running_mean, *more)])
+    )
 
 
 @torchquery("torch.batch_norm")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from dovetail.extend import OperatorExecutor, Symbol, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
-
 from dovetail_torch_exec.fused import FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.prims import PRIMS

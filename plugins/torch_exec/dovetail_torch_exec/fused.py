@@ -161,9 +161,7 @@ attention_forward = fused("attention_forward", _attention, _attention_meta, (Tag
 attention_backward = fused("attention_backward", _attention_backward, _attention_backward_meta, (Tag.MATMUL,))
 
 
-def _batch_norm_backward(
-    g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]
-) -> tuple[Tensor, ...]:
+def _batch_norm_backward(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]) -> tuple[Tensor, ...]:
     return _chosen(aten.native_batch_norm_backward.default(g, x, weight, None, None, mean, rstd, True, eps, mask), mask)
 
 
