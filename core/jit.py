@@ -86,7 +86,7 @@ def compile(
     """The program for calls like this one."""
     acquired = acquire(fn, args, kwargs)
     with compiling():
-        pure, epilogue = timed(functionalize, acquired.trace)
+        pure, epilogue = timed(lambda trace: functionalize(trace, history=torch.is_grad_enabled()), acquired.trace)
         written = written_by(epilogue)
         _no_overlap(acquired, written)
         claim = functools.partial(dispatch, executors=executors)

@@ -147,11 +147,7 @@ class Trace:
 
     def _behind_autograd(self, args: tuple) -> tuple:
         """The arguments of a user's write; with grad mode off it goes through a detached view, so that x keeps the history it has."""
-        if (
-            type(self.environment) is Environment
-            or self.environment.grad_enabled()
-            or not (isinstance(args[0], TensorProxy) and args[0].spec.requires_grad)
-        ):
+        if type(self.environment) is Environment or self.environment.grad_enabled() or not isinstance(args[0], TensorProxy):
             return args
         return (prims.detach(args[0]), *args[1:])
 
