@@ -10,6 +10,7 @@ to run one; a *checker* what decides on a claim; a *refusal* a checker's no, as 
 if __name__ == "core":
     raise ImportError("this folder is the package `dovetail`; write `import dovetail`")
 
+from dovetail import extend as extend
 from dovetail.errors import DovetailError as DovetailError
 from dovetail.frontend import trace as trace
 from dovetail.gradients import grad as grad

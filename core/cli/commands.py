@@ -15,7 +15,7 @@ from dovetail.executors import Plugin, plugins, resolve_executors
 
 COLOURS = {"ready": "green", "unavailable": "yellow", "broken": "red"}
 
-NOTHING = "No executor is installed, so programs can be traced and not run; [bold]pip install dovetail-torch-exec[/bold] brings the first."
+NOTHING = "No executor is installed, so programs can be traced and not run; the README lists the executors there are."
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -80,7 +80,7 @@ def get_executor(name: str) -> Executor:
     try:
         return REGISTRY.executors[name]
     except KeyError:
-        known = ", ".join(sorted(REGISTRY.executors)) or "none: install dovetail-torch-exec"
+        known = ", ".join(sorted(REGISTRY.executors)) or "none: install a distribution with an entry point in dovetail.executors"
         raise ExecutorError(f"no executor is called {name!r}; known: {known}") from None
 
 

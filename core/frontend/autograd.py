@@ -11,7 +11,22 @@ import torch
 
 from dovetail.executors import Executor, FusionExecutor, dispatch, grad_rules
 from dovetail.frontend.tracing import Acquired, compiling
-from dovetail.trace import BackwardTrace, Proxy, TensorProxy, Trace, compiled, constants_of, dce, grad, release, split, taken, timed, without
+from dovetail.trace import (
+    BackwardTrace,
+    JointTrace,
+    Proxy,
+    TensorProxy,
+    Trace,
+    compiled,
+    constants_of,
+    dce,
+    grad,
+    release,
+    split,
+    taken,
+    timed,
+    without,
+)
 
 TWICE = (
     "a compiled function was differentiated twice: its backward has no history. For higher derivatives compile a function that takes them "
@@ -129,9 +144,14 @@ def differentiable(
         with compiling():
             return compiled(executed(without(backward, [backward.cotangents[i] for i in absent]))[-1])
 
-    position = {p: i for i, p in enumerate(joint.outputs[0])}
-    pulled = [position[p] for p in joint.pulled]
-    constant = [i for p, i in position.items() if isinstance(p, TensorProxy) and i not in pulled]
+    pulled, constant = _positions(joint)
     backward_traces = executed(backward)
     bridge = Bridge(compiled(traces[-1]), pulled, constant, backward_of, {(): compiled(backward_traces[-1])})
     return Training(bridge, traces, backward_traces)
+
+
+def _positions(joint: JointTrace) -> tuple[list[int], list[int]]:
+    """Where among the results are those that have a cotangent, and the other tensors."""
+    position = {p: i for i, p in enumerate(joint.outputs[0])}
+    pulled = [position[p] for p in joint.pulled]
+    return pulled, [i for p, i in position.items() if isinstance(p, TensorProxy) and i not in set(pulled)]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dovetail.trace.ir import Trace, rename
 from dovetail.trace.printing import literal
-from dovetail.trace.proxies import Proxy, TensorProxy, is_proxy, proxies, swap
+from dovetail.trace.proxies import TensorProxy, is_proxy, proxies, swap
 
 
 def cse(trace: Trace) -> Trace:

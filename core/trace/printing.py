@@ -84,6 +84,8 @@ class Scope:
             space = self.executor(found.executor)
             setattr(self.globals[space], found.name, found.fn)
             return f"{space}.{found.name}"
+        if found is None and line.symbol.python_rule is not None:
+            return ""  # a statement of its own, which calls nothing
         path = line.symbol.path if found is None else path
         if not path.startswith("."):
             self.root(path.partition(".")[0])

@@ -96,14 +96,17 @@ def _layer_norm_backward_meta(
 layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_norm_backward_meta)
 
 
-def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool], **window: Any) -> tuple[Tensor, ...]:
+def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    return _chosen(aten.convolution_backward.default(g, x, weight, None, *[window[n] for n in names], (*mask, False))[:2], mask)
+    return _chosen(aten.convolution_backward.default(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask), mask)
 
 
-def _convolution_backward_meta(g: TensorSpec, x: TensorSpec, weight: TensorSpec, *, mask: tuple[bool, bool], **window: Any) -> tuple[TensorSpec, ...]:
+def _convolution_backward_meta(
+    g: TensorSpec, x: TensorSpec, weight: TensorSpec, *, mask: tuple[bool, bool, bool], **window: Any
+) -> tuple[TensorSpec, ...]:
     last = any(map(is_channels_last, (g, x, weight)))
-    return _chosen(tuple(laid_out(one, channels_last_order(one.rank)) if last else one.fresh() for one in (x, weight)), mask)
+    images = [laid_out(one, channels_last_order(one.rank)) if last else one.fresh() for one in (x, weight)]
+    return _chosen((*images, g.fresh((g.shape[1],))), mask)
 
 
 convolution_backward = fused("convolution_backward", _convolution_backward, _convolution_backward_meta, (Tag.MATMUL,))

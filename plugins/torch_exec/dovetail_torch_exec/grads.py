@@ -123,9 +123,27 @@ def convolution(x: Any, weight: Any, **window: Any) -> Any:
     if x.spec.dtype.kind != "float" or not x.spec.numel:
         return NotImplemented
     out = prims.convolution(x, weight, **window)
-    mask = (requires_grad(x), requires_grad(weight))
-    _put([x, weight], mask, fused.convolution_backward(get_grad(out), x, weight, mask=mask, **window))
+    mask = (requires_grad(x), requires_grad(weight), False)
+    _put([x, weight, None], mask, fused.convolution_backward(get_grad(out), x, weight, mask=mask, **window))
     return out
+
+
+def convolution_of(name: str, spatial: int) -> Callable[..., Any]:
+    """The rule of conv1d, conv2d or conv3d, bias and all; padding by name is left to the decomposition."""
+
+    def rule(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+        whole = input.spec.dtype.kind == "float" and input.spec.numel and len(input.spec.shape) == spatial + 2
+        if not whole or isinstance(padding, str) or bias is None:
+            return NotImplemented
+        out = _op(name)(input, weight, bias, stride, padding, dilation, groups)
+        window = {"stride": _sizes(stride, spatial), "padding": _sizes(padding, spatial), "dilation": _sizes(dilation, spatial)}
+        window |= {"transposed": False, "output_padding": (0,) * spatial, "groups": groups}
+        of = [input, weight, bias]
+        mask = tuple(map(requires_grad, of))
+        _put(of, mask, fused.convolution_backward(get_grad(out), input, weight, mask=mask, **window))
+        return out
+
+    return rule
 
 
 def batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
@@ -244,9 +262,13 @@ def _additive(mask: Any, dtype: dtypes.DType) -> Any:
     return prims.where(mask, 0.0, none)
 
 
+def _sizes(value: Any, count: int) -> tuple[int, ...]:
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return sizes * count if len(sizes) == 1 else sizes
+
+
 def _pair(value: Any) -> tuple[int, ...]:
-    pair = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return pair * 2 if len(pair) == 1 else pair
+    return _sizes(value, 2)
 
 
 def max_pool2d(
@@ -326,6 +348,7 @@ RULES: dict[Any, Callable[..., Any]] = {
         "hardtanh", fused.hardtanh_backward, lambda min_val=-1.0, max_val=1.0: {"low": min_val, "high": max_val}
     ),
     "torch.nn.functional.relu6": of_input("relu6", fused.hardtanh_backward, lambda: {"low": 0, "high": 6}),
+    **{f"torch.nn.functional.conv{n}d": convolution_of(f"conv{n}d", n) for n in (1, 2, 3)},
     "torch.nn.functional.glu": glu,
     "torch.nn.functional.softmax": softmax,
     "torch.nn.functional.log_softmax": log_softmax,

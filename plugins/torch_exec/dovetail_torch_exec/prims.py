@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import NotTracing
 from dovetail.prims import Symbol
-from torch import Tensor
-
 from dovetail_torch_exec import philox
 from dovetail_torch_exec.convolution import convolution, convolution_input_grad, convolution_weight_grad, in_format
 
