@@ -74,7 +74,9 @@ def wider(a: DType, b: DType) -> DType:
     """
     if a is b:
         return a
-    require(not (a.storage_only or b.storage_only), "{} and {} do not promote: float8 types are for storage; convert one of them first", a.short, b.short)
+    require(
+        not (a.storage_only or b.storage_only), "{} and {} do not promote: float8 types are for storage; convert one of them first", a.short, b.short
+    )
     unpromoted = {a, b} & {uint16, uint32, uint64}
     require(
         not unpromoted or "float" in (a.kind, b.kind),

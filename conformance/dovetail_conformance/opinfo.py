@@ -8,12 +8,13 @@ from math import inf
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from dovetail import dtypes
 from dovetail.devices import Device, device
 from dovetail.dtypes import DType
 from dovetail.prims import Symbol, TensorSpec
 from dovetail.prims.spec import normal_strides
-from torch import Tensor
 
 TORCH_DTYPE: dict[DType, torch.dtype] = {d: getattr(torch, d.name.rstrip("_")) for d in dtypes.ALL if hasattr(torch, d.name.rstrip("_"))}
 DTYPE_OF: dict[torch.dtype, DType] = {t: d for d, t in TORCH_DTYPE.items()}

@@ -74,7 +74,9 @@ class OperatorExecutor(Executor):
         """
         symbol = symbol_for(operation)
         if symbol is None:
-            raise ExecutorError(f"{self.name} implements {operation!r}, which is no operation here; name a symbol, or a torch function that Dovetail knows")
+            raise ExecutorError(
+                f"{self.name} implements {operation!r}, which is no operation here; name a symbol, or a torch function that Dovetail knows"
+            )
         name = self._free_name(symbol, name)
         self.table[symbol] = self._named[name] = Implementation(self.name, name, fn, checker, execution_transform, grad, path)
 

@@ -43,7 +43,9 @@ def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written:
         constants = acquired.trace.constants
         build.trace.constants |= constants
         others = tuple(p for p in (*acquired.trace.inputs, *constants) if p not in set(written))
-        build.guard(prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input")
+        build.guard(
+            prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input"
+        )
     program = Proxy("computation")
     build.trace.constants[program] = run
     build.line(prims.call_program, (program, *acquired.trace.inputs), {}, None)

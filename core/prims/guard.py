@@ -60,9 +60,7 @@ def check_tensor(
 
 
 @check_tensor.python
-def check_tensor_python(
-    target: str, x: str, *, type: str, dtype: str, shape: str, device: str, requires_grad: str, strides: str, miss: str
-) -> str:
+def check_tensor_python(target: str, x: str, *, type: str, dtype: str, shape: str, device: str, requires_grad: str, strides: str, miss: str) -> str:
     tests = (
         f"type({x}) is {type}",
         f"{x}.dtype is {dtype}",

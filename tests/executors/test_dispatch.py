@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dovetail
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dovetail
 from dovetail import prims
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.priority import add_operator_executor
 from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled, get_executor, make_prim
 from dovetail.trace import check, cse, dce, functionalize
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 F = torch.nn.functional
 SOFTMAX = ("exp", "sub", "div", "amax", "sum", "broadcast_in_dim", "detach")  # what softmax decomposes to
@@ -59,7 +60,9 @@ def test_scenario_38_the_first_executor_that_takes_an_operation_runs_it():
 
 def test_scenario_39_a_refusal_is_a_sentence_and_is_explained():
     picky = OperatorExecutor("picky")
-    picky.implements(F.softmax, F.softmax, checker=lambda input, dim=None, **_: input.spec.shape[-1] < 8 or f"wants rows under 8, got {input.spec.shape[-1]}")
+    picky.implements(
+        F.softmax, F.softmax, checker=lambda input, dim=None, **_: input.spec.shape[-1] < 8 or f"wants rows under 8, got {input.spec.shape[-1]}"
+    )
     picky.implements(torch.exp, torch.exp, checker=lambda input: False)
     _, trace, jitted = executed(lambda x: torch.exp(F.softmax(x, -1)), torch.ones(2, 9), executors=[picky])
     assert {ex for _, ex in runs(trace)} == {"torch"}
@@ -108,7 +111,9 @@ def test_seed_002_add_operator_executor_with_the_operations_own_signature():
     def fast_xentropy_checker(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
         return reduction in ("sum", "mean") and input.spec.rank == 2
 
-    add_operator_executor("seed_xentropy", {"torch.nn.functional.cross_entropy": ("fast_xentropy", fast_xentropy_checker, fast_xentropy)}, replace=True)
+    add_operator_executor(
+        "seed_xentropy", {"torch.nn.functional.cross_entropy": ("fast_xentropy", fast_xentropy_checker, fast_xentropy)}, replace=True
+    )
     try:
         logits, target = torch.randn(4, 5), torch.tensor([1, 0, 3, 2])
         result, trace, _ = executed(lambda x, y: F.cross_entropy(x, y, reduction="sum"), logits, target)
@@ -151,7 +156,10 @@ def test_a_region_is_one_line_whose_subsymbols_it_holds():
     result, trace, _ = executed(fn, x, y, executors=[ex])
     torch.testing.assert_close(result, fn(x, y))
     fused = [line for line in trace.lines if line.implementation and line.implementation.executor == "elementwise"]
-    assert [[inner.symbol.name for inner in line.body] for line in fused] in ([["sin", "mul", "add", "tanh"], ["exp", "sub"]], [["sin", "mul", "add"], ["exp", "sub"], ["tanh"]])
+    assert [[inner.symbol.name for inner in line.body] for line in fused] in (
+        [["sin", "mul", "add", "tanh"], ["exp", "sub"]],
+        [["sin", "mul", "add"], ["exp", "sub"], ["tanh"]],
+    )
     assert len(ex.regions) == len(fused)
     check(trace)
 
@@ -200,7 +208,7 @@ def test_any_program_split_among_executors_is_still_that_program(steps, data):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.booleans(), min_size=2, max_size=8))
-def test_random_operations_keep_their_order_whoever_runs_what_is_between(fused):
+def test_scenario_28_random_operations_keep_their_order_whoever_runs_what_is_between(fused):
     def fn(x):
         out = []
         for between in fused:

@@ -8,9 +8,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import dovetail
 import pytest
 import torch
+
+import dovetail
 
 
 class Pair(NamedTuple):
@@ -214,7 +215,11 @@ def test_a_branch_on_a_tensors_value_names_the_users_line():
     assert isinstance(raised.value, dovetail.errors.TracedValueError)
 
 
-@pytest.mark.parametrize("ask", [float, int, bool, lambda x: [1, 2][x], lambda x: x.tolist(), lambda x: x.numpy()], ids=["float", "int", "bool", "index", "tolist", "numpy"])
+@pytest.mark.parametrize(
+    "ask",
+    [float, int, bool, lambda x: [1, 2][x], lambda x: x.tolist(), lambda x: x.numpy()],
+    ids=["float", "int", "bool", "index", "tolist", "numpy"],
+)
 def test_asking_for_a_value_is_refused(ask):
     with pytest.raises((dovetail.errors.TracedValueError, dovetail.errors.Unsupported, TypeError)):
         dovetail.jit(lambda x: ask(x.sum()))(torch.ones(2))
@@ -280,7 +285,7 @@ def test_a_tensor_kept_on_the_module_is_refused_and_nothing_leaks():
             return x
 
     module = Keeps()
-    with pytest.raises(dovetail.errors.Unsupported, match="self.seen"):
+    with pytest.raises(dovetail.errors.Unsupported, match=r"self.seen"):
         dovetail.jit(module)(torch.ones(2))
     assert not hasattr(module, "seen")
 
@@ -326,7 +331,7 @@ def test_methods_can_be_compiled_where_they_are_defined():
 
 
 def test_jit_refuses_what_it_cannot_compile():
-    with pytest.raises(TypeError, match="jit compiles a function or a torch.nn.Module, not int"):
+    with pytest.raises(TypeError, match=r"jit compiles a function or a torch.nn.Module, not int"):
         dovetail.jit(3)
     with pytest.raises(TypeError, match="compiled already"):
         dovetail.jit(dovetail.jit(torch.sin))

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from dovetail.executors import Executor, OperatorExecutor, resolve_executors
 from dovetail.frontend import trees
 from dovetail.frontend.tracing import acquire

@@ -13,7 +13,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 sys.path.insert(0, __file__.rpartition("/")[0])
-import harness  # noqa: E402
+import harness
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
 
@@ -48,7 +48,13 @@ def failures(info: Any, dtype: torch.dtype, *, most: int = 30, way_names: tuple[
             if want.error is not None:
                 yield f"{info.formatted_name} {dtype} sample {i} {way}: no error, eager raises {type(want.error).__name__}: {want.error}"
                 continue
-            loose = {"rtol": 2e-2, "atol": 2e-2} if dtype in (torch.bfloat16, torch.float16) else {"rtol": 1e-4, "atol": 1e-4} if dtype.is_floating_point else {}
+            loose = (
+                {"rtol": 2e-2, "atol": 2e-2}
+                if dtype in (torch.bfloat16, torch.float16)
+                else {"rtol": 1e-4, "atol": 1e-4}
+                if dtype.is_floating_point
+                else {}
+            )
             for said in harness.differences(got, want, **loose):
                 yield f"{info.formatted_name} {dtype} sample {i} {way}: {said}"
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-import dovetail
 import harness
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import dovetail
 
 X = torch.tensor([[0.5, -2.0, 3.0, 0.0], [4.0, -0.5, -6.5, -3.0], [0.3, 6.0, 1.0, -1.0]])
 EDGES = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 100.0, -100.0, 3.0, -3.0, 6.0, 1.0, -1.0, 0.5, -0.5])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 
-import dovetail
 import pytest
 import torch
+
+import dovetail
 from dovetail import dtypes
 from dovetail.langs.torch import TO_TORCH
 

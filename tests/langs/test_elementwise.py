@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-import dovetail
 import harness
 import numpy as np
 import pytest
 import torch
+
+import dovetail
 
 X = torch.tensor([[0.5, -2.0, 3.0], [4.0, -0.0, -6.5]])
 N = torch.tensor([[1, -2, 3], [4, 5, -6]])

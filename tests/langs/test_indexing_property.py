@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 
-import dovetail
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import dovetail
 
 SHAPE = (3, 4, 5)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-import dovetail
 import harness
 import pytest
 import torch
 import torch.nn.functional as F
+
+import dovetail
 
 torch.manual_seed(0)
 X, Y = torch.randn(4, 5), torch.randn(4, 5)

@@ -8,6 +8,7 @@ import warnings
 import opdb
 import pytest
 import torch
+
 from dovetail.langs.torch import TABLE, TorchSymbol
 
 MOST = 8  # samples per operation and dtype; `python tests/langs/opdb.py NAME` runs more
@@ -26,7 +27,10 @@ DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differenc
     **dict.fromkeys(("empty", "empty_like", "empty_permuted"), ("not close|not equal", "the values of an empty tensor are whatever was there")),
     "narrow": ("TracedValueError", "a tensor's value decides where it starts"),
     "tensor_split": (VALUES_DECIDE, "a tensor's values decide the shape of the result"),
-    "repeat_interleave": ("Unsupported|decomposed: Unclaimed", "by a tensor its values decide the shape, unless output_size does; then torch runs it"),
+    "repeat_interleave": (
+        "Unsupported|decomposed: Unclaimed",
+        "by a tensor its values decide the shape, unless output_size does; then torch runs it",
+    ),
     "nn_functional_one_hot": (VALUES_DECIDE, "without num_classes the largest value decides the shape"),
     **dict.fromkeys(
         ("scatter", "scatter_reduce_prod", "scatter_reduce_amax", "scatter_reduce_amin", "linalg_matrix_norm", "linalg_matrix_power", "norm_nuc"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 
-import dovetail
 import harness
 import pytest
 import torch
 import zoo
+
+import dovetail
 from dovetail.jit import compile
 from dovetail.trace import check
 
@@ -72,7 +73,7 @@ def test_every_operation_is_in_the_trace_and_decomposes(case):
     assert not [line.symbol.id for line in trace.lines if line.symbol.id.startswith("opaque")]
 
 
-def test_training_mode_draws_the_same_dropout_as_eager_from_the_same_seed(case):
+def test_scenario_28_training_mode_draws_the_same_dropout_as_eager_from_the_same_seed(case):
     model, args = case
     model.train()
     compiled = dovetail.jit(model)

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import dovetail_conformance.prims  # noqa: F401
 import pytest
 import torch
+from torch import Tensor
+
+import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes, prims
 from dovetail.prims import OPERATORS, Symbol, Tag, recorder
 from dovetail_conformance.opinfo import OPINFOS, OpInfo, SampleInput, spec_of, specs_of
 from dovetail_torch_exec.prims import PRIMS
-from torch import Tensor
 
 DIFFERENTIABLE = [
     pytest.param(info, dtype, id=f"{info}-{dtype.short}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from dovetail.prims.spec import dense, is_channels_last, normal_strides, view_strides
-from dovetail_conformance.opinfo import spec_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+
+from dovetail.prims.spec import dense, is_channels_last, normal_strides, view_strides
+from dovetail_conformance.opinfo import spec_of
 
 
 @st.composite

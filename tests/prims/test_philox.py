@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from dovetail import devices, dtypes, prims
 from dovetail.dtypes import DType
 from dovetail_torch_exec.philox import philox4x32, words

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import dovetail_conformance.prims  # noqa: F401
 import pytest
 import torch
+from torch import Tensor
+
+import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes
 from dovetail.errors import InputError
 from dovetail.prims import SYMBOLS, NumberSpec, Symbol, Tag, TensorSpec
 from dovetail_conformance.opinfo import DTYPE_OF, OPINFOS, TORCH_DTYPE, OpInfo, spec_of, specs_of
 from dovetail_torch_exec.prims import PRIMS
-from torch import Tensor
 
 ALL = [s for s in SYMBOLS.values() if s.is_prim and s.module == "prims" and Tag.GUARD not in s.tags]
 NEVER_RUN = {"get_grad", "put_grad"}  # the grad pass replaces them

@@ -7,6 +7,7 @@ import inspect
 
 import programs
 import pytest
+
 from dovetail.trace import cse, dce, functionalize, release
 from dovetail.trace.check import check
 

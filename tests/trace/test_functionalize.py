@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dovetail
 import pytest
 import torch
-from dovetail.trace import check, functionalize
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import dovetail
+from dovetail.trace import check, functionalize
 
 
 def add_to_a_row(x):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-import dovetail
 import programs
 import pytest
 import torch
+
+import dovetail
 from dovetail import dtypes, prims
 from dovetail.errors import InvalidTrace
 from dovetail.prims import TensorSpec
@@ -31,7 +32,7 @@ def test_scenario_17_an_unused_matmul_goes_and_equal_exps_are_computed_once():
     assert [p.name for p in executed.lines[-1].args] == [executed.lines[0].out.name]
 
 
-def test_scenario_17_random_lines_survive_and_are_never_merged():
+def test_scenario_17_and_28_random_lines_survive_and_are_never_merged():
     def program(x):
         shape = {"shape": (2, 3), "low": 0.0, "high": 1.0, "dtype": dtypes.float32, "device": x.spec.device}
         prims.uniform(**shape)

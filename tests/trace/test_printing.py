@@ -9,10 +9,11 @@ import sys
 import traceback
 
 import dill
-import dovetail
 import programs
 import pytest
 import torch
+
+import dovetail
 from dovetail import dtypes, prims
 from dovetail.trace.printing import literal
 
@@ -55,7 +56,7 @@ def test_scenario_13_the_first_and_last_traces_execute_to_the_same_result(fn, in
     for epilogue in dovetail.last_epilogue_traces(compiled):
         result = run(epilogue)(*inputs, *result)
     torch.testing.assert_close(result, want)
-    assert [trace.made_by for trace in traces][0] == "tracing" and all(trace.took > 0 for trace in traces)
+    assert traces[0].made_by == "tracing" and all(trace.took > 0 for trace in traces)
 
 
 def test_scenario_14_traces_show_the_users_lines_and_prologues_print():
@@ -124,7 +125,9 @@ def test_tracebacks_show_the_programs_lines():
     assert any("torch_exec.mul" in (frame.line or "") for frame in traceback.extract_tb(raised.value.__traceback__))
 
 
-@pytest.mark.parametrize("value", [1, True, None, "a\n'", 0.1, -0.0, math.inf, -math.inf, 1 + 2j, (1,), [1.5, (2, "x")], {"a": (1, None)}, slice(1, None, 2), ...])
+@pytest.mark.parametrize(
+    "value", [1, True, None, "a\n'", 0.1, -0.0, math.inf, -math.inf, 1 + 2j, (1,), [1.5, (2, "x")], {"a": (1, None)}, slice(1, None, 2), ...]
+)
 def test_literals_read_back(value):
     assert repr(eval(literal(value))) == repr(value)
 
@@ -132,4 +135,8 @@ def test_literals_read_back(value):
 def test_literals_of_dtypes_and_nan_read_back():
     assert eval(literal(dtypes.bfloat16), {"dtypes": dtypes}) is dtypes.bfloat16
     assert math.isnan(eval(literal(math.nan)))
-    assert eval(literal((torch.float16, torch.device("cpu"), torch.channels_last)), {"torch": torch}) == (torch.float16, torch.device("cpu"), torch.channels_last)
+    assert eval(literal((torch.float16, torch.device("cpu"), torch.channels_last)), {"torch": torch}) == (
+        torch.float16,
+        torch.device("cpu"),
+        torch.channels_last,
+    )

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-
 from dovetail_conformance.opinfo import ANY, FLOATS, INTS, OPINFOS, TORCH_DTYPE, ErrorSample, Maker, OpInfo, SampleInput, unwritten
 
 ROUNDED = INTS + FLOATS

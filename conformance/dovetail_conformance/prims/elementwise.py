@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.special
 import torch
+
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.prims import Symbol
-
 from dovetail_conformance.opinfo import (
     ANY,
     BOOLS,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from torch import Tensor
+
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from torch import Tensor
-
 from dovetail_conformance.opinfo import ANY, COMPLEX, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
 
 NUMBERS = INTS + FLOATS + COMPLEX

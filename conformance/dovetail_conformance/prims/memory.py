@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-
 from dovetail_conformance.opinfo import ANY, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
 from dovetail_conformance.prims.shape import STORED, plain_samples, transpose_errors, transpose_samples
 

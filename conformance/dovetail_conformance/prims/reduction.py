@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.prims import Symbol
-
 from dovetail_conformance.opinfo import (
     BOOLS,
     COMPLEX,

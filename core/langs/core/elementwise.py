@@ -74,4 +74,4 @@ def where(condition: TensorProxy, a: Any, b: Any) -> TensorProxy:
 
 
 globals().update(OPERATIONS)  # so that languages write core.add(a, b)
-__all__ = [*OPERATIONS, "OPERATIONS", "alike", "pointwise", "unary", "where"]  # noqa: PLE0604
+__all__ = [*OPERATIONS, "OPERATIONS", "alike", "pointwise", "unary", "where"]

@@ -40,7 +40,9 @@ def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> 
         dtype = {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}.get(dtype, dtype)
     require(isinstance(dtype, torch.dtype), "wants a torch.dtype, got {!r}", dtype, error=TypeError)
     found = FROM_TORCH.get(dtype)
-    require(found is not None, "{} is a dtype that Dovetail does not know; convert the tensor to another dtype first", dtype, error=NotImplementedError)
+    require(
+        found is not None, "{} is a dtype that Dovetail does not know; convert the tensor to another dtype first", dtype, error=NotImplementedError
+    )
     return found
 
 
@@ -76,6 +78,8 @@ def spec_of(x: torch.Tensor) -> TensorSpec:
     """What is known of a real tensor; only strided tensors have one."""
     if x.layout is not torch.strided or x.is_quantized:
         what = "quantized" if x.is_quantized else str(x.layout)
-        raise Unsupported(f"a {what} tensor is not traced, only strided ones; call .to_dense() or .dequantize() before, outside the compiled function")
+        raise Unsupported(
+            f"a {what} tensor is not traced, only strided ones; call .to_dense() or .dequantize() before, outside the compiled function"
+        )
     shape = tuple(x.shape)
     return TensorSpec(shape, dtype_of(x.dtype), device_of(x.device), normal_strides(shape, x.stride()), x.requires_grad)

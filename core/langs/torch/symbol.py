@@ -41,7 +41,9 @@ class TorchSymbol(Symbol):
 
     __slots__ = ("_bind", "callable", "variadic")
 
-    def __init__(self, name: str, meta: Callable, *, id: str, path: str, callable: Callable | None, variadic: str | None = None, tags: Iterable[Tag] = ()):
+    def __init__(
+        self, name: str, meta: Callable, *, id: str, path: str, callable: Callable | None, variadic: str | None = None, tags: Iterable[Tag] = ()
+    ):
         super().__init__("torch", name, meta, id=id, path=path, language=LANGUAGE, tags=tags)
         self.callable, self.variadic, self._bind = callable, variadic, None
 
@@ -132,7 +134,9 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
         return self
 
     meta.__name__, meta.__doc__ = f"{name}_", f"`{name}`, written into the first argument."
-    twin = TorchSymbol(f"{name}_", meta, id=f"torch.Tensor.{name}_", path=f".{name}_", callable=getattr(torch.Tensor, f"{name}_"), variadic=symbol.variadic)
+    twin = TorchSymbol(
+        f"{name}_", meta, id=f"torch.Tensor.{name}_", path=f".{name}_", callable=getattr(torch.Tensor, f"{name}_"), variadic=symbol.variadic
+    )
     twin._bind = symbol._bind
     register(twin)
     spelled = [fn for n in names if (fn := resolve(f"{n}_")) is not None]
