@@ -65,8 +65,13 @@ def eager(fn: Callable, args: tuple, kwargs: dict) -> Outcome:
 
 def ours(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...]) -> Outcome:
     args, kwargs = fresh((args, kwargs))
-    result = compile(fn, args, kwargs, executors, ()).call(args, kwargs)
+    result = call(fn, args, kwargs, executors)
     return Outcome(trees.flatten((result, args, kwargs))[0])
+
+
+def call(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...]) -> Any:
+    """What `fn`, compiled for these executors, gives for these very arguments."""
+    return compile(fn, args, kwargs, executors, ()).call(args, kwargs)
 
 
 def printed(fn: Callable, args: tuple, kwargs: dict) -> Outcome:

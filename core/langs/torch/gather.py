@@ -191,22 +191,22 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor):
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor):
     """A copy with the rows along `dim` that `index` names full of `value`, a number or a tensor of no dimensions."""
     x, dim, index = _rows("index_fill", input, dim, index)
-    index = core.from_front(index, x.spec.shape[dim])
-    shape, spec = replaced(x.spec.shape, dim, index.spec.shape[0]), x.spec
+    size, spec = x.spec.shape[dim], x.spec
+    index = core.from_front(index, size)
     if isinstance(value, TensorProxy):
         require(
             not value.spec.shape,
             "index_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
             len(value.spec.shape),
         )
-        rows = core.expand(core.convert(value, spec.dtype), shape)
+        value = core.convert(value, spec.dtype)
     else:
-        number = as_number(value, spec.dtype, spec.device)
-        if isinstance(number, TensorProxy):
-            rows = core.expand(number, shape)
-        else:
-            rows = prims.full(shape=shape, value=number, dtype=spec.dtype, device=spec.device)
-    return flat_reshape(prims.index_copy(x, index, rows, dim=dim), input.spec.shape)
+        value = as_number(value, spec.dtype, spec.device)
+    nowhere = prims.full(shape=(size,), value=False, dtype=dtypes.bool_, device=spec.device)
+    here = prims.full(shape=index.spec.shape, value=True, dtype=dtypes.bool_, device=spec.device)
+    hit = prims.index_copy(nowhere, index, here, dim=0)  # a row that is named twice is filled once, and its gradient counted once
+    hit = prims.broadcast_in_dim(hit, shape=spec.shape, dims=(dim,))
+    return flat_reshape(core.where(hit, value, x), input.spec.shape)
 
 
 # Positions in the flattened tensor.

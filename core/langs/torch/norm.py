@@ -98,13 +98,13 @@ def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Te
 
 @torchsymbol("torch.native_layer_norm")
 def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: Number):
-    """(layer_norm, mean, 1 / deviation); the statistics keep the normalised dimensions as size 1."""
+    """(layer_norm, mean, 1 / deviation); the statistics keep the normalised dimensions as size 1, and no gradient flows through them."""
     out, mean, scale = _layer_norm(input, normalized_shape, weight, bias, eps)
     rank = len(input.spec.shape)
     dims = tuple(range(rank - len(normalized_shape), rank))
     half = weight is not None and weight.spec.dtype is not input.spec.dtype
     statistics = [core.keep_dims(x if half else core.convert(x, input.spec.dtype), input.spec.shape, dims) for x in (mean, scale)]
-    return core.convert(out, input.spec.dtype), *statistics
+    return core.convert(out, input.spec.dtype), *map(prims.detach, statistics)
 
 
 @torchquery("torch.layer_norm")

@@ -49,10 +49,10 @@ def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
 
 def _power(x: Tensor, ord: float) -> Tensor:
     """x**ord; below 1 with gradient 0 at 0, where it would be infinite."""
-    if not 0 < ord < 1:
+    if ord >= 1:
         return core.pow(x, float(ord))
     zero = core.eq(x, 0)
-    return core.where(zero, 0.0, core.pow(core.where(zero, 1.0, x), float(ord)))
+    return core.where(zero, 0.0 if ord > 0 else math.inf, core.pow(core.where(zero, 1.0, x), float(ord)))
 
 
 def _root(x: Tensor, ord: float) -> Tensor:
