@@ -217,8 +217,10 @@ def brief(value: Any) -> str:
     """An argument as an error shows it: proxies with their types."""
     if is_proxy(value):
         return f'{value.name}: "{value.spec}"'
-    if isinstance(value, (tuple, list)):
-        return f"{'[' if isinstance(value, list) else '('}{', '.join(map(brief, value))}{']' if isinstance(value, list) else ')'}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(brief, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(brief, value))}{',' * (len(value) == 1)})"
     return repr(value)
 
 
