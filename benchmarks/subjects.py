@@ -20,11 +20,16 @@ Subjects = dict[str, Callable | str]
 
 def gpt() -> ModuleType:
     """The example's GPT, so that there is one."""
-    if "gpt" not in sys.modules:
-        found = importlib.util.spec_from_file_location("gpt", Path(__file__).parents[1] / "examples" / "gpt.py")
-        sys.modules["gpt"] = importlib.util.module_from_spec(found)
-        found.loader.exec_module(sys.modules["gpt"])
-    return sys.modules["gpt"]
+    return loaded("gpt", "examples/gpt.py")
+
+
+def loaded(name: str, path: str) -> ModuleType:
+    """The file at `path`, below the repository's root, as a module."""
+    if name not in sys.modules:
+        found = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / path)
+        sys.modules[name] = importlib.util.module_from_spec(found)
+        found.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
 
 
 def six_layers() -> tuple[torch.nn.Module, torch.Tensor]:
@@ -32,6 +37,27 @@ def six_layers() -> tuple[torch.nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     shape = gpt().Shape(vocabulary=8192, context=256, layers=6, heads=6, width=384)
     return gpt().GPT(shape).eval().requires_grad_(False), torch.randint(shape.vocabulary, (4, 256))
+
+
+class Loss(torch.nn.Module):
+    """The cross-entropy of a language model's logits."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.model(tokens).flatten(0, 1), following.flatten())
+
+
+def trained() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]]]:
+    """The GPT of every benchmark and a Llama of its size, each as its loss, with a batch."""
+    zoo = loaded("zoo", "tests/models/zoo.py")
+    torch.manual_seed(0)
+    model, _ = six_layers()
+    llama = zoo.Llama(vocabulary=8192, width=384, heads=6, groups=2, layers=6, context=256)
+    batch = (torch.randint(8192, (4, 256)), torch.randint(8192, (4, 256)))
+    return {"GPT": (Loss(model.train().requires_grad_()), batch), "Llama": (Loss(llama.train()), batch)}
 
 
 def subjects(fn: Callable, *args: Any, peers: bool = True) -> Subjects:

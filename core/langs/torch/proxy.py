@@ -25,9 +25,12 @@ def python_asks(code: types.CodeType) -> frozenset[int]:
     """
     instructions = list(dis.get_instructions(code))
     starts = {_start(i) for i in instructions if i.opname.startswith("LOAD_") and i.argval == "isinstance"}
-    calls = {i.offset for i in instructions if i.opname.startswith(("CALL", "PRECALL")) and (None in _start(i) or _start(i) in starts)}
-    others = {i.offset for i in instructions if i.opname == "MATCH_CLASS" or (i.opname == "LOAD_ATTR" and i.argval == "__class__")}
-    return frozenset(others | (calls if starts else set()))
+    offsets: set[int] = set()
+    for i, after in zip(instructions, [*instructions[1:], None], strict=True):
+        call = bool(starts) and i.opname.startswith(("CALL", "PRECALL")) and (None in _start(i) or _start(i) in starts)
+        if call or i.opname == "MATCH_CLASS" or (i.opname == "LOAD_ATTR" and i.argval == "__class__"):
+            offsets.update(range(i.offset, after.offset if after else i.offset + 2, 2))  # the instruction and its inline caches
+    return frozenset(offsets)
 
 
 def _start(instruction: dis.Instruction) -> tuple[int | None, int | None]:
