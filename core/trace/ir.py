@@ -170,7 +170,10 @@ class Trace:
         return specs if specs is None else tuple([self._results(s, needs_grad) for s in specs])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "notes": []}
+        return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "notes": [], "names": next(self.names)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"names": itertools.count(state["names"])})
 
 
 @contextmanager
