@@ -176,7 +176,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
     environment = TorchEnvironment(language)
     new = Trace(language=language, environment=environment)
     inputs = _Inputs(new)
-    with compiling(), recording(new):
+    with compiling(), _no_draws(), recording(new):
         began = time.perf_counter()
         with inputs.of_module(fn), Factories():
             placed = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in given]
@@ -282,6 +282,16 @@ def _is_plain(result: Any) -> bool:
     if type(result) is dict:
         return all(map(_is_plain, result.values()))
     return is_proxy(result) or isinstance(result, torch.Tensor) or type(result) in _PLAIN
+
+
+@contextmanager
+def _no_draws() -> Iterator[None]:
+    """Refuse a function that moves torch's generator while it is traced: that would happen once, and not at each call."""
+    before = torch.default_generator.get_state()
+    yield
+    if not torch.equal(before, torch.default_generator.get_state()):
+        torch.default_generator.set_state(before)
+        raise Unsupported("the function seeds or sets torch's generator, which would happen once, while tracing; do it before the call")
 
 
 @contextmanager

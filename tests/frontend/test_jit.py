@@ -388,3 +388,14 @@ def test_isinstance_holds_for_python_and_never_for_the_c_parsers():
     for wrong in (lambda x: torch.zeros(x), lambda x: torch.dropout(x, x, True), lambda x: torch.arange(x)):
         with pytest.raises((TypeError, RuntimeError)):
             dovetail.jit(wrong)(torch.ones(()))
+
+
+def test_scenario_28_seeding_inside_is_refused_and_undone():
+    def fn(x):
+        torch.manual_seed(0)
+        return x + torch.rand(2)
+
+    before = torch.default_generator.get_state()
+    with pytest.raises(dovetail.errors.Unsupported, match="seeds or sets torch's generator"):
+        dovetail.jit(fn)(torch.ones(2))
+    assert torch.equal(before, torch.default_generator.get_state())
