@@ -4,10 +4,10 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input
-DISTRIBUTIONS := . plugins/torch_exec conformance
+DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy conformance
 EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
-BENCHMARKS := import_time call_overhead trace_cost gpt_forward first_call
+BENCHMARKS := import_time call_overhead trace_cost gpt_forward first_call train_step discovery
 WORKERS ?= 2
 
 .PHONY: demo test lint conformance bench docs format install clean

@@ -47,17 +47,21 @@ class Loss(torch.nn.Module):
         self.model = model
 
     def forward(self, tokens: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(self.model(tokens).flatten(0, 1), following.flatten())
+        logits = self.model(tokens)
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten())
 
 
 def trained() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]]]:
-    """The GPT of every benchmark and a Llama of its size, each as its loss, with a batch."""
+    """The GPT of every benchmark, one with dropout and tied weights, and a Llama, all of one size; each as its loss, with a batch."""
     zoo = loaded("zoo", "tests/models/zoo.py")
     torch.manual_seed(0)
     model, _ = six_layers()
     llama = zoo.Llama(vocabulary=8192, width=384, heads=6, groups=2, layers=6, context=256)
     batch = (torch.randint(8192, (4, 256)), torch.randint(8192, (4, 256)))
-    return {"GPT": (Loss(model.train().requires_grad_()), batch), "Llama": (Loss(llama.train()), batch)}
+    dropout = zoo.GPT(vocabulary=8192, width=384, heads=6, layers=6, context=256, fused=True)
+    models = {"GPT": model.requires_grad_(), "GPT, dropout": dropout, "Llama": llama}
+    return {name: (Loss(model.train()), batch) for name, model in models.items()}
 
 
 def subjects(fn: Callable, *args: Any, peers: bool = True) -> Subjects:

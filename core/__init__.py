@@ -12,12 +12,15 @@ if __name__ == "core":
 
 from dovetail import extend as extend
 from dovetail.errors import DovetailError as DovetailError
+from dovetail.executors import use as use
 from dovetail.frontend import trace as trace
 from dovetail.gradients import grad as grad
 from dovetail.gradients import value_and_grad as value_and_grad
 from dovetail.gradients import vjp as vjp
+from dovetail.inspection import explain as explain
+from dovetail.inspection import profile as profile
+from dovetail.inspection import verify as verify
 from dovetail.jit import cache_misses as cache_misses
-from dovetail.jit import explain as explain
 from dovetail.jit import jit as jit
 from dovetail.jit import last_backward_traces as last_backward_traces
 from dovetail.jit import last_epilogue_traces as last_epilogue_traces
@@ -35,7 +38,10 @@ __all__ = [
     "last_epilogue_traces",
     "last_prologue_traces",
     "last_traces",
+    "profile",
     "trace",
+    "use",
     "value_and_grad",
+    "verify",
     "vjp",
 ]

@@ -1,7 +1,20 @@
-"""The public contract for plugins: executors, symbols, passes.  Everything here is documented, typed and kept."""
+"""The public contract for plugins: executors, operations, grad rules, passes.  Everything here is documented, typed and kept.
 
+To make an executor: `OperatorExecutor`, `FusionExecutor`, or `add_operator_executor` for a notebook; `hookimpl` marks the hook of a package.
+To define an operation: `make_prim` with a meta (`TensorSpec`, `NumberSpec`, `Tag`, `require`), or `make_symbol` with a program that it
+decomposes to; `lookaside` makes traced calls of a function that operation.  To differentiate: `register_grad`, `get_grad`, `put_grad`.
+To change programs: `Transform`, or a function of a `Trace` and its lines, each a `BoundSymbol`.
+"""
+
+from dovetail import devices as devices
+from dovetail import dtypes as dtypes
+from dovetail.errors import ExecutorError as ExecutorError
+from dovetail.errors import require as require
 from dovetail.executors import Executor as Executor
+from dovetail.executors import ExecutorWarning as ExecutorWarning
+from dovetail.executors import Fuel as Fuel
 from dovetail.executors import FusionExecutor as FusionExecutor
+from dovetail.executors import Implementation as Implementation
 from dovetail.executors import OperatorExecutor as OperatorExecutor
 from dovetail.executors import Verdict as Verdict
 from dovetail.executors import add_operator_executor as add_operator_executor
@@ -9,9 +22,13 @@ from dovetail.executors import executors as executors
 from dovetail.executors import get_executor as get_executor
 from dovetail.executors import hookimpl as hookimpl
 from dovetail.executors import implementations_of as implementations_of
+from dovetail.executors import options_of as options_of
 from dovetail.executors import plugins as plugins
 from dovetail.executors import register_grad as register_grad
+from dovetail.langs.torch import lookaside as lookaside
+from dovetail.langs.torch import make_symbol as make_symbol
 from dovetail.langs.torch import symbol_for as symbol_for
+from dovetail.prims import NumberSpec as NumberSpec
 from dovetail.prims import Symbol as Symbol
 from dovetail.prims import Tag as Tag
 from dovetail.prims import TensorSpec as TensorSpec
@@ -22,6 +39,7 @@ from dovetail.prims import put_grad as put_grad
 from dovetail.prims import symbols_of as symbols_of
 from dovetail.trace import BoundSymbol as BoundSymbol
 from dovetail.trace import Trace as Trace
+from dovetail.trace import Transform as Transform
 from dovetail.trace import compiled as compiled
 from dovetail.trace import requires_grad as requires_grad
 from dovetail.trace import watch as watch

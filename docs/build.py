@@ -129,7 +129,15 @@ def readme() -> str:
 
 def pages() -> dict[Path, str]:
     """Each page that is made, and its text."""
-    head = ["# Options", "", NOTE, "", "Read from the environment each time something is compiled. A value that means nothing is an error.", "", ""]
+    head = [
+        "# Options",
+        "",
+        NOTE,
+        "",
+        "[Configuration](configuration.md) says where each of them can be set. A value that means nothing is an error.",
+        "",
+        "",
+    ]
     return {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api(), README: readme()}
 
 

@@ -1,11 +1,12 @@
-"""A small GPT, from training to a compiled program: trained eagerly on Python's own source, compiled with dovetail.jit, sampled from, timed.
+"""A small GPT on Python's own source: trained compiled and eagerly from one seed, sampled from, shown as a program, timed.
 
-python examples/gpt.py [--seconds 12] [--no-compile]
+python examples/gpt.py [--steps 500] [--no-compile] [--out out]
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import statistics
 import sysconfig
@@ -13,10 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
@@ -130,28 +132,43 @@ def batches(data: Tensor, length: int, size: int) -> Iterator[tuple[Tensor, Tens
         yield pieces[:, :-1], pieces[:, 1:]
 
 
-def train(model: GPT, data: Tensor, shape: Shape, duration: float) -> float:
-    """Train eagerly for `duration` seconds; gives the loss of the last steps, in nats a character."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1)
-    told = TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.2f}")
-    losses: list[float] = []
-    with Progress(TextColumn("training, eagerly"), BarColumn(), told, TimeElapsedColumn(), console=console) as progress:
-        task = progress.add_task("", total=duration, step=0, loss=math.log(shape.vocabulary))
+@dataclass
+class Run:
+    """A model in training: who calls it, whose parameters are updated, and the loss and the time of each step so far."""
+
+    name: str
+    call: Callable[[Tensor], Tensor]
+    model: GPT
+    losses: list[float] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1)
+
+    def step(self, tokens: Tensor, following: Tensor, rate: float) -> None:
+        """Forward, backward and update; torch.optim and the clipping are eager's own."""
         began = time.perf_counter()
-        for tokens, following in batches(data, shape.context, 16):
-            spent = min(time.perf_counter() - began, duration)
-            for group in optimizer.param_groups:  # up over the first steps, then down to a twentieth
-                group["lr"] = 3e-3 * min(1, len(losses) / 20) * (1 - 0.95 * spent / duration)
-            loss = functional.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
-            progress.update(task, completed=spent, step=len(losses), loss=losses[-1])
-            if spent == duration:
-                break
-    return statistics.fmean(losses[-20:])
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = functional.cross_entropy(self.call(tokens).flatten(0, 1), following.flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.losses.append(loss.item())
+        self.taken.append(time.perf_counter() - began)
+
+
+def train(runs: list[Run], data: Tensor, shape: Shape, steps: int) -> None:
+    """Train all `runs` on the same batches, in turns."""
+    told = TextColumn("step {task.completed}/{task.total}  loss {task.fields[loss]:.2f}")
+    with Progress(TextColumn("training, compiled and eager"), BarColumn(), told, TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task("", total=steps, loss=math.log(shape.vocabulary))
+        for i, (tokens, following) in zip(range(steps), batches(data, shape.context, 16), strict=False):
+            rate = 3e-3 * min(1, (i + 1) / 20) * (1 - 0.95 * i / steps)  # up over the first steps, then down to a twentieth
+            for run in runs:
+                run.step(tokens, following, rate)
+            progress.update(task, advance=1, loss=runs[0].losses[-1])
 
 
 def sample(model: Callable[[Tensor], Tensor], prompt: Tensor, count: int, temperature: float = 0.6) -> Tensor:
@@ -162,6 +179,41 @@ def sample(model: Callable[[Tensor], Tensor], prompt: Tensor, count: int, temper
         drawn = torch.multinomial(torch.softmax(logits / temperature, -1), 1)
         tokens = torch.cat([tokens, drawn], 1)
     return tokens[0, length:]
+
+
+def show_training(ours: Run, eager: Run, shape: Shape, picture: Path) -> None:
+    """The loss curves side by side, as a table and in `picture`."""
+    steps = len(ours.losses)
+    apart = [abs(a - b) / b for a, b in zip(ours.losses, eager.losses, strict=True)]
+    table = Table(title=f"Loss in nats a character; guessing would be {math.log(shape.vocabulary):.2f}", title_justify="left")
+    for heading in ("step", ours.name, eager.name, "relative difference"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for i in sorted({round(part * (steps - 1) / 10) for part in range(11)}):
+        bar = "█" * round(20 * ours.losses[i] / max(ours.losses))
+        table.add_row(str(i + 1), f"{ours.losses[i]:.4f}", f"{eager.losses[i]:.4f}", difference(apart[i]), f"[green]{bar}[/green]")
+    console.print(table)
+    verdict = "[green]equal to eager's[/green]" if max(apart) < 1e-4 else "[red]NOT equal to eager's[/red]"
+    console.print(f"[bold]Losses[/bold] of all {steps} steps {verdict}: at most {difference(max(apart))} apart, relatively")
+    spent = [f"{run.name} {statistics.median(run.taken) * 1e3:.0f} ms" for run in (ours, eager)]
+    console.print(f"A step, median: {', '.join(spent)}; the first compiled one took {ours.taken[0]:.2f} s")
+    plot(ours, eager, picture)
+    console.print(f"Loss curves: [bold]{picture}[/bold]\n", soft_wrap=True)
+
+
+def difference(size: float) -> str:
+    return f"{size:.1e}" if size else "0"
+
+
+def plot(ours: Run, eager: Run, picture: Path) -> None:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot(xlabel="step", ylabel="loss, nats a character", title="A small GPT trained from one seed")
+    axes.plot(eager.losses, label=eager.name, linewidth=4, alpha=0.35)
+    axes.plot(ours.losses, label=ours.name, linewidth=1.2)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=120)
 
 
 def seconds(fn: Callable[[], object]) -> float:
@@ -227,7 +279,7 @@ def show_difference(ours: Tensor, eager: Tensor) -> None:
     worst = (ours - eager).abs().max().item()
     within = torch.allclose(ours, eager, rtol=1e-5, atol=1e-5)
     verdict = "[green]equal to eager's[/green]" if within else "[red]NOT equal to eager's[/red]"
-    console.print(f"[bold]Logits[/bold] {verdict}: at most {worst:.1e} apart, the largest is {eager.abs().max().item():.1f}\n")
+    console.print(f"[bold]Logits[/bold] {verdict}: at most {difference(worst)} apart, the largest is {eager.abs().max().item():.1f}\n")
 
 
 def show_program(compiled: object) -> None:
@@ -255,22 +307,25 @@ def show_timings(model: GPT, compiled: Callable, first: float, tokens: Tensor, w
 
 
 def main() -> None:
-    wanted = argparse.ArgumentParser(description="A small GPT, trained eagerly, compiled with dovetail.jit, sampled from and timed.")
-    wanted.add_argument("--seconds", type=float, default=12.0, help="how long to train (default: 12)")
+    wanted = argparse.ArgumentParser(description="A small GPT, trained compiled and eagerly, sampled from, shown as a program and timed.")
+    wanted.add_argument("--steps", type=int, default=500, help="how long to train (default: 500)")
     wanted.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    wanted.add_argument("--out", type=Path, default=Path("out"), help="folder for the picture (default: out)")
     options = wanted.parse_args()
     torch.manual_seed(0)
     characters, text = Characters(), corpus()
     data = torch.tensor(characters.encode(text))
     shape = Shape(vocabulary=len(characters.known), context=64, layers=2, heads=4, width=128)
     model = GPT(shape)
+    compiled = dovetail.jit(model)
     size = sum(p.numel() for p in model.parameters())
     console.print(f"[bold]A GPT[/bold] of {size:,} parameters on {len(data):,} characters of Python's standard library\n")
-    loss = train(model, data, shape, options.seconds)
-    console.print(f"loss {loss:.2f} nats a character; guessing would be {math.log(shape.vocabulary):.2f}\n")
+    twin = copy.deepcopy(model)
+    ours, eager = Run("dovetail.jit", compiled, model), Run("eager", twin, twin)
+    train([ours, eager], data, shape, options.steps)
+    show_training(ours, eager, shape, options.out / "gpt_loss.png")
 
     model.eval().requires_grad_(False)
-    compiled = dovetail.jit(model)
     prompt = torch.tensor([characters.encode(text[text.index("\nclass ") + 1 :][: 2 * shape.context])[: shape.context]])
     first = seconds(lambda: compiled(prompt))
     written = sample(compiled, prompt, 300)

@@ -1,6 +1,6 @@
 """The contract between the core and what runs its programs."""
 
-from dovetail.executors.discovery import Plugin as Plugin
+from dovetail.executors.contract import checked as checked
 from dovetail.executors.discovery import executors as executors
 from dovetail.executors.discovery import get_executor as get_executor
 from dovetail.executors.discovery import implementations_of as implementations_of
@@ -11,9 +11,20 @@ from dovetail.executors.executor import FusionExecutor as FusionExecutor
 from dovetail.executors.executor import Implementation as Implementation
 from dovetail.executors.executor import OperatorExecutor as OperatorExecutor
 from dovetail.executors.executor import Verdict as Verdict
+from dovetail.executors.explain import Explanation as Explanation
+from dovetail.executors.explain import explanation as explanation
 from dovetail.executors.explain import refusals as refusals
+from dovetail.executors.faults import ExecutorWarning as ExecutorWarning
+from dovetail.executors.faults import blame as blame
+from dovetail.executors.faults import quarantined as quarantined
+from dovetail.executors.fuel import Fuel as Fuel
 from dovetail.executors.grads import grad_rules as grad_rules
 from dovetail.executors.grads import register_grad as register_grad
 from dovetail.executors.hookspecs import hookimpl as hookimpl
+from dovetail.executors.priority import Priority as Priority
 from dovetail.executors.priority import add_operator_executor as add_operator_executor
+from dovetail.executors.priority import options_of as options_of
 from dovetail.executors.priority import resolve_executors as resolve_executors
+from dovetail.executors.priority import use as use
+from dovetail.executors.records import STATUSES as STATUSES
+from dovetail.executors.records import Plugin as Plugin

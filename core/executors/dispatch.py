@@ -7,12 +7,16 @@ lines of each fusion executor are gathered into regions over the data-flow graph
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
 from typing import NamedTuple
 
-from dovetail.errors import Unclaimed
+from dovetail import options
+from dovetail.errors import ExecutorError, Unclaimed
 from dovetail.executors.executor import Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
+from dovetail.executors.faults import ASKED, ask, call, guarded, named
 from dovetail.prims import Symbol
-from dovetail.trace import BoundSymbol, Proxy, Trace, brief, proxies, recording, rename
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, brief, proxies, recording, rename
 from dovetail.trace.dce import needed
 
 
@@ -24,21 +28,63 @@ class Note(NamedTuple):
     verdict: Verdict
 
 
+@dataclass
+class Decision:
+    """What became of one line: who was to be asked, what they said as far as they were asked, and the lines that run in its place.
+
+    `depth` counts the lines around it that it is a part of, which stand before it; `runs` is empty where its decomposition runs.
+    """
+
+    line: BoundSymbol
+    depth: int
+    where: str | None
+    order: tuple[Executor, ...]
+    offers: list[Note] = field(default_factory=list)
+    runs: list[BoundSymbol] = field(default_factory=list)
+
+
+@dataclass
+class Spent:
+    """What one executor was asked in a dispatch, and the seconds it took: its checkers, then its transforms and fusion."""
+
+    offers: int = 0
+    claims: int = 0
+    claiming: float = 0.0
+    compiling: float = 0.0
+
+
+class Notes(list):
+    """Every offer of a dispatch as a Note, and beside them every decision, what was spent, and who took part."""
+
+    def __init__(self, executors: Sequence[Executor]):
+        super().__init__()
+        self.executors = tuple(executors)
+        self.left_out: tuple[str, ...] = tuple(getattr(executors, "notes", ()))  # who was asked for and is not there, and why
+        self.decisions: list[Decision] = []
+        self.spent: dict[str, Spent] = {ex.name: Spent() for ex in self.executors}
+        self.env: dict[Proxy, Proxy] = {}  # results that an execution transform computed in place of a line's
+        ASKED.update({ex.name: ex for ex in self.executors})
+
+
 class Placed(NamedTuple):
     """A line and who runs it."""
 
     line: BoundSymbol
     executor: Executor
+    where: str | None = None
 
 
 def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """The trace with an implementation at every line; `notes` hold every offer and its verdict."""
+    """The trace with an implementation at every line; `notes` hold every offer and its verdict.
+
+    `executors` are in order; where they have a `for_symbol`, that gives the order for each operation.
+    """
     new = trace.derive("dispatch")
     claims = _Claims(new, executors)
     placed = [p for line in trace.lines for p in claims.place(line)]
     new.outputs = claims.renamed_outputs(trace)
     live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
-    new.lines = _schedule(new, [p for p in placed if id(p.line) in live])
+    new.lines = _schedule(new, [p for p in placed if id(p.line) in live], claims.notes.spent)
     new.notes = claims.notes
     return new
 
@@ -49,7 +95,7 @@ def claimant(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymb
 
     def claim(line: BoundSymbol) -> Executor | None:
         asked.append(line)  # verdicts are remembered by the identity of lines
-        return next((ex for ex in executors if claims.verdict(ex, line) is True), None)
+        return next((ex for ex in claims.order(line.symbol) if claims.verdict(ex, line, line.where) is True), None)
 
     return claim
 
@@ -58,56 +104,78 @@ class _Claims:
     """Offers lines to executors, and remembers what they said."""
 
     def __init__(self, new: Trace, executors: Sequence[Executor]):
-        self.new, self.executors = new, executors
-        self.notes: list[Note] = []
-        self.env: dict[Proxy, Proxy] = {}  # results that an execution transform computed in place of a line's
+        self.new, self.executors = new, tuple(executors)
+        self.for_symbol = getattr(executors, "for_symbol", None)
+        self.orders: dict[Symbol, tuple[Executor, ...]] = {}
+        self.notes = Notes(executors)
+        self.env = self.notes.env
         self.whole: dict[tuple[int, int], Verdict] = {}
+        self.strict = options.forbids("not-claimed")
 
-    def place(self, line: BoundSymbol) -> list[Placed]:
+    def order(self, symbol: Symbol) -> tuple[Executor, ...]:
+        """Who is asked for `symbol`, the first one first."""
+        if self.for_symbol is None:
+            return self.executors
+        if symbol not in self.orders:
+            self.orders[symbol] = tuple(self.for_symbol(symbol))
+        return self.orders[symbol]
+
+    def place(self, line: BoundSymbol, depth: int = 0, where: str | None = None) -> list[Placed]:
         """The line with its executor, or what it decomposes to with theirs."""
-        line = rename(line, self.env)
+        line, where = rename(line, self.env), line.where or where
         if line.symbol.python_rule is not None:
-            return [Placed(line, _PYTHON)]
-        start = len(self.notes)
-        for ex in self.executors:
-            verdict = self.verdict(ex, line)
-            self.notes.append(Note(line, ex.name, verdict))
-            if verdict is True:
-                return self._taken(line, ex)
+            self.notes.decisions.append(Decision(line, depth, where, (_PYTHON,), [Note(line, _PYTHON.name, True)], [line]))
+            return [Placed(line, _PYTHON, where)]
+        made = Decision(line, depth, where, self.order(line.symbol))
+        self.notes.decisions.append(made)
+        for ex in made.order:
+            note = Note(line, ex.name, self.verdict(ex, line, where))
+            made.offers.append(note)
+            self.notes.append(note)
+            if note.verdict is not True and self.strict and _implements(ex, line):
+                raise ExecutorError(f"{named(ex)} implements {line.symbol} and refuses {call(line)}: {note.verdict}\n  {STRICT}")
+            if note.verdict is True:
+                placed = self._taken(line, ex, depth, where)
+                made.runs += [p.line for p in placed]
+                return placed
         if line.body:
-            return [p for inner in line.body for p in self.place(inner)]
-        said = "".join(f"\n  {note.executor}: {note.verdict}" for note in self.notes[start:]) or "\n  no executor is installed"
-        words = ", ".join(map(brief, line.args))
-        raise Unclaimed(f"no executor runs {line.symbol}({words}){said}\n  install one that does, or name it in executors=[...]")
+            return [p for inner in line.body for p in self.place(inner, depth + 1, where)]
+        raise Unclaimed(_unclaimed(made))
 
-    def verdict(self, ex: Executor, line: BoundSymbol) -> Verdict:
+    def verdict(self, ex: Executor, line: BoundSymbol, where: str | None) -> Verdict:
         """What `ex` says to an offer of `line`."""
-        return self._fusible(ex, line) if isinstance(ex, FusionExecutor) else ex.verdict(line)
+        spent, began = self.notes.spent.setdefault(ex.name, Spent()), perf_counter()
+        said = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
+        spent.claiming += perf_counter() - began
+        spent.offers += 1
+        spent.claims += said is True
+        return said
 
-    def _taken(self, line: BoundSymbol, ex: Executor) -> list[Placed]:
+    def _taken(self, line: BoundSymbol, ex: Executor, depth: int, where: str | None) -> list[Placed]:
         if isinstance(ex, FusionExecutor):
-            return [Placed(line, ex)]
+            return [Placed(line, ex, where)]
         found = ex.implementation(line.symbol)
         if found.execution_transform is None:
-            return [Placed(line.replace(implementation=found), ex)]
-        return self._transformed(line, ex, found)
+            return [Placed(line.replace(implementation=found.placed(line), where=where), ex)]
+        return self._transformed(line, ex, found, depth, where)
 
-    def _transformed(self, line: BoundSymbol, ex: OperatorExecutor, found: Implementation) -> list[Placed]:
+    def _transformed(self, line: BoundSymbol, ex: OperatorExecutor, found: Implementation, depth: int, where: str | None) -> list[Placed]:
         """The lines that the execution transform records instead, run by the same executor."""
-        aside = self.new.derive("dispatch")
+        aside, began = self.new.derive("dispatch"), perf_counter()
         with recording(aside):
-            out = found.execution_transform(*line.args, **line.kwargs)
-        self.env.update((a, b) for a, b in zip(proxies(line.out), proxies(out), strict=True) if a is not b)
-        return [p for inner in aside.lines for p in _Claims.place(self, inner)]
+            out = guarded("the execution transform", ex, line, where, found.execution_transform, *line.args, **line.kwargs)
+        self.notes.spent[ex.name].compiling += perf_counter() - began
+        self.env.update(guarded("the execution transform", ex, line, where, _stands_for, line, out))
+        return [p for inner in aside.lines for p in self.place(inner, depth + 1, where)]
 
-    def _fusible(self, ex: FusionExecutor, line: BoundSymbol) -> Verdict:
+    def _fusible(self, ex: FusionExecutor, line: BoundSymbol, where: str | None) -> Verdict:
         """A composite is fusible when all of its decomposition is; each line is asked once."""
         key = (id(ex), id(line))
         if key not in self.whole:
             if line.body:
-                self.whole[key] = next((said for inner in line.body if (said := self._fusible(ex, inner)) is not True), True)
+                self.whole[key] = next((said for inner in line.body if (said := self._fusible(ex, inner, where)) is not True), True)
             else:
-                self.whole[key] = ex.can_fuse(line) or "gave no reason"
+                self.whole[key] = ask(ex, line, ex.verdict, where)
         return self.whole[key]
 
     def renamed_outputs(self, trace: Trace) -> object:
@@ -118,11 +186,39 @@ class _Claims:
         return rename(ends, self.env).args[0]
 
 
+def _implements(ex: Executor, line: BoundSymbol) -> bool:
+    """Whether `ex` would have run this operation, had the call been another."""
+    return isinstance(ex, OperatorExecutor) and ex.implementation(line.symbol) is not None
+
+
+STRICT = "the option `strict` makes that an error; without it the next executor is asked"
+
+
+def _stands_for(line: BoundSymbol, out: object) -> dict[Proxy, Proxy]:
+    """The results of `line`, and what was computed in their place."""
+    old, new = proxies(line.out), proxies(out)
+    if len(old) != len(new):
+        raise ExecutorError(f"it returned {out}, and the operation has the results {line.out}")
+    for a, b in zip(old, new):
+        if isinstance(a, TensorProxy) and not (isinstance(b, TensorProxy) and a.spec.agrees(b.spec)):
+            raise ExecutorError(f'it returned {b.name}: "{b.spec}" where the operation gives {a.name}: "{a.spec}"')
+    return {a: b for a, b in zip(old, new) if a is not b}
+
+
+def _unclaimed(made: Decision) -> str:
+    """The error for a line that nobody runs."""
+    line = made.line
+    said = "".join(f"\n  {note.executor}: {note.verdict}" for note in made.offers) or "\n  no executor is installed"
+    at = f"\n  called at {made.where}" if made.where else ""
+    words = ", ".join(map(brief, line.args))
+    return f"no executor runs {line.symbol}({words}){said}{at}\n  install one that does, or name it in executors=[...]"
+
+
 _ENDS = Symbol("dispatch", "ends", lambda outputs: None)
 _PYTHON = OperatorExecutor("python")
 
 
-def _schedule(trace: Trace, placed: list[Placed]) -> list[BoundSymbol]:
+def _schedule(trace: Trace, placed: list[Placed], spent: dict[str, Spent]) -> list[BoundSymbol]:
     """Lines in an order that lets regions be whole.
 
     A value's level is that of its line; a line's level is the highest of what it reads, plus one where the executor changes.  Two lines
@@ -135,17 +231,17 @@ def _schedule(trace: Trace, placed: list[Placed]) -> list[BoundSymbol]:
     levels: dict[Proxy, tuple[int, Executor | None]] = dict.fromkeys([*trace.inputs, *trace.constants], (0, None))
     slots: dict[tuple, list[BoundSymbol]] = {}
     effect_level = 0
-    for i, (line, ex) in enumerate(placed):
+    for i, (line, ex, _) in enumerate(placed):
         at = max((n + (maker is not None and maker is not ex) for n, maker in (levels[p] for p in line.reads if p in levels)), default=0)
         if line.effects:
             at = effect_level = max(at, effect_level)
         levels.update(dict.fromkeys(line.writes, (at, ex)))
         slots.setdefault((at, 0, id(ex)) if isinstance(ex, FusionExecutor) else (at, 1, i), []).append(line)
     by_id = {id(p.executor): p.executor for p in placed}
-    readers = _readers(trace, placed)
+    readers, where = _readers(trace, placed), {id(p.line): p.where for p in placed}
     lines: list[BoundSymbol] = []
     for (_, kind, key), members in sorted(slots.items(), key=lambda slot: slot[0][0]):
-        lines += [_region(trace, part, by_id[key], readers) for part in _connected(members)] if kind == 0 else members
+        lines += [_region(trace, part, by_id[key], readers, where, spent) for part in _connected(members)] if kind == 0 else members
     return lines
 
 
@@ -170,21 +266,31 @@ def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
 
 def _readers(trace: Trace, placed: list[Placed]) -> dict[Proxy, set[int]]:
     readers: dict[Proxy, set[int]] = {p: {0} for p in proxies(trace.outputs)}
-    for line, _ in placed:
+    for line, *_ in placed:
         for p in line.reads:
             readers.setdefault(p, set()).add(id(line))
     return readers
 
 
-def _region(trace: Trace, lines: list[BoundSymbol], ex: FusionExecutor, readers: dict[Proxy, set[int]]) -> BoundSymbol:
+def _region(
+    trace: Trace,
+    lines: list[BoundSymbol],
+    ex: FusionExecutor,
+    readers: dict[Proxy, set[int]],
+    where: dict[int, str | None],
+    spent: dict[str, Spent],
+) -> BoundSymbol:
     """`lines` as one line, whose subsymbols they are."""
     made = dict.fromkeys(p for line in lines for p in line.writes)
     inside = {id(line) for line in lines}
     inputs = list(dict.fromkeys(p for line in lines for p in line.reads if p not in made))
     outputs = tuple(p for p in made if readers.get(p, set()) - inside)
     name = f"fusion_{next(iter(made)).name}"
+    at = next((w for line in lines if (w := where[id(line)])), None)
     region = trace.derive("dispatch", name=name, inputs=inputs, outputs=outputs, constants={})
     region.lines = lines
-    symbol = Symbol(ex.name, name, ex.fuse, is_prim=False)
-    found = Implementation(ex.name, name, ex.fuse(region))
-    return BoundSymbol(symbol, tuple(inputs), {}, outputs, inputs, body=tuple(lines), implementation=found)
+    whole = BoundSymbol(Symbol(ex.name, name, ex.fuse, is_prim=False), tuple(inputs), {}, outputs, inputs, body=tuple(lines), where=at)
+    began = perf_counter()
+    found = Implementation(ex.name, name, guarded("fuse", ex, whole, at, ex.fuse, region))
+    spent.setdefault(ex.name, Spent()).compiling += perf_counter() - began
+    return whole.replace(implementation=found)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError
-from dovetail.langs.torch import symbol_for
-from dovetail.prims import Symbol
+from dovetail.executors.declaration import Verdict as Verdict
+from dovetail.executors.declaration import devices_of, dtypes_of, supports, words_of
+from dovetail.langs.torch import lookaside, symbol_for
+from dovetail.prims import Symbol, Tag, make_prim
 from dovetail.trace import BoundSymbol, Trace
 
-Verdict = bool | str  # True, or a refusal: a sentence saying why not
+NO_REASON = "gave no reason"
 
 
 @dataclass(frozen=True)
@@ -19,66 +22,142 @@ class Implementation:
     """How one executor runs one symbol.
 
     `fn` takes real tensors and the symbol's own signature.  `path` is how a printed program calls it when that can be imported without
-    the executor ("torch.nn.functional.softmax", ".view"); else it prints as `<executor>_exec.<name>`.
+    the executor ("torch.nn.functional.softmax", ".view"); else it prints as `<executor>_exec.<name>`.  `grad` is a grad rule.  `dtypes`,
+    `devices` and `differentiable` are what was declared for this symbol alone, None where the executor's declaration holds.  `stateful` is
+    a class; each line that is run this way gets an object of it, which is the `fn` of that line.
     """
 
     executor: str
     name: str
-    fn: Callable[..., Any]
+    fn: Callable[..., Any] | None
     checker: Callable[..., Verdict] | None = None
     execution_transform: Callable[..., Any] | None = None
     grad: Callable[..., Any] | None = None
     path: str | None = None
+    dtypes: frozenset[DType] | None = None
+    devices: frozenset[str] | None = None
+    differentiable: bool | None = None
+    stateful: type | None = None
+
+    def placed(self, line: BoundSymbol) -> Implementation:
+        """What runs `line`: this, or where there is state, this with a new state of the line's own, named after what the line makes."""
+        if self.stateful is None:
+            return self
+        made = (line.writes or line.reads)[:1]
+        return replace(self, name="_".join([self.name, *(p.name for p in made)]), fn=self.stateful())
 
 
 class Executor:
-    """The common part of both kinds.  `last_resort` puts it behind all others in the default order."""
+    """The common part of both kinds, and the declaration that dispatch and the conformance suite read.
 
-    def __init__(self, name: str, *, version: str = "0", last_resort: bool = False):
+    `dtypes` are the element types of the tensors that its operations may read, `devices` the kinds of device that they may be on ("cuda"),
+    None for any.  `grad` says whether it takes operations through which a gradient flows.  `available` is asked once, before the executor is
+    used.  `last_resort` puts it behind all others in the default order.
+    """
+
+    distribution: tuple[str, str | None] | None = None  # the name and version of what it was installed with; discovery sets it
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0",
+        last_resort: bool = False,
+        dtypes: Iterable[Any] | None = None,
+        devices: Iterable[str] | None = None,
+        grad: bool = True,
+        available: Callable[[], Verdict] | None = None,
+    ):
         if not name.isidentifier():
             raise ExecutorError(f"an executor's name is an identifier, since programs print it; got {name!r}")
-        self.name, self.version, self.last_resort = name, version, last_resort
+        self.name, self.version, self.last_resort, self.grad = name, version, last_resort, grad
+        self.dtypes, self.devices = dtypes_of(dtypes), devices_of(devices)
+        self._available = available
 
     def __repr__(self) -> str:
         return f"<executor {self.name} {self.version}>"
 
     def available(self) -> Verdict:
         """True, or a sentence that says what this machine lacks and what would help."""
-        return True
+        return True if self._available is None else self._available()
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether this executor runs `line`: True, or why not.  The declaration is asked first, then the checker."""
+        raise NotImplementedError
+
+    def declaration(self) -> dict[str, Any]:
+        """What it supports as plain data, which JSON can hold; None stands for anything."""
+        said = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
+        return said | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
 
 
 class OperatorExecutor(Executor):
     """Runs symbols one by one.  Implementations get real tensors and the symbol's own signature, checkers get proxies and the same."""
 
-    def __init__(self, name: str, *, version: str = "0", last_resort: bool = False):
-        super().__init__(name, version=version, last_resort=last_resort)
+    def __init__(self, name: str, **declared: Any):
+        super().__init__(name, **declared)
         self.table: dict[Symbol, Implementation] = {}
         self._named: dict[str, Implementation] = {}
-        self._family: Callable[[Symbol], Callable | None] | None = None
+        self._found: dict[Symbol, Implementation] = {}  # those of the family that somebody asked for
+        self._family: Callable[[Symbol], tuple[Callable, str] | None] | None = None
 
     def implements(
         self,
         operation: Symbol | Callable | str,
-        fn: Callable[..., Any],
+        fn: Callable[..., Any] | None = None,
         *,
         checker: Callable[..., Verdict] | None = None,
         execution_transform: Callable[..., Any] | None = None,
-        grad: Callable[..., Any] | None = None,
+        grad: Callable[..., Any] | bool | None = None,
+        stateful: type | None = None,
+        dtypes: Iterable[Any] | None = None,
+        devices: Iterable[str] | None = None,
         name: str | None = None,
         path: str | None = None,
     ) -> None:
         """Run `operation` (a symbol, a torch function, or the dotted name of one) with `fn` where `checker` says True.
 
-        `execution_transform` rewrites the call instead: it gets proxies and calls this executor's own symbols.  `grad` is the rule, in
-        interleaved form, that differentiates the operation where this executor claims it.  `name` is what programs print.
+        `execution_transform` rewrites the call instead: it gets proxies and calls this executor's own symbols.  `stateful` is a class in
+        the place of `fn`: each call site of a compiled program gets an object of it, made without arguments and called with the operation's.
+        `grad` is the rule, in interleaved form, that differentiates the operation where this executor claims it; or a bool, whether a
+        gradient may flow through it.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs print.
         """
         symbol = symbol_for(operation)
         if symbol is None:
             raise ExecutorError(
                 f"{self.name} implements {operation!r}, which is no operation here; name a symbol, or a torch function that Dovetail knows"
             )
+        if sum(way is not None for way in (fn, execution_transform, stateful)) != 1:
+            raise ExecutorError(f"{self.name} implements {symbol} in one way: with a function, an execution_transform, or a stateful class")
         name = self._free_name(symbol, name)
-        self.table[symbol] = self._named[name] = Implementation(self.name, name, fn, checker, execution_transform, grad, path)
+        rule, differentiable = (None, grad) if isinstance(grad, bool) else (grad, None)
+        declared = {"dtypes": dtypes_of(dtypes), "devices": devices_of(devices), "differentiable": differentiable, "stateful": stateful}
+        self.table[symbol] = self._named[name] = Implementation(self.name, name, fn, checker, execution_transform, rule, path, **declared)
+
+    def operation(
+        self,
+        name: str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        meta: Callable[..., Any],
+        tags: Iterable[Tag] = (),
+        vjp: Callable[..., Any] | None = None,
+        replaces: Callable | Iterable[Callable] = (),
+        replace: bool = False,
+        **how: Any,
+    ) -> Symbol:
+        """A new operation, called `<executor>.<name>`, which this executor runs; `how` is what `implements` takes.
+
+        `meta` maps the specs of its arguments to that of its result, `vjp(g, out, *args, **kwargs)` gives the cotangents of its arguments.
+        A traced call of a function in `replaces` becomes the operation.
+        """
+        symbol = make_prim(f"{self.name}.{name}", name, meta=meta, tags=tags, replace=replace)
+        if vjp is not None:
+            symbol.vjp(vjp)
+        self.implements(symbol, fn, name=name, **how)
+        for function in (replaces,) if callable(replaces) else replaces:
+            lookaside(function, symbol)
+        return symbol
 
     def implements_family(self, find: Callable[[Symbol], tuple[Callable, str] | None]) -> None:
         """Run every symbol for which `find` gives (function, path), besides those in the table."""
@@ -93,37 +172,95 @@ class OperatorExecutor(Executor):
 
     def implementation(self, symbol: Symbol) -> Implementation | None:
         """What runs `symbol`, before any checker is asked."""
-        found = self.table.get(symbol)
+        found = self.table.get(symbol) or self._found.get(symbol)
         if found is None and self._family is not None and (made := self._family(symbol)) is not None:
             fn, path = made
-            found = self.table[symbol] = Implementation(self.name, symbol.name, fn, path=path)
+            found = self._found[symbol] = Implementation(self.name, symbol.name, fn, path=path)
         return found
 
     def named(self, name: str) -> Callable[..., Any]:
-        """The function that programs print under `name`."""
-        try:
-            return self._named[name].fn
-        except KeyError:
-            raise AttributeError(f"executor {self.name} has no implementation called {name}") from None
+        """The function that programs print under `name`; a new state where that has one, as the call sites of a program do."""
+        found = self._named.get(name)
+        if found is None and (of := self._named.get(name.rpartition("_")[0])) is not None and of.stateful is not None:
+            found = of
+        if found is None:
+            raise AttributeError(f"executor {self.name} has no implementation called {name}")
+        return found.fn if found.stateful is None else found.stateful()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether this executor runs `line`: True, or why not."""
+        """Whether this executor runs `line`: True, or why not.  The declaration is asked first, then the checker."""
         found = self.implementation(line.symbol)
         if found is None:
             return f"does not implement {line.symbol}"
-        if found.checker is None:
-            return True
-        said = found.checker(*line.args, **line.kwargs)
-        return said or "gave no reason"
+        said = supports(line, *self._declared(found))
+        if said is not True or found.checker is None:
+            return said
+        return _as_verdict(found.checker(*line.args, **line.kwargs))
+
+    def _declared(self, found: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
+        """The declaration that holds for one implementation."""
+        dtypes = self.dtypes if found.dtypes is None else found.dtypes
+        devices = self.devices if found.devices is None else found.devices
+        return dtypes, devices, self.grad if found.differentiable is None else found.differentiable
+
+    def declaration(self) -> dict[str, Any]:
+        """What it supports as plain data, which JSON can hold; None stands for anything.
+
+        `operations` are those in its table by id; `family` says that it runs others besides, found by a function.
+        """
+        rows = {}
+        for symbol, found in self.table.items():
+            dtypes, devices, grad = self._declared(found)
+            has = {"checker": found.checker, "execution_transform": found.execution_transform, "grad_rule": found.grad, "stateful": found.stateful}
+            row = {"name": found.name, **words_of(dtypes, devices), "grad": grad, **{key: value is not None for key, value in has.items()}}
+            rows[symbol.id] = row | {"path": found.path}
+        operations = dict(sorted(rows.items()))
+        return super().declaration() | {"kind": "operator", "operations": operations, "family": self._family is not None}
 
 
 class FusionExecutor(Executor):
-    """Runs regions: connected lines that it can all run, handed over as one pure trace."""
+    """Runs regions: connected lines that it can all run, handed over as one pure trace.
+
+    `operations` are the prims that it fuses, None where `can_fuse` alone decides.
+    """
+
+    def __init__(self, name: str, *, operations: Iterable[Symbol | Callable | str] | None = None, **declared: Any):
+        super().__init__(name, **declared)
+        self.operations = None if operations is None else frozenset(map(self._symbol, operations))
+
+    def _symbol(self, operation: Symbol | Callable | str) -> Symbol:
+        symbol = symbol_for(operation)
+        if symbol is None:
+            raise ExecutorError(f"{self.name} fuses {operation!r}, which is no operation here; name a prim")
+        return symbol
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether one line could be part of a region.  Asked for prims; a composite is taken when its whole decomposition is."""
-        raise NotImplementedError
+        if self.operations is None:
+            raise NotImplementedError(f"executor {self.name} declares no operations=, so it has to define can_fuse(line)")
+        return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """A function of the region's inputs that returns the tuple of its outputs."""
-        raise NotImplementedError
+        raise NotImplementedError(f"executor {self.name} has to define fuse(region)")
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether one line could be part of a region: the declaration is asked first, then `can_fuse`."""
+        if self.operations is not None and line.symbol not in self.operations:
+            return f"does not fuse {line.symbol}"
+        said = supports(line, self.dtypes, self.devices, self.grad)
+        return _as_verdict(self.can_fuse(line)) if said is True else said
+
+    def declaration(self) -> dict[str, Any]:
+        """What it supports as plain data, which JSON can hold; None stands for anything."""
+        said = super().declaration() | {"kind": "fusion"}
+        row = {"dtypes": said["dtypes"], "devices": said["devices"], "grad": self.grad, "checker": type(self).can_fuse is not FusionExecutor.can_fuse}
+        rows = None if self.operations is None else {id: dict(row) for id in sorted(symbol.id for symbol in self.operations)}
+        return said | {"operations": rows}
+
+
+def _as_verdict(said: Any) -> Verdict:
+    """What a checker returned: True, or a sentence."""
+    if isinstance(said, str):
+        return said or NO_REASON
+    return True if said else NO_REASON

@@ -1,14 +1,15 @@
-"""The one hook that a plugin implements."""
+"""The hooks that a plugin implements: the first is what makes it a plugin, the second is for those who have more to check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pluggy
 
-from dovetail.executors.executor import Executor
+from dovetail.executors.executor import Executor, Verdict
 
-GROUP = "dovetail.executors"  # the entry-point group, and the project name of the hook markers
+GROUP = "dovetail.executors"  # the entry-point group of plugins
+KNOWN = "dovetail.known"  # the group in which a distribution names executors that others could bring
 hookspec = pluggy.HookspecMarker("dovetail")
 hookimpl = pluggy.HookimplMarker("dovetail")
 
@@ -16,3 +17,8 @@ hookimpl = pluggy.HookimplMarker("dovetail")
 @hookspec
 def dovetail_executors() -> Iterable[Executor]:
     """The executors of this plugin, called once.  Import heavy dependencies here, not at the top of the module."""
+
+
+@hookspec
+def dovetail_doctor() -> Iterable[tuple[str, Callable[[], Verdict]]]:
+    """Checks for `dovetail doctor`, each a name and a function that returns True or a sentence saying what is wrong."""

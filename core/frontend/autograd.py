@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dovetail.executors import Executor, FusionExecutor, dispatch, grad_rules
+from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules
 from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.trace import (
     BackwardTrace,
@@ -86,8 +86,12 @@ class Call(torch.autograd.Function):
         program = bridge.backward(absent)
         kept = [*ctx.saved_tensors, *ctx.numbers]
         ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
-        with torch.no_grad():
-            grads = program(kept, *[g.contiguous() for g in cotangents if g is not None])
+        try:
+            with torch.no_grad():
+                grads = program(kept, *[g.contiguous() for g in cotangents if g is not None])
+        except Exception as error:
+            blame(error)
+            raise
         return (None, *(_refusing_more(grads) if torch.is_grad_enabled() else grads))
 
 

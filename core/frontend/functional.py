@@ -5,7 +5,7 @@ The derivative is computed by lines of the program around it, so it can be diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from dovetail.prims.op import nobody
 from dovetail.trace import (
     BoundSymbol,
     JointTrace,
+    NumberProxy,
     Proxy,
     TensorProxy,
     Trace,
@@ -58,6 +59,35 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
     joint = _joint(inner, any([x.spec.requires_grad for x in given]))
     replay = _Replay(outer, joint, dict(zip(inner.inputs, given, strict=True)), constants_of(inner))
     return out.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
+
+
+def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: list[Proxy], given: list[Any], cotangents: list[Any]) -> list[Any]:
+    """The cotangents of `given`, recorded with what they need of `lines`, which compute `results` from `inputs`; None where there is none."""
+    outer: Trace = recorder.get()
+    inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
+    env: dict[Proxy, Any] = {p: inner.tensor(p.spec) if isinstance(p, TensorProxy) else x for p, x in zip(inputs, given, strict=True)}
+    stand_ins = {env[p]: x for p, x in zip(inputs, given, strict=True) if isinstance(p, TensorProxy)}
+    inner.inputs, inner.lines = list(stand_ins), [_copied(line, env, inner) for line in lines]
+    inner.outputs = tuple([env[p] for p in results])
+    replay = _Replay(outer, _joint(inner, again=False), stand_ins, constants_of(inner))
+    with recording(outer):
+        gs = [zeros_like(p) if g is None else g for p, g in zip(results, cotangents, strict=True)]
+    found = dict(zip(inner.inputs, replay.gradients(gs), strict=True))
+    return [found[env[p]] if requires_grad(p) else None for p in inputs]
+
+
+def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbol:
+    """`line` on env[x] where it is on x, with results of its own, which are added to `env`."""
+    body = tuple([_copied(inner, env, into) for inner in line.body])
+    for p in line.writes:
+        if p not in env:
+            env[p] = into.tensor(p.spec) if isinstance(p, TensorProxy) else NumberProxy(f"n{next(into.names)}", p.spec)
+
+    def new(leaf: Any) -> Any:
+        return env.get(leaf, leaf) if is_proxy(leaf) else leaf
+
+    reads = [q for p in line.reads if is_proxy(q := new(p))]
+    return line.replace(args=swap(line.args, new), kwargs=swap(line.kwargs, new), out=swap(line.out, new), reads=reads, body=body)
 
 
 def _joint(inner: Trace, again: bool) -> JointTrace:

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
+from dovetail.frontend.custom import custom_backwards
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     FACTORIES,
@@ -58,6 +59,10 @@ class TorchEnvironment(Environment):
     def default_float(self) -> DType:
         self.read.add("default_dtype")
         return dtype_of(torch.get_default_dtype())
+
+    def watching(self) -> Factories:
+        """While open, calls of torch that the user's code makes are seen."""
+        return Factories()
 
     def lift(self, tree: Any, trace: Trace) -> Any:
         """Real tensors met on the way become constants, NumPy's numbers Python's."""
@@ -178,7 +183,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
     inputs = _Inputs(new)
     with compiling(), _no_draws(), recording(new):
         began = time.perf_counter()
-        with inputs.of_module(fn), Factories():
+        with inputs.of_module(fn), Factories(), custom_backwards():
             placed = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in given]
             args, kwargs = tree.build(placed)
             result = fn(*args, **kwargs)

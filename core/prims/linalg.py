@@ -26,7 +26,13 @@ def matmul(a: TensorSpec, b: TensorSpec) -> TensorSpec:
 
 @matmul.vjp
 def matmul_vjp(g, out, a, b):
-    return matmul(g, conjugated(turned(b))), matmul(conjugated(turned(a)), g)
+    return _product_like(a, g, conjugated(turned(b))), _product_like(b, conjugated(turned(a)), g)
+
+
+def _product_like(x: Any, a: Any, b: Any) -> Any:
+    """a @ b in the layout of x: where x is a matrix stored by columns, its cotangent is too, so that its base gets a row-major one."""
+    stored_by_columns = x.spec.rank == 2 and x.spec.steps[0] == 1 and x.spec.steps[1] > 1
+    return turned(matmul(turned(b), turned(a))) if stored_by_columns else matmul(a, b)
 
 
 def turned(x: Any) -> Any:

@@ -30,5 +30,6 @@ from dovetail.trace.split import split as split
 from dovetail.trace.split import taken as taken
 from dovetail.trace.split import without as without
 from dovetail.trace.timing import timed as timed
+from dovetail.trace.transform import Transform as Transform
 from dovetail.trace.watch import watch as watch
 from dovetail.trace.where import user_line as user_line

@@ -7,7 +7,7 @@ import linecache
 import math
 import pickle
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,6 +53,7 @@ class Scope:
         self.imports: dict[str, str] = {}
         self.globals: dict[str, Any] = {}
         self._objects: dict[int, str] = {}
+        self._names: dict[str, Iterator[str]] = {}  # for each word the names not yet tried, so that many objects take linear time
 
     def root(self, name: str) -> None:
         if name in self.imports:
@@ -75,7 +76,7 @@ class Scope:
         name = self._objects.get(id(value))
         if name is None:
             word = getattr(value, "__name__", type(value).__name__.lower()).replace("<lambda>", "function")
-            name = self._objects[id(value)] = next(n for n in _numbered(word) if n not in self.globals)
+            name = self._objects[id(value)] = next(n for n in self._names.setdefault(word, _numbered(word)) if n not in self.globals)
             self.globals[name] = value
         return name
 
@@ -191,6 +192,7 @@ def compiled(trace: Any) -> Callable:
     text, scope = source(trace, depth=0, imports=False)
     file = f"<dovetail {trace.name} {next(_serial)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope["__trace__"] = trace  # what a traceback through the program finds
     exec(compile(text, file, "exec"), scope)
     fn = scope[trace.name]
     weakref.finalize(fn, linecache.cache.pop, file, None)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,13 @@ def harness(root, monkeypatch, tmp_path):
 
 
 def test_the_demo_trains_compiles_and_samples(root, tmp_path):
-    command = [sys.executable, str(root / "examples" / "gpt.py"), "--seconds", "0.5", "--no-compile"]
+    command = [sys.executable, str(root / "examples" / "gpt.py"), "--steps", "4", "--no-compile"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"COLUMNS": "120"}, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+    assert "Losses of all 4 steps equal to eager's" in done.stdout
+    assert f"Loss curves: {Path('out', 'gpt_loss.png')}" in done.stdout
+    assert (tmp_path / "out" / "gpt_loss.png").read_bytes().startswith(b"\x89PNG")
     assert "Logits equal to eager's" in done.stdout
     assert "def computation(...):" in done.stdout and "torch.nn.functional.layer_norm(" in done.stdout
     assert "prims.var_mean(" in done.stdout
@@ -60,7 +64,7 @@ def test_durations_have_three_digits(harness, seconds, words):
     assert harness.span(seconds) == words
 
 
-@pytest.mark.parametrize("name", ["call_overhead", "first_call", "gpt_forward", "import_time", "trace_cost"])
+@pytest.mark.parametrize("name", ["call_overhead", "discovery", "first_call", "gpt_forward", "import_time", "trace_cost", "train_step"])
 def test_every_benchmark_is_run_by_make_bench(root, name):
     assert (root / "benchmarks" / f"{name}.py").is_file()
     assert name in (root / "Makefile").read_text().partition("BENCHMARKS :=")[2].partition("\n")[0].split()

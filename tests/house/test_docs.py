@@ -9,8 +9,18 @@ import sys
 
 import pytest
 
-EXECUTED = ("README.md", "docs/walkthrough.md", "docs/executors.md")
-PAGES = (*EXECUTED, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "plugins/torch_exec/README.md", "conformance/README.md")
+EXECUTED = (
+    "README.md",
+    "docs/walkthrough.md",
+    "docs/executors.md",
+    "docs/explain.md",
+    "docs/configuration.md",
+    "docs/plugins.md",
+    "docs/operations.md",
+    "docs/training.md",
+)
+PLUGINS = ("plugins/torch_exec/README.md", "plugins/apex_xentropy/README.md")
+PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "conformance/README.md")
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 

@@ -18,9 +18,15 @@ from packaging.utils import canonicalize_name
 
 import dovetail
 
-DISTRIBUTIONS = {".": "dovetail", "plugins/torch_exec": "dovetail-torch-exec", "conformance": "dovetail-conformance"}
+DISTRIBUTIONS = {
+    ".": "dovetail",
+    "plugins/apex_xentropy": "dovetail-apex-xentropy",
+    "plugins/torch_exec": "dovetail-torch-exec",
+    "conformance": "dovetail-conformance",
+}
 SOURCES = {  # where each distribution's package lies, below its folder
     ".": {"dovetail": "core"},
+    "plugins/apex_xentropy": {"dovetail_apex_xentropy": "dovetail_apex_xentropy"},
     "plugins/torch_exec": {"dovetail_torch_exec": "dovetail_torch_exec"},
     "conformance": {"dovetail_conformance": "dovetail_conformance"},
 }
@@ -32,6 +38,12 @@ built_once = pytest.mark.xdist_group("wheels")  # one worker, so that the wheels
 def modules(folder: Path, package: str) -> set[str]:
     """The paths in a wheel of the Python files under `folder`, which is imported as `package`."""
     return {f"{package}/{file.relative_to(folder).as_posix()}" for file in folder.rglob("*.py")}
+
+
+def everything(folder: Path, package: str) -> set[str]:
+    """The paths in a wheel of all files under `folder`: Python, pages and templates."""
+    files = [file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    return {f"{package}/{file.relative_to(folder).as_posix()}" for file in files}
 
 
 @every_distribution
@@ -157,7 +169,7 @@ def installed(wheels, beside_torch, tmp_path, python):
 @built_once
 @every_distribution
 def test_a_wheel_holds_the_source_and_nothing_else(root, wheels, folder):
-    wanted = set().union(*(modules(root / folder / source, package) for package, source in SOURCES[folder].items()))
+    wanted = set().union(*(everything(root / folder / source, package) for package, source in SOURCES[folder].items()))
     inside = zipfile.ZipFile(wheels[DISTRIBUTIONS[folder]]).namelist()
 
     assert {name for name in inside if ".dist-info/" not in name} == wanted

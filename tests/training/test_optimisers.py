@@ -108,7 +108,11 @@ def update_like_torch(parameters: list[Tensor], grads: list[Tensor], state: dict
 
 
 def weights() -> dict[str, Tensor]:
-    return {"matrix": torch.randn(6, 4, dtype=torch.float64), "bias": torch.randn(4, dtype=torch.float64), "scale": torch.randn((), dtype=torch.float64)}
+    return {
+        "matrix": torch.randn(6, 4, dtype=torch.float64),
+        "bias": torch.randn(4, dtype=torch.float64),
+        "scale": torch.randn((), dtype=torch.float64),
+    }
 
 
 def gradients_at(step: int, like: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -35,6 +35,8 @@ from dovetail.langs.torch.bridge import dtype_of as dtype_of
 from dovetail.langs.torch.bridge import spec_of as spec_of
 from dovetail.langs.torch.bridge import torch_device as torch_device
 from dovetail.langs.torch.bridge import traceable as traceable
+from dovetail.langs.torch.lookaside import lookaside as lookaside
+from dovetail.langs.torch.lookaside import make_symbol as make_symbol
 from dovetail.langs.torch.names import name_of as name_of
 from dovetail.langs.torch.names import not_traced as not_traced
 from dovetail.langs.torch.opaque import COPIES as COPIES

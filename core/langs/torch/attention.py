@@ -11,6 +11,7 @@ from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.activation import softmax
 from dovetail.langs.torch.dropout import plain_dropout
 from dovetail.langs.torch.opaque import opaque_symbol
 from dovetail.langs.torch.padding import positions, slow_to_fast
@@ -46,7 +47,7 @@ def scaled_dot_product_attention(
     scale = (1.0 / math.sqrt(width) if width else 1.0) if scale is None else scale
     q, k, v = (core.convert(x, core.wide(dtype)) for x in (query, key, value))
     scores = core.mul(_product(q, _turned(k)), float(scale))
-    weights = _weights(scores, _causal(scores) if is_causal else attn_mask)
+    weights = softmax(_masked(scores, _causal(scores)), -1) if is_causal else _weights(scores, attn_mask)
     out = core.convert(_product(plain_dropout(weights, dropout_p, True), v), dtype)
     return out if like is None or like.strides is None else _placed(out, like)
 
@@ -129,24 +130,24 @@ def _causal(scores: Tensor) -> Tensor:
 
 def _weights(scores: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(scores + mask) over the last dimension, zero where nothing takes part."""
-    shape, dtype = scores.spec.shape, scores.spec.dtype
-    if mask is not None:
-        require(core.broadcast_shapes(shape, mask.spec.shape) == shape, "wants a mask that broadcasts to {}, got {}", shape, mask.spec)
-        if mask.spec.dtype is dtypes.bool_:
-            scores = prims.where(core.expand(mask, shape), scores, -math.inf)
-        else:
-            scores = prims.add(scores, core.fit(mask, shape, dtype))
-    if not prod(shape):
-        return scores
+    shape = scores.spec.shape
+    if mask is None or not prod(shape):
+        return softmax(scores, -1)
+    scores = _masked(scores, mask)
     last = (len(shape) - 1,)
     largest = prims.detach(prims.amax(scores, dims=last))
-    if mask is not None:
-        largest = prims.where(prims.eq(largest, -math.inf), 0.0, largest)
-    grown = prims.exp(prims.sub(scores, core.expand(core.keep_dims(largest, shape, last), shape)))
-    total = prims.sum(grown, dims=last)
-    if mask is not None:
-        total = prims.where(prims.eq(total, 0.0), 1.0, total)
-    return prims.div(grown, core.expand(core.keep_dims(total, shape, last), shape))
+    nothing = core.expand(core.keep_dims(prims.eq(largest, -math.inf), shape, last), shape)
+    weights = softmax(prims.where(nothing, 0.0, scores), -1)  # finite there, and so are its gradients
+    return prims.where(nothing, 0.0, weights)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """scores + mask, -inf where a boolean mask is False."""
+    shape, dtype = scores.spec.shape, scores.spec.dtype
+    require(core.broadcast_shapes(shape, mask.spec.shape) == shape, "wants a mask that broadcasts to {}, got {}", shape, mask.spec)
+    if mask.spec.dtype is dtypes.bool_:
+        return prims.where(core.expand(mask, shape), scores, -math.inf)
+    return prims.add(scores, core.fit(mask, shape, dtype))
 
 
 @torchquery("torch._nested_tensor_from_mask_left_aligned")

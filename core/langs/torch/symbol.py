@@ -14,7 +14,7 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.context import Language
 from dovetail.langs.torch.proxy import TorchProxy
-from dovetail.prims import Symbol, Tag, recorder
+from dovetail.prims import SYMBOLS, Symbol, Tag, recorder
 from dovetail.prims.op import register
 from dovetail.trace import NumberProxy, TensorProxy
 
@@ -259,7 +259,9 @@ def _type_check(function: str, p: inspect.Parameter, scope: dict[str, Any]) -> l
 
 
 def symbol_for(operation: Symbol | Callable | str) -> Any:
-    """The symbol that `operation` means: a symbol, a torch callable, or the dotted name of one; None where torch or Dovetail lacks it."""
+    """The symbol that `operation` means: a symbol, its id, a torch callable, or the dotted name of one; None where torch or Dovetail lacks it."""
+    if isinstance(operation, str) and not operation.startswith("torch."):
+        return SYMBOLS.get(operation)
     if isinstance(operation, Symbol):
         return operation
     found = TABLE.get(resolve(operation) if isinstance(operation, str) else operation)

@@ -1,0 +1,152 @@
+"""`dovetail doctor`: whether each plugin works, tried in a process of its own, so that one that crashes is a row like another."""
+
+from __future__ import annotations
+
+import json
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import dovetail
+from dovetail.executors import Plugin
+from dovetail.executors.discovery import survey
+from dovetail.executors.scan import Candidate
+from dovetail.executors.selection import Selection, configured
+
+COLOURS = {"ok": "green", "note": "yellow", "failed": "red"}
+MEANS = {"ready": "ok", "disabled": "note", "absent": "note", "unavailable": "note"}  # every other status is a failure
+CHILD = """
+import json, sys
+request = json.load(sys.stdin)
+sys.path[:] = request["sys.path"]
+from dovetail.cli.smoke import answer
+answer(request)
+"""
+TAIL = 2000  # characters of what a process printed before it crashed
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found: `result` is ok, note or failed, `said` a sentence, `error` a traceback or the last that was printed."""
+
+    plugin: str
+    check: str
+    result: str
+    said: str = ""
+    error: str = ""
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--timeout", default=120.0, show_default=True, help="Seconds that one plugin may take.")
+@click.option("--verbose", is_flag=True, help="Print tracebacks, and what a crashed process printed.")
+def doctor(as_json: bool, timeout: float, verbose: bool) -> None:
+    """Import each plugin, run small programs with each executor, and ask each plugin's own checks: all in processes of their own."""
+    found = examine(configured(), timeout)
+    failed = [each for each in found if each.result == "failed"]
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        show(Console(highlight=False), found, verbose)
+    sys.exit(1 if failed else 0)
+
+
+def examine(wanted: Selection, timeout: float) -> list[Finding]:
+    """Every finding, in the order of the inventory.  No plugin is imported in this process."""
+    there = survey(wanted)
+    rows: dict[tuple, list[Finding]] = {(row.name, row.distribution, row.path, row.value): [finding(row)] for row in there.rows}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        tried = pool.map(lambda candidate: list(examined(candidate, wanted, timeout)), there.candidates)
+        rows |= {(c.name, c.distribution, c.path, c.value): found for c, found in zip(there.candidates, tried)}
+    return [*host(there.candidates), *(each for key in sorted(rows) for each in rows[key])]
+
+
+def host(candidates: list[Candidate]) -> Iterator[Finding]:
+    """What does not depend on any plugin."""
+    about = f"dovetail {dovetail.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+    yield Finding("dovetail", "installed", "ok", about)
+    if not candidates:
+        yield Finding("dovetail", "executors", "failed", "no plugin can be loaded, so no program can run")
+
+
+def finding(row: Plugin) -> Finding:
+    """A record as the finding of the check that it loads."""
+    said = "; ".join(part for part in (row.reason, row.remedy) if part) or ", ".join(row.executors)
+    return Finding(row.name, "loads", MEANS.get(row.status, "failed"), f"{row.status}: {said}", row.error)
+
+
+def examined(candidate: Candidate, wanted: Selection, timeout: float) -> Iterator[Finding]:
+    """Ask a new process about one plugin, and make a finding of each thing that it wrote down, or of its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, printed = Path(folder, "steps"), Path(folder, "printed")
+        file.touch()
+        request = {"name": candidate.name, "distribution": candidate.distribution, "plugins": wanted.plugins}
+        request |= {"file": str(file), "sys.path": sys.path}
+        with printed.open("w") as out:
+            ended = run(json.dumps(request), out, timeout)
+        doing, over = "starting", False
+        for line in map(json.loads, file.read_text().splitlines()):
+            over = over or "end" in line
+            doing = line.get("doing", doing)
+            if row := line.get("row"):
+                yield finding(Plugin(**row | {"executors": tuple(row["executors"])}))
+            if "check" in line:
+                yield Finding(candidate.name, line["check"], line["result"], line["said"], line.get("error", ""))
+        if not over:
+            yield Finding(candidate.name, "survives", "failed", f"{ended} while {doing}", printed.read_text(errors="replace")[-TAIL:])
+        elif ended != EXITED:
+            yield Finding(candidate.name, "ends", "failed", f"{ended} when Python shut down", printed.read_text(errors="replace")[-TAIL:])
+
+
+EXITED = "the process exited with code 0"
+
+
+def run(request: str, out: Any, timeout: float) -> str:
+    """How the process ended, in words."""
+    command = [sys.executable, "-X", "faulthandler", "-P", "-c", CHILD]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, text=True)
+    try:
+        process.communicate(request, timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return f"the process was stopped after {timeout:g} seconds"
+    code = process.returncode
+    if code >= 0:
+        return f"the process exited with code {code}"
+    try:
+        return f"the process crashed with {signal.Signals(-code).name}"
+    except ValueError:
+        return f"the process crashed with signal {-code}"
+
+
+def show(console: Console, found: list[Finding], verbose: bool) -> None:
+    """The findings as a table, and a last line that counts them."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading in ("plugin", "check", "result", ""):
+        table.add_column(heading, overflow="fold")
+    for each in found:
+        colour = COLOURS[each.result]
+        table.add_row(escape(each.plugin), escape(each.check), f"[{colour}]{each.result}[/{colour}]", escape(each.said))
+    console.print(table)
+    for each in found:
+        if verbose and each.error:
+            console.print(f"[bold]{escape(each.plugin)}[/bold], {escape(each.check)}:")
+            click.echo(each.error)
+    failed = sum(each.result == "failed" for each in found)
+    more = "" if verbose or not any(each.error for each in found) else "; --verbose prints tracebacks"
+    console.print(f"{len(found)} checks, {failed} failed{more}.")

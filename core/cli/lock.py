@@ -1,0 +1,39 @@
+"""`dovetail lock`: writes down which plugins there are and in which order they are asked, or compares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dovetail.cli.config import plain_errors
+from dovetail.executors import config, lock
+from dovetail.executors.priority import process_wide
+
+
+@click.command("lock")
+@click.option("--frozen", is_flag=True, help="Write nothing; fail with the differences where what is here is not what is locked.")
+@click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="The lock file, by default beside the configuration.")
+@plain_errors
+def lock_command(frozen: bool, path: Path | None) -> None:
+    """Write the lock file: each plugin's distribution, version and content, and the order of executors.
+
+    With `frozen = true` in the configuration, or DOVETAIL_FROZEN=1, a process refuses to compile where they are others.
+    """
+    config.refresh()
+    path = path or config.lock_path()
+    before = lock.read(path) if frozen or path.exists() else lock.Lock((), ())
+    found = lock.plugins()
+    if frozen and (differences := before.differences(lock.Lock(found, before.order))):
+        raise lock.drift(path, differences)  # before any plugin is imported
+    now = lock.Lock(found, lock.order_of(process_wide()))
+    differences = before.differences(now)
+    if frozen and differences:
+        raise lock.drift(path, differences)
+    if frozen:
+        click.echo(f"{path} holds: {len(now.plugins)} plugins, asked in the order {', '.join(now.order) or 'none'}.")
+        return
+    path.write_text(now.written(), encoding="utf-8")
+    for row in differences:
+        click.echo(row)
+    click.echo(f"{path} {'written' if differences else 'is as it was'}.")

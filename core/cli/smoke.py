@@ -1,0 +1,123 @@
+"""What `dovetail doctor` runs for one plugin in a process of its own: import it, run small programs with its executors, ask its checks.
+
+Each step is written down before it is taken, so that a process which ends in the middle has said where.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dovetail
+from dovetail.errors import Unclaimed
+from dovetail.executors import Executor, dispatch
+from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.loading import said
+from dovetail.executors.selection import Selection
+from dovetail.trace import Trace, compiled, dce, functionalize
+
+F = torch.nn.functional
+PROGRAMS: dict[str, Callable[..., Tensor]] = {  # of x and y, both [4, 8]
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "sin": lambda x, y: torch.sin(x),
+    "exp": lambda x, y: torch.exp(x),
+    "gelu": lambda x, y: F.gelu(x),
+    "sum": lambda x, y: torch.sum(x, -1),
+    "softmax": lambda x, y: F.softmax(x, -1),
+    "layer_norm": lambda x, y: F.layer_norm(x, (8,)),
+    "linear": lambda x, y: F.linear(x, y),
+    "matmul": lambda x, y: x @ y.t(),
+    "cross_entropy": lambda x, y: F.cross_entropy(x, y[:, 0].long().abs() % 8),
+    "attention": lambda x, y: F.scaled_dot_product_attention(x[None, None], y[None, None], y[None, None]),
+}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def answer(request: dict[str, Any]) -> None:
+    """Run what `request` says and write a line of JSON for each step to its file."""
+    with Path(request["file"]).open("a") as out:
+
+        def write(**line: Any) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        write(doing="importing it")
+        name, distribution = request["name"], request["distribution"]
+        use = ((name, distribution),) if distribution else ()
+        REGISTRY.load(Selection(allow=(name,), use=use, used_by="the doctor", plugins=tuple(request["plugins"])))
+        rows = [row for row in REGISTRY.plugins or () if row.name == name and row.distribution == distribution]
+        write(row=rows[0].row() if rows else None)
+        for each in [one for one in REGISTRY.loaded.values() if one.candidate.name == name]:
+            for ex in each.executors:
+                if ex.name not in dict(each.lacking):
+                    write(doing=f"running small programs with {ex.name}")
+                    write(check=f"runs ({ex.name})", **smoke(ex))
+            write(doing="asking its checks")
+            for line in own(each.checks):
+                write(**line)
+        write(end=True)
+
+
+def smoke(ex: Executor) -> dict[str, str]:
+    """Every small program that `ex` runs on its own, compared with eager PyTorch."""
+    ran = []
+    for name, fn in PROGRAMS.items():
+        try:
+            where = taken(ex, fn)
+            if where is None:
+                continue
+            trace, inputs = where
+            (got,) = compiled(trace)(*inputs)
+            torch.testing.assert_close(got, fn(*inputs), rtol=2e-2, atol=2e-2)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return {"result": "failed", "said": f"{name}: {said(error)}", "error": traceback.format_exc()}
+        ran.append(name)
+    if not ran:
+        return {"result": "note", "said": f"takes none of the {len(PROGRAMS)} small programs, so nothing was run"}
+    return {"result": "ok", "said": f"{', '.join(ran)}: as eager PyTorch"}
+
+
+def taken(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]] | None:
+    """The program of `fn` run by `ex` alone, and its inputs, in the first dtype and on the first device that it takes; None where it refuses."""
+    for device in devices(ex):
+        for dtype in DTYPES:
+            generator = torch.Generator().manual_seed(0)
+            inputs = [torch.randn(4, 8, generator=generator).to(device, dtype) for _ in range(2)]
+            pure = dce(functionalize(dovetail.trace(fn)(*inputs))[0])
+            try:
+                return dispatch(pure, [ex]), inputs
+            except Unclaimed:
+                continue
+    return None
+
+
+def devices(ex: Executor) -> list[str]:
+    """The kinds of device to try: those that the executor declares and that are here."""
+    here = ["cpu"] + ([torch.accelerator.current_accelerator().type] if torch.accelerator.is_available() else [])
+    return [kind for kind in here if ex.devices is None or kind in ex.devices]
+
+
+def own(checks: Callable[[], Any]) -> Iterator[dict[str, str]]:
+    """The plugin's own checks, each guarded."""
+    try:
+        found = list(checks())
+    except Exception as error:
+        yield {"check": "dovetail_doctor", "result": "failed", "said": said(error), "error": traceback.format_exc()}
+        return
+    for name, check in found:
+        try:
+            verdict = check()
+        except Exception as error:
+            yield {"check": str(name), "result": "failed", "said": said(error), "error": traceback.format_exc()}
+        else:
+            fine = verdict is True
+            yield {"check": str(name), "result": "ok" if fine else "failed", "said": "" if fine else str(verdict or "gave no reason")}

@@ -1,0 +1,289 @@
+"""Where configuration comes from: files, the environment, the command line and `with dovetail.use(...)`; and who is told when it changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from threading import RLock
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+from dovetail import options
+from dovetail.errors import ExecutorError
+from dovetail.options import BY_KEY, SCOPE, Option, Setting, Source, suggestion
+
+NAMES = ("pyproject.toml", "dovetail.toml")  # looked for from the working directory upwards; where both are, the second counts more
+PROCESS_WIDE = (options.ALLOW, options.CONFIG, options.FROZEN, options.LOCK, options.PLUGINS, options.REQUIRE, options.USE)
+
+
+@dataclass
+class Watch:
+    """Counts the changes of configuration, and tells those who keep what depends on it: compiled functions."""
+
+    generation: int = 0
+    scoped: bool = False  # whether this process ever entered `dovetail.use`; until then no call has to ask for its scope
+    seen: Any = None
+    stats: Any = None
+    told: WeakSet = field(default_factory=WeakSet)
+    lock: RLock = field(default_factory=RLock)
+
+    def tell(self, listener: Any) -> None:
+        """Call listener.reconsider() after each change, as long as it lives."""
+        with self.lock:
+            self.told.add(listener)
+
+    def changed(self) -> None:
+        """Something may be another than it was: who depends on it has to look again."""
+        with self.lock:
+            self.generation += 1
+            for listener in self.told:
+                listener.reconsider()
+
+
+WATCH = Watch()
+
+
+def refresh() -> int:
+    """Read files and the environment again where they changed; the number of changes so far."""
+    with WATCH.lock:
+        stats = _stats()
+        if stats != WATCH.stats:
+            options.PROCESS.files = _read(stats)
+            WATCH.stats = stats
+        seen = (stats, options.environment())
+        if seen != WATCH.seen:
+            first, WATCH.seen = WATCH.seen is None, seen
+            if not first:
+                WATCH.changed()
+        return WATCH.generation
+
+
+# Files.
+
+
+class Stat(NamedTuple):
+    """A file as it was when it was read; without a time it is not there."""
+
+    path: str
+    layer: str
+    time: int | None
+
+
+def _stats() -> tuple[Stat, ...]:
+    """The files that may hold configuration, the nearest last."""
+    named = os.fspath(options.CONFIG.read())
+    if named.lower() == "off":
+        return ()
+    if named:
+        found = Stat(named, "file", _time(named))
+        if found.time is None:
+            raise ExecutorError(f"{options.CONFIG.name} names {named}, and no such file can be read; correct it, or set it to off")
+        return (found,)
+    here = os.getcwd()
+    folders = [here, *map(str, Path(here).parents)]
+    tried = [os.path.join(folder, name) for folder in reversed(folders) for name in NAMES]
+    return tuple([Stat(path, "file", time) for path in (_user_file(), *tried) if (time := _time(path)) is not None])
+
+
+@lru_cache(maxsize=1)
+def _user_file() -> str:
+    import platformdirs  # on first use: `import dovetail` needs no files
+
+    return os.path.join(platformdirs.user_config_dir("dovetail"), NAMES[-1])
+
+
+def _time(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def _read(stats: tuple[Stat, ...]) -> tuple[Setting, ...]:
+    """What the user's own file says, and behind it what the nearest folder says that has something to say."""
+    own = [path for stat in stats if (path := stat.path) == _user_file()]
+    found = [setting for path in own for setting in read_file(Path(path))]
+    nearest = reversed([Path(stat.path) for stat in stats if stat.path not in own])
+    for _, files in groupby(nearest, key=lambda path: path.parent):
+        if said := [setting for path in reversed(list(files)) for setting in read_file(path)]:
+            return (*found, *said)
+    return tuple(found)
+
+
+def read_file(path: Path) -> list[Setting]:
+    """The settings in one file: all of it, or [tool.dovetail] in a pyproject.toml.  Each knows its line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        shared = path.name == NAMES[0]
+        if shared and "dovetail" not in text:
+            return []
+        said = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ExecutorError(f"{path} cannot be read: {error}; correct it, or name another file in {options.CONFIG.name}") from None
+    prefix = "tool.dovetail." if shared else ""
+    lines, found = _lines(text), []
+    for key, value in (said.get("tool", {}).get("dovetail", {}) if shared else said).items():
+        option = options.option_named(key, _source(path, lines, prefix + key))
+        if option in (options.OPERATIONS, options.OPTIONS_OF) and isinstance(value, dict):
+            found += [option.setting({name: each}, _source(path, lines, f"{prefix}{key}.{name}", prefix + key)) for name, each in value.items()]
+        else:
+            found.append(option.setting(_placed(option, value, path), _source(path, lines, prefix + key)))
+    return found
+
+
+def _placed(option: Option, value: Any, path: Path) -> Any:
+    """Paths in a file start from its folder."""
+    if option is options.LOCK and isinstance(value, str):
+        return str(path.parent / value)
+    if option is options.PLUGINS and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return [str(path.parent / each) for each in value]
+    return value
+
+
+def _source(path: Path, lines: dict[str, int], *keys: str) -> Source:
+    line = next((lines[key] for key in keys if key in lines), None)
+    shown_path = path.relative_to(here) if path.is_relative_to(here := Path.cwd()) else path
+    return Source("file", f"{shown_path}:{line}" if line else str(shown_path))
+
+
+_SECTION = re.compile(r"\s*\[\[?\s*(?P<name>[^\[\]]+?)\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"""\s*\{?\s*(?P<name>("[^"]*"|'[^']*'|[\w-]+)(\s*\.\s*("[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The first line of each key in a TOML file, by its full name, and of each table that holds it."""
+    section, found = "", {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if read := _SECTION.match(line):
+            name = section = _plain(read["name"])
+        elif read := _KEY.match(line):
+            name = ".".join(filter(None, (section, _plain(read["name"]))))
+        else:
+            continue
+        found.setdefault(name, number)
+        for key in BY_KEY:  # `tool.dovetail.operations.x` is also where `tool.dovetail.operations` stands
+            for prefix in ("tool.dovetail.", ""):
+                if name.startswith(f"{prefix}{key}."):
+                    found.setdefault(prefix + key, number)
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"""["']|\s""", "", name)
+
+
+def lock_path() -> Path:
+    """The lock file: where configuration says, else beside the nearest configuration file, else in the working directory."""
+    if options.settings(options.LOCK):
+        return Path(options.LOCK.read())
+    near = [each for each in options.PROCESS.files if not each.source.where.startswith(_user_file())]
+    return (Path(near[-1].source.where.rpartition(":")[0]).parent if near else Path()) / options.LOCK.default
+
+
+# Calls.
+
+
+def command_line(**given: Any) -> None:
+    """Set options for the whole process, above files and the environment, as the command line does."""
+    made = tuple([option.setting(value, Source("command line", f"--{key}")) for key, value in given.items() if (option := BY_KEY[key])])
+    options.PROCESS.command_line += made
+    WATCH.changed()
+
+
+def call_settings(given: dict[str, Any], where: str) -> tuple[Setting, ...]:
+    """What `dovetail.use` was given, as settings."""
+    source, made = Source("use", where), []
+    for key, value in given.items():
+        option = options.option_named(key, source)
+        if option in PROCESS_WIDE:
+            raise ExecutorError(f"{source} sets {key!r}, which holds for a whole process; set it in a file, or as {option.name}")
+        if value is not None:
+            made.append(option.setting(value, source))
+    return tuple(made)
+
+
+@contextmanager
+def scope(made: tuple[Setting, ...]) -> Iterator[None]:
+    """`made` in front of everything else, in this thread or asynchronous task and in the tasks that it starts."""
+    if not WATCH.scoped:
+        with WATCH.lock:
+            WATCH.scoped = True
+            WATCH.changed()
+    token = SCOPE.set(_joined(SCOPE.get(), made, repr(made)))
+    try:
+        yield
+    finally:
+        SCOPE.reset(token)
+
+
+@lru_cache(maxsize=256)
+def _joined(outer: tuple[Setting, ...], inner: tuple[Setting, ...], written: str) -> tuple[Setting, ...]:
+    """The same object for the same settings, so that a compiled function knows a scope again by its identity."""
+    return (*outer, *inner)
+
+
+# Which plugins are imported, and asked.
+
+
+def keeper(name: str, distribution: str = "") -> Setting | None:
+    """The setting that keeps the plugin or executor `name` from being asked, here and now."""
+    disabled: Setting | None = None
+    for setting in options.settings(options.DISABLE):  # each holds what those below it say, too
+        if not {name, distribution} & set(setting.value):
+            disabled = None
+        elif disabled is None:
+            disabled = setting
+    allowed = options.settings(options.ALLOW)
+    return disabled or (allowed[-1] if allowed and not {name, distribution} & set(allowed[-1].value) else None)
+
+
+def check_names(known: dict[str, str]) -> None:
+    """An error for a name in `disable`, `allow` or `require` that no plugin and no executor has; `known` is name -> status."""
+    for option in (options.DISABLE, options.ALLOW, options.REQUIRE):
+        for setting in options.settings(option):
+            for name in setting.value:
+                if name not in known:
+                    raise ExecutorError(f"{option.key} in {setting.source} names {name!r}, and no plugin is called so; {near(name, known)}")
+    for setting in options.settings(options.OPTIONS_OF):
+        for path, _ in setting.value:
+            if (plain := path.partition(".")[0]) not in known:
+                raise ExecutorError(f"options in {setting.source} sets {path!r}, and no executor is called {plain}; {near(plain, known)}")
+
+
+def near(name: str, known: dict[str, str]) -> str:
+    """`suggestion`, with the status of what is close where it is not ready."""
+    said = suggestion(name, known)
+    other = [f"{each} is {status}" for each, status in known.items() if status != "ready" and re.search(rf"\b{re.escape(each)}\b", said)]
+    return said + (f" ({', '.join(other)})" if other else "")
+
+
+def option_values(name: str, declared: dict[str, Any]) -> dict[str, Any]:
+    """The options of the executor `name`: what it declares, changed by what is configured; an error for one that it does not declare."""
+    found = dict(declared)
+    for setting in options.settings(options.OPTIONS_OF):
+        for path, value in setting.value:
+            executor, _, key = path.partition(".")
+            if executor != name:
+                continue
+            if key not in declared:
+                raise ExecutorError(f"options in {setting.source} sets {path}, and {name} has no such option; {suggestion(key, declared)}")
+            found[key] = _like(declared[key], value, f"{path} in {setting.source}")
+    return found
+
+
+def _like(usual: Any, value: Any, where: str) -> Any:
+    """`value` as the type of the default: words from the environment are read as a file would write them."""
+    if isinstance(value, str) and not isinstance(usual, (str, type(None))):
+        with suppress(ValueError):
+            value = tomllib.loads(f"value = {value}")["value"]
+    wanted = (int, float) if type(usual) is float else type(usual)
+    if usual is not None and (not isinstance(value, wanted) or isinstance(value, bool) is not isinstance(usual, bool)):
+        raise ExecutorError(f"{where} is {value!r}; it wants {type(usual).__name__}, as in {usual!r}")
+    return value

@@ -1,0 +1,164 @@
+"""Whether a plugin can work here, from its metadata alone: no plugin code runs."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+import importlib_metadata
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
+HOST = "dovetail"
+API = 1  # the executor API: the hooks, the classes of `dovetail.extend`, and what they may be given
+_API_EXTRA = re.compile(r"api(\d+)")
+
+
+class Problem(NamedTuple):
+    """Why a plugin is not loaded: a status, the reason and a remedy."""
+
+    status: str
+    reason: str
+    remedy: str
+
+
+class Requires(NamedTuple):
+    """What a distribution says that it needs; `extras` are those of the entry point."""
+
+    distribution: str
+    requires: tuple[str, ...] = ()
+    python: str = ""
+    extras: tuple[str, ...] = ()
+
+
+def problem(needs: Requires) -> Problem | None:
+    """The first thing that keeps a plugin from working here: its Python, the executor API, what it requires; None when nothing does."""
+    return _python(needs) or _requirements(needs)
+
+
+def host_version() -> str:
+    """The version of Dovetail that runs."""
+    return sys.modules[HOST].__version__
+
+
+def _api(wanted: Iterable[Requirement], distribution: str) -> Problem | None:
+    """A plugin that requires `dovetail[api1]` was made for executor API 1."""
+    for found in wanted:
+        for extra in found.extras if canonicalize_name(found.name) == HOST else ():
+            asked = _API_EXTRA.fullmatch(canonicalize_name(extra))
+            if asked and int(asked[1]) != API:
+                reason = f"requires executor API {asked[1]}, and dovetail {host_version()} has API {API}"
+                return Problem("incompatible", reason, _other_version(distribution))
+    return None
+
+
+def _python(needs: Requires) -> Problem | None:
+    if not needs.python:
+        return None
+    try:
+        fits = SpecifierSet(needs.python).contains(platform.python_version(), prereleases=True)
+    except InvalidSpecifier:
+        return Problem("invalid", f"its Requires-Python {needs.python!r} is no version range", _author(needs.distribution))
+    if fits:
+        return None
+    reason = f"requires Python {needs.python}, and this is Python {platform.python_version()}"
+    return Problem("incompatible", reason, _other_version(needs.distribution))
+
+
+def _requirements(needs: Requires) -> Problem | None:
+    """Requirements on Dovetail itself come first: where they are not met, the others were written for another world."""
+    try:
+        wanted = applicable(needs.requires, needs.extras)
+    except Exception as error:  # no requirement, or a marker that cannot be evaluated
+        return Problem("invalid", f"its metadata requires what cannot be read: {' '.join(str(error).split())}", _author(needs.distribution))
+    if wrong := _api(wanted, needs.distribution):
+        return wrong
+    unmet = [(found, said) for found in wanted if (said := _unmet(found))]
+    for found, _ in unmet:
+        if canonicalize_name(found.name) == HOST:
+            reason = f"requires {_plain(found)}, and this is dovetail {host_version()}"
+            return Problem("incompatible", reason, _other_version(needs.distribution))
+    if unmet:
+        names = " ".join(f'"{_plain(found)}"' for found, _ in unmet)
+        return Problem("unmet-requirement", "; ".join(said for _, said in unmet), f"pip install {names}")
+    return None
+
+
+def applicable(requires: Iterable[str], extras: Iterable[str]) -> list[Requirement]:
+    """The requirements whose markers hold here; with those of the extras that they ask of other distributions."""
+    wanted: list[Requirement] = []
+    queue = [(text, frozenset(extras)) for text in requires]
+    seen = set()
+    while queue:
+        text, asked = queue.pop(0)
+        found = Requirement(text)
+        if found.marker and not any(found.marker.evaluate({"extra": extra}) for extra in asked or ("",)):
+            continue
+        key = (str(found), asked)
+        if key in seen:
+            continue
+        seen.add(key)
+        wanted.append(found)
+        if found.extras:
+            more = [text for text in _requires_of(found.name) if "extra" in text]
+            queue += [(text, frozenset(found.extras)) for text in more]
+    return wanted
+
+
+def installed(name: str) -> str | None:
+    """The installed version of a distribution, None where there is none."""
+    if canonicalize_name(name) == HOST:
+        return host_version()
+    return _version(canonicalize_name(name))
+
+
+@lru_cache(maxsize=1024)
+def _version(name: str) -> str | None:
+    try:
+        return importlib_metadata.version(name)
+    except Exception:  # not there, or with metadata that cannot be read
+        return None
+
+
+def forget() -> None:
+    """Look again at what is installed."""
+    _version.cache_clear()
+
+
+def _unmet(found: Requirement) -> str:
+    version = installed(found.name)
+    if version is None:
+        return f"requires {_plain(found)}, which is not installed"
+    try:
+        fits = found.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        fits = False
+    return "" if fits else f"requires {_plain(found)}, and {found.name} {version} is installed"
+
+
+def _requires_of(name: str) -> list[str]:
+    try:
+        return list(importlib_metadata.requires(name) or ())
+    except Exception:
+        return []
+
+
+def _plain(found: Requirement) -> str:
+    """The requirement without its marker, which holds."""
+    extras = f"[{','.join(sorted(found.extras))}]" if found.extras else ""
+    return f"{found.name}{extras}{found.specifier}" if not found.url else f"{found.name}{extras} @ {found.url}"
+
+
+def _other_version(distribution: str) -> str:
+    named = distribution or "the plugin"
+    return f"install a version of {named} that was made for this one: pip install --upgrade {named}"
+
+
+def _author(distribution: str) -> str:
+    return f"report it to the author of {distribution or 'the plugin'}"

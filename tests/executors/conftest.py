@@ -1,0 +1,56 @@
+"""Tests here share the executors in stand_ins.py, and small plugins that are written where a test wants them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(folder) for folder in (HERE, HERE.parent / "models") if str(folder) not in sys.path]
+
+GOOD = """
+import torch
+from dovetail.extend import OperatorExecutor, hookimpl
+
+@hookimpl
+def dovetail_executors():
+    ex = OperatorExecutor({name!r}, version="1.0")
+    ex.implements(torch.sin, lambda input: torch.sin(input))
+    return [ex]
+"""
+
+
+@pytest.fixture
+def good():
+    """good("fast") is the source of a plugin with the executor `fast`, which runs torch.sin."""
+    return lambda name: GOOD.format(name=name)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """site("mine", source) installs a distribution `dovetail-mine` with one module into a folder on sys.path, as pip would."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    before = set(sys.modules)
+
+    def install(
+        name: str, source: str | None, *, distribution: str = "", version: str = "1.0", value: str = "", points: str = "", headers: str = ""
+    ) -> Path:
+        distribution = distribution or f"dovetail-{name}"
+        module = value.partition(":")[0].partition(" ")[0] or f"{distribution.replace('-', '_')}"
+        if source is not None:
+            (folder / f"{module}.py").write_text(source)
+        info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {distribution}\nVersion: {version}\n{headers}")
+        (info / "entry_points.txt").write_text(points or f"[dovetail.executors]\n{name} = {value or module}\n")
+        return info
+
+    install.folder = folder
+    yield install
+    for module in set(sys.modules) - before:
+        if str(folder) in str(getattr(sys.modules[module], "__file__", "") or ""):
+            del sys.modules[module]

@@ -1,0 +1,67 @@
+"""Row 16: the scaffold installs, is found, passes its own tests, and says how it is tested continuously."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+from packaging.requirements import Requirement
+
+import dovetail
+from dovetail.cli import main
+
+
+@pytest.fixture
+def scaffold(tmp_path):
+    """scaffold("my-fast") makes a package and gives its folder."""
+
+    def make(name: str):
+        folder = tmp_path / "made"
+        result = CliRunner().invoke(main, ["new-executor", name, "--into", str(folder)])
+        assert result.exit_code == 0, result.output
+        return folder
+
+    return make
+
+
+def test_row_16_the_package_installs_and_passes_its_tests(scaffold, tmp_path):
+    folder, target = scaffold("my-fast"), tmp_path / "target"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([*command, "--target", str(target), str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    environment = os.environ | {"PYTHONPATH": str(target), "OMP_NUM_THREADS": "1", "DOVETAIL_CONFIG": "off"}
+    tests = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder / "tests")]
+    done = subprocess.run(tests, capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
+
+
+def test_what_the_package_says_of_itself(scaffold):
+    folder = scaffold("my-fast")
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    (needs,) = [Requirement(each) for each in project["dependencies"] if each.startswith("dovetail")]
+
+    assert project["name"] == "dovetail-my-fast"
+    assert project["entry-points"]["dovetail.executors"] == {"my_fast": "dovetail_my_fast"}
+    assert needs.specifier.contains(dovetail.__version__) and needs.extras == {"api1"}
+    assert "python-version: ${{ matrix.python }}" in (folder / ".github/workflows/ci.yml").read_text()
+    assert not [file for file in folder.rglob("*") if file.is_file() and "$name" in file.read_text()]
+
+
+@pytest.mark.parametrize("name", ["2fast", "class", "My", "a b", ""])
+def test_a_name_that_programs_could_not_print(name):
+    result = CliRunner().invoke(main, ["new-executor", name])
+
+    assert result.exit_code == 1 and "is a Python identifier in small letters" in result.output
+
+
+def test_what_is_there_is_not_written_over(tmp_path):
+    (tmp_path / "mine").write_text("")
+    result = CliRunner().invoke(main, ["new-executor", "mine", "--into", str(tmp_path)])
+
+    assert result.exit_code == 1 and "is there and not empty" in result.output

@@ -1,0 +1,232 @@
+"""Scenario 8: a torch.autograd.Function inside a compiled function is differentiated by its own backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+import dovetail
+from dovetail.errors import Unsupported
+from dovetail.trace import check
+
+
+class Square(torch.autograd.Function):
+    """x * x whose backward is made up, so that nobody can mistake it for a derived one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x.exp())
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        x, grown = ctx.saved_tensors
+        return g * grown * 100 + x
+
+
+class SquareInTwoParts(torch.autograd.Function):
+    """The same with a setup_context."""
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, out = ctx.saved_tensors
+        return g * 100 + out - x
+
+
+class Reverse(torch.autograd.Function):
+    """Gradient reversal: gives what it is given."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -ctx.strength * g, None
+
+
+class Straight(torch.autograd.Function):
+    """Rounds, and passes the gradient on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class TopAndRest(torch.autograd.Function):
+    """Several results, one of them not differentiable, and what needs a gradient asked for."""
+
+    @staticmethod
+    def forward(ctx, x, scale, weight):
+        ctx.needs = ctx.needs_input_grad
+        top, places = x.max(-1)
+        ctx.mark_non_differentiable(places)
+        ctx.places, ctx.shape = places, x.shape
+        ctx.save_for_backward(weight)
+        return top * scale, places, x * weight
+
+    @staticmethod
+    def backward(ctx, g_top, g_places, g_rest):
+        assert ctx.needs == ctx.needs_input_grad
+        (weight,) = ctx.saved_tensors
+        gx = torch.zeros(ctx.shape, dtype=g_top.dtype).scatter(-1, ctx.places.unsqueeze(-1), 7 * g_top.unsqueeze(-1)) + g_rest * weight
+        return gx, None, g_rest.sum(0) * 3 if ctx.needs_input_grad[2] else None
+
+
+class Workspace(torch.autograd.Function):
+    """Writes into a tensor of its own, and asks not to be given zeros."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        out = torch.empty_like(x)
+        out.copy_(x)
+        out.mul_(3)
+        out[0] = 1.0
+        return out, x + 1
+
+    @staticmethod
+    def backward(ctx, g, other):
+        return None if g is None else g * 11
+
+
+square, straight = Square.apply, Straight.apply  # as people write it: taken from the class long before anything is traced
+OUTSIDE = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+
+
+class ReadsOutside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * OUTSIDE
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * OUTSIDE * OUTSIDE
+
+
+def top_and_rest(x: Tensor, weight: Tensor) -> Tensor:
+    top, places, rest = TopAndRest.apply(x * 2, 0.5, weight)
+    return top.sum() + (rest * places.unsqueeze(-1)).sum()
+
+
+PROGRAMS: dict[str, tuple] = {
+    "used": (lambda x: Square.apply(x * 2) * 3, (4,)),
+    "taken before": (lambda x: square(x * 2) * 3, (4,)),
+    "returned as it is": (lambda x: Square.apply(x), (4,)),
+    "setup_context": (lambda x: SquareInTwoParts.apply(x * 2) * 3, (4,)),
+    "twice": (lambda x: Square.apply(Square.apply(x) * 0.1) + x, (4,)),
+    "gives its argument": (lambda x: Reverse.apply(x * 2, 0.3) + x, (4,)),
+    "gives its argument, at once": (lambda x: Reverse.apply(x, 0.3), (4,)),
+    "scenario 32, straight through": (lambda x: straight(x * 3) * x, (4,)),
+    "several results": (top_and_rest, (3, 4), (4,)),
+    "several results, a weight without gradient": (lambda x: top_and_rest(x, torch.ones(4, dtype=torch.float64)), (3, 4)),
+    "writes inside": (lambda x: Workspace.apply(x)[0] * x, (4,)),
+    "a result that nobody reads": (lambda x: Workspace.apply(x)[1] * x, (4,)),
+    "reads a tensor from outside": (lambda x: ReadsOutside.apply(x * 2) * 2, (3,)),
+    "one argument twice": (lambda x, y: torch.addcmul(x, Square.apply(y), Square.apply(y)), (4,), (4,)),
+}
+
+
+def leaves(shapes: tuple) -> list[Tensor]:
+    made = torch.Generator().manual_seed(1)
+    return [torch.randn(shape, dtype=torch.float64, generator=made).requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("recompute", ["none", "balanced", "all"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_scenario_8_a_custom_backward_is_used(name, recompute):
+    fn, *shapes = PROGRAMS[name]
+    compiled, found = dovetail.jit(fn, recompute=recompute), []
+    for run in (compiled, fn):
+        given = leaves(shapes)
+        out = run(*given)
+        found.append((out.detach(), torch.autograd.grad(out.sum(), given, allow_unused=True)))
+
+    torch.testing.assert_close(*found)
+    for trace in (*dovetail.last_traces(compiled)[:1], *dovetail.last_backward_traces(compiled)[:1]):
+        check(trace)
+
+
+def test_scenario_8_the_backward_that_was_written_is_what_runs():
+    x = torch.ones(3, requires_grad=True)
+
+    dovetail.jit(lambda x: Straight.apply(x * 0.4).sum())(x).backward()
+
+    assert x.grad.tolist() == pytest.approx([0.4] * 3)  # a derived one would be 0
+
+
+def test_scenario_8_without_gradients_only_the_forward_is_recorded():
+    compiled = dovetail.jit(lambda x: Square.apply(x) + 1)
+    x = torch.randn(3, requires_grad=True)
+
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), x * x + 1)
+    assert "with_backward" not in str(dovetail.last_traces(compiled)[0])
+
+
+def test_scenario_8_inside_dovetail_grad():
+    def fn(x):
+        return (Square.apply(x) * 2).sum()
+
+    (x,) = leaves((3,))
+    got = dovetail.grad(fn)(x)
+    (want,) = torch.autograd.grad(fn(x), x)
+
+    torch.testing.assert_close(got, want)
+
+
+def test_eager_calls_are_what_they_were():
+    before = torch.autograd.Function.apply.__func__.__code__
+    dovetail.jit(lambda x: Square.apply(x))(torch.ones(2, requires_grad=True))
+    assert torch.autograd.Function.apply.__func__.__code__ is before
+
+    (x,) = leaves((3,))
+    (got,) = torch.autograd.grad(Square.apply(x).sum(), x)
+    torch.testing.assert_close(got, x.exp() * 100 + x)
+
+
+def test_an_error_in_the_forward_leaves_torch_as_it_was():
+    before = torch.autograd.Function.apply.__func__.__code__
+
+    with pytest.raises(ZeroDivisionError):
+        dovetail.jit(lambda x: x / (1 // 0))(torch.ones(2))
+
+    assert torch.autograd.Function.apply.__func__.__code__ is before
+
+
+class Dirty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.add_(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def assert_refused(fn: Callable, words: str) -> None:
+    with pytest.raises(Unsupported, match=rf"{words}[\s\S]*called at .*test_custom_backwards\.py:\d+"):
+        dovetail.jit(fn)(torch.ones(2, requires_grad=True))
+
+
+def test_a_function_that_writes_into_its_argument_is_refused():
+    assert_refused(lambda x: Dirty.apply(x * 2), "mark_dirty")
