@@ -95,6 +95,7 @@ def figures() -> str:
     call, first, forward, imported = (kept[name]["figures"] for name in ("call_overhead", "first_call", "gpt_forward", "import_time"))
     rows = [(f"{what}, a warm call", *map(beside, columns(call[case]))) for case, what in CASES.items()]
     rows.append(("6-layer GPT, a warm forward", *map(beside, columns(forward))))
+    rows += [(f"6-layer {model}, a warm training step", *map(beside, columns(kept["train_step"]["figures"][model]))) for model in ("GPT", "Llama")]
     peer = first["torch.compile"]
     later = "-" if isinstance(peer, str) else span(peer - first["eager"])
     rows.append(("6-layer GPT, the first call beyond eager", "-", span(first["beyond eager"]), later))

@@ -229,3 +229,20 @@ def test_any_mix_of_views_and_writes(steps):
 
     mine, theirs = torch.arange(16.0).view(4, 4), torch.arange(16.0).view(4, 4)
     torch.testing.assert_close((dovetail.jit(fn)(mine), mine), (fn(theirs), theirs))
+
+
+def test_a_write_whose_operand_overlaps_it_in_part_reads_the_operand_first():
+    """Eager refuses `x[1:].mul_(x[:-1])`, whose result would depend on the order of the elements; here it means what a clone would give."""
+
+    def fn(x):
+        x[1:].mul_(x[:-1])
+        return x * 1
+
+    def meant(x):
+        x[1:].mul_(x[:-1].clone())
+        return x * 1
+
+    with pytest.raises(RuntimeError, match="single memory location"):
+        fn(torch.arange(1.0, 5.0))
+    mine, theirs = torch.arange(1.0, 5.0), torch.arange(1.0, 5.0)
+    torch.testing.assert_close((dovetail.jit(fn)(mine), mine), (meant(theirs), theirs))
