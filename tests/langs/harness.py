@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 
+import dovetail
 from dovetail.executors import Executor, OperatorExecutor, resolve_executors
 from dovetail.frontend import trees
 from dovetail.frontend.tracing import acquire
@@ -101,3 +103,32 @@ def differences(got: Outcome, want: Outcome, *, rtol: float | None = None, atol:
             continue
         if strides and spec_of(a.detach()).strides != spec_of(b.detach()).strides:
             yield f"leaf {i}: strides {a.stride()} instead of {b.stride()} for shape {tuple(b.shape)}"
+
+
+def agrees(fn, *args, **tolerance) -> None:
+    """`fn` gives what eager gives, strides and arguments afterwards included: whole, decomposed, and as printed text."""
+    want = eager(fn, args, {})
+    assert want.error is None
+    for way in ways().values():
+        assert not list(differences(ours(fn, args, {}, way), want, **tolerance))
+    assert not list(differences(printed(fn, args, {}), want, **tolerance))
+
+
+def raises_as_eager(fn, *args) -> None:
+    want = eager(fn, args, {}).error
+    assert want is not None
+    with pytest.raises(type(want)):
+        dovetail.trace(fn)(*args)
+
+
+def gradients_agree(fn, *args, **tolerance) -> None:
+    """One backward pass gives each floating argument eager's gradient."""
+    grads = []
+    for run in (fn, dovetail.jit(fn)):
+        given = [x.clone().requires_grad_() if x.is_floating_point() else x for x in args]
+        torch.manual_seed(3)
+        out = run(*given)
+        (out * torch.linspace(0.5, 1.5, out.numel()).view_as(out)).sum().backward()
+        grads.append([x.grad for x in given if x.is_floating_point()])
+    for ours, eager in zip(*grads[::-1], strict=True):
+        torch.testing.assert_close(ours, eager, **tolerance)

@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-import harness
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import agrees, gradients_agree, raises_as_eager
 
 import dovetail
-
-
-def agrees(fn, *args, **tolerance) -> None:
-    """`fn` gives what eager gives, strides and arguments afterwards included: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None
-    for way in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
-
-
-def raises_as_eager(fn, *args) -> None:
-    want = harness.eager(fn, args, {}).error
-    assert want is not None
-    with pytest.raises(type(want)):
-        dovetail.trace(fn)(*args)
-
-
-def gradients_agree(fn, *args, **tolerance) -> None:
-    """One backward pass gives each floating argument eager's gradient."""
-    grads = []
-    for run in (fn, dovetail.jit(fn)):
-        given = [x.clone().requires_grad_() if x.is_floating_point() else x for x in args]
-        torch.manual_seed(3)
-        out = run(*given)
-        (out * torch.linspace(0.5, 1.5, out.numel()).view_as(out)).sum().backward()
-        grads.append([x.grad for x in given if x.is_floating_point()])
-    for ours, eager in zip(*grads[::-1], strict=True):
-        torch.testing.assert_close(ours, eager, **tolerance)
-
 
 INDEX = torch.tensor([[1, 2], [0, 2]])
 

@@ -8,6 +8,7 @@ import harness
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import raises_as_eager
 
 import dovetail
 
@@ -25,13 +26,6 @@ def agrees(fn, *args, **tolerance) -> None:
     for way in harness.ways().values():
         assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
     assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
-
-
-def raises_as_eager(fn, *args) -> None:
-    want = harness.eager(fn, args, {}).error
-    assert want is not None
-    with pytest.raises(type(want)):
-        dovetail.trace(fn)(*args)
 
 
 def gradients(fn, *args):

@@ -7,6 +7,7 @@ import math
 import harness
 import pytest
 import torch
+from harness import raises_as_eager
 
 import dovetail
 
@@ -20,13 +21,6 @@ def agrees(fn, *args, **tolerance) -> None:
     assert want.error is None
     for way in harness.ways().values():
         assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
-
-
-def raises_as_eager(fn, *args) -> None:
-    want = harness.eager(fn, args, {}).error
-    assert want is not None
-    with pytest.raises(type(want)):
-        dovetail.trace(fn)(*args)
 
 
 @pytest.mark.parametrize(
