@@ -88,7 +88,7 @@ def test_34_what_keeps_the_contract_runs_as_before():
     torch.testing.assert_close(run(lambda x: x * 2, nan), nan * 2, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["gpt with loss", "llama", "resnet", "mixtral"])
+@pytest.mark.parametrize("name", ["gpt with loss", "llama", "bert", "vit", "resnet", "mixtral"])
 def test_34_the_reference_keeps_the_contract_in_models_and_their_backwards(name):
     torch.manual_seed(0)
     model, args = zoo.cases()[name]

@@ -104,7 +104,7 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[b
 def _convolution_backward_meta(
     g: TensorSpec, x: TensorSpec, weight: TensorSpec, *, mask: tuple[bool, bool, bool], **window: Any
 ) -> tuple[TensorSpec, ...]:
-    last = any(map(is_channels_last, (g, x, weight)))
+    last = any(map(is_channels_last, (x, weight)))  # the layout of g does not count: it is brought into theirs
     images = [laid_out(one, channels_last_order(one.rank)) if last else one.fresh() for one in (x, weight)]
     return _chosen((*images, g.fresh((g.shape[1],))), mask)
 
