@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dovetail import options, prims
-from dovetail.errors import ExecutorError
+from dovetail.errors import ExecutorError, NoGradRule
 from dovetail.executors.discovery import REGISTRY
 from dovetail.executors.executor import Executor, Verdict
 from dovetail.prims import Symbol
@@ -112,9 +112,14 @@ def quarantined() -> list[tuple[str, str, str]]:
 
 
 def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that says whose it is."""
+    """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that says whose it is.
+
+    A missing grad rule is no fault of the part that asked for it, and stays what it is.
+    """
     try:
         return run(*args, **kwargs)
+    except NoGradRule:
+        raise
     except Exception as error:
         raise ExecutorError(account(what, ex, line, error, where)) from error
 

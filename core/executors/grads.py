@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from dovetail.errors import DovetailError
 from dovetail.executors.dispatch import claimant
 from dovetail.executors.executor import Executor, OperatorExecutor
+from dovetail.executors.faults import guarded
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Trace
@@ -39,7 +41,7 @@ def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSy
             ex = claim(line)
             found = ex.implementation(line.symbol) if isinstance(ex, OperatorExecutor) else None
             if found is not None and found.grad is not None:
-                yield found.grad
+                yield partial(guarded, "the grad rule", ex, line, None, found.grad)
         yield from registered(line)
 
     return rules

@@ -453,3 +453,17 @@ def test_trace_file_function(say):
     assert "no pass is called 'css'; the computation was made by tracing, functionalize, dce, cse, dispatch, release" in say(
         "trace", "program.py:scores", "--pass", "css", exit_code=1
     )
+
+
+def test_30_a_grad_rule_that_raises_names_its_executor_and_the_operation():
+    def rule(input):
+        raise ZeroDivisionError("no gradient today")
+
+    ex = OperatorExecutor("ungrateful", version="2.0")
+    ex.implements(torch.sin, torch.sin, grad=rule)
+    compiled = dovetail.jit(torch.sin, executors=[ex])
+    with pytest.raises(dovetail.errors.ExecutorError, match=r"the grad rule of ungrateful 2.0") as raised:
+        compiled(torch.ones(2, requires_grad=True))
+    assert "ZeroDivisionError: no gradient today" in str(raised.value) and 'torch.sin(t0: "cpu f32[2]")' in str(raised.value)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(torch.ones(2)), torch.sin(torch.ones(2)))
