@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from dovetail import dtypes
-from dovetail.devices import Device, device
+from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.prims import Symbol, TensorSpec
-from dovetail.prims.spec import normal_strides
-
-TORCH_DTYPE: dict[DType, torch.dtype] = {d: getattr(torch, d.name.rstrip("_")) for d in dtypes.ALL if hasattr(torch, d.name.rstrip("_"))}
-DTYPE_OF: dict[torch.dtype, DType] = {t: d for d, t in TORCH_DTYPE.items()}
+from dovetail.langs.torch import FROM_TORCH as FROM_TORCH
+from dovetail.langs.torch import TO_TORCH as TO_TORCH
+from dovetail.langs.torch import spec_of as spec_of
+from dovetail.prims import Symbol
 
 BOOLS = (dtypes.bool_,)
 INTS = (dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
@@ -97,7 +96,7 @@ class Maker:
             made = self._spread(shape, low, high)
             if dtype.kind == "complex":
                 made = torch.complex(made, self._spread(shape, low, high))
-        return made.to(TORCH_DTYPE[dtype]).to(str(self.device))
+        return made.to(TO_TORCH[dtype]).to(str(self.device))
 
     def _spread(self, shape: tuple[int, ...], low: float, high: float) -> Tensor:
         return torch.rand(shape, generator=self.generator, dtype=torch.float64) * (high - low) + low
@@ -134,11 +133,6 @@ class Maker:
         yield self(2, 1, 3).transpose(0, 2)
 
 
-def spec_of(x: Tensor) -> TensorSpec:
-    """The spec of a real tensor."""
-    return TensorSpec(tuple(x.shape), DTYPE_OF[x.dtype], device(str(x.device)), normal_strides(tuple(x.shape), x.stride()), x.requires_grad)
-
-
 def specs_of(value: Any) -> Any:
     """`value` with a spec in the place of each real tensor in its lists and tuples."""
     if isinstance(value, Tensor):
@@ -148,7 +142,7 @@ def specs_of(value: Any) -> Any:
 
 def unwritten(shape: tuple[int, ...], dtype: DType = dtypes.float32) -> Tensor:
     """A tensor for error samples, of which only the spec matters."""
-    return torch.zeros(shape, dtype=torch.float32).to(TORCH_DTYPE[dtype])
+    return torch.zeros(shape, dtype=torch.float32).to(TO_TORCH[dtype])
 
 
 def by_numpy(fn: Callable) -> Callable:

@@ -12,7 +12,7 @@ import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes
 from dovetail.errors import InputError
 from dovetail.prims import SYMBOLS, NumberSpec, Symbol, Tag, TensorSpec
-from dovetail_conformance.opinfo import DTYPE_OF, OPINFOS, TORCH_DTYPE, OpInfo, spec_of, specs_of
+from dovetail_conformance.opinfo import FROM_TORCH, OPINFOS, TO_TORCH, OpInfo, spec_of, specs_of
 from dovetail_torch_exec.prims import PRIMS
 
 ALL = [s for s in SYMBOLS.values() if s.is_prim and s.module == "prims" and Tag.GUARD not in s.tags]
@@ -124,5 +124,5 @@ def assert_storage(symbol: Symbol, out: Any, args: tuple, where: str) -> None:
 
 
 def test_dtypes_have_their_torch_counterparts() -> None:
-    assert all(DTYPE_OF[t] is d for d, t in TORCH_DTYPE.items())
-    assert set(TORCH_DTYPE) == set(dtypes.ALL)
+    assert all(FROM_TORCH[t] is d for d, t in TO_TORCH.items())
+    assert set(TO_TORCH) == set(dtypes.ALL)

@@ -12,7 +12,7 @@ import torch
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail_conformance.opinfo import ANY, FLOATS, INTS, OPINFOS, TORCH_DTYPE, ErrorSample, Maker, OpInfo, SampleInput, unwritten
+from dovetail_conformance.opinfo import ANY, FLOATS, INTS, OPINFOS, TO_TORCH, ErrorSample, Maker, OpInfo, SampleInput, unwritten
 
 ROUNDED = INTS + FLOATS
 F32 = {"dtype": dtypes.float32, "device": devices.cpu}
@@ -42,7 +42,7 @@ def full_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def full_reference(*, shape: tuple, value: Any, dtype: DType, device: Device) -> torch.Tensor:
-    return torch.as_tensor(np.full(shape, value)).to(TORCH_DTYPE[dtype])
+    return torch.as_tensor(np.full(shape, value)).to(TO_TORCH[dtype])
 
 
 def iota_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -62,7 +62,7 @@ def iota_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def iota_reference(*, length: int, start: float, step: float, dtype: DType, device: Device) -> torch.Tensor:
-    return torch.as_tensor(np.arange(length) * step + start).to(TORCH_DTYPE[dtype])
+    return torch.as_tensor(np.arange(length) * step + start).to(TO_TORCH[dtype])
 
 
 def sequence_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -83,7 +83,7 @@ def sequence_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def sequence_reference(*, values: Any, dtype: DType, device: Device) -> torch.Tensor:
-    return torch.as_tensor(np.array(values)).to(TORCH_DTYPE[dtype])
+    return torch.as_tensor(np.array(values)).to(TO_TORCH[dtype])
 
 
 def drawn_samples(more: dict, dtype: DType, device: Device) -> Iterator[SampleInput]:

@@ -19,12 +19,12 @@ from dovetail_conformance.opinfo import (
     ANY,
     BOOLS,
     COMPLEX,
-    DTYPE_OF,
     FLOATS,
+    FROM_TORCH,
     FULL_FLOATS,
     INTS,
     OPINFOS,
-    TORCH_DTYPE,
+    TO_TORCH,
     ErrorSample,
     Maker,
     OpInfo,
@@ -205,7 +205,7 @@ def convert_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def convert_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
-    return x.to(TORCH_DTYPE[dtype])
+    return x.to(TO_TORCH[dtype])
 
 
 SAME_SIZE = {1: dtypes.uint8, 2: dtypes.float16, 4: dtypes.int32, 8: dtypes.float64, 16: dtypes.complex128}
@@ -221,8 +221,8 @@ def bitcast_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def bitcast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
-    bits = x.contiguous().numpy() if DTYPE_OF[x.dtype] is not dtypes.bfloat16 else x.contiguous().view(torch.int16).numpy()
-    return torch.frombuffer(bytearray(bits.tobytes()), dtype=TORCH_DTYPE[dtype]).reshape(x.shape) if x.numel() else x.to(TORCH_DTYPE[dtype])
+    bits = x.contiguous().numpy() if FROM_TORCH[x.dtype] is not dtypes.bfloat16 else x.contiguous().view(torch.int16).numpy()
+    return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(x.shape) if x.numel() else x.to(TO_TORCH[dtype])
 
 
 OPINFOS += [

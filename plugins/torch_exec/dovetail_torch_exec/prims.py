@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail import dtypes, prims
+from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import NotTracing
+from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
 from dovetail_torch_exec import philox
 from dovetail_torch_exec.convolution import convolution, convolution_input_grad, convolution_weight_grad, in_format
 
-TORCH_DTYPE: dict[DType, torch.dtype] = {d: found for d in dtypes.ALL if (found := getattr(torch, d.name.rstrip("_"), None)) is not None}
 TORCH_DEVICE: dict[Device, torch.device] = {}
 
 
@@ -34,7 +34,7 @@ def torch_device(device: Device) -> torch.device:
 
 
 def placed(dtype: DType, device: Device) -> dict[str, Any]:
-    return {"dtype": TORCH_DTYPE[dtype], "device": torch_device(device)}
+    return {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
 
 
 def of_tensors(fn: Callable) -> Callable:
@@ -56,11 +56,11 @@ def truncdiv(a: Any, b: Any) -> Tensor:
 
 
 def convert_element_type(x: Tensor, *, dtype: DType) -> Tensor:
-    return x.to(TORCH_DTYPE[dtype], copy=True)
+    return x.to(TO_TORCH[dtype], copy=True)
 
 
 def bitcast(x: Tensor, *, dtype: DType) -> Tensor:
-    return x.view(TORCH_DTYPE[dtype])
+    return x.view(TO_TORCH[dtype])
 
 
 def real(x: Tensor) -> Tensor:
