@@ -3,6 +3,7 @@
 To make an executor: `OperatorExecutor`, `FusionExecutor`, or `add_operator_executor` for a notebook; `hookimpl` marks the hook of a package.
 To define an operation: `make_prim` with a meta (`TensorSpec`, `NumberSpec`, `Tag`, `require`), or `make_symbol` with a program that it
 decomposes to; `lookaside` makes traced calls of a function that operation.  To differentiate: `register_grad`, `get_grad`, `put_grad`.
+To test an executor: `checked` holds what runs to its contract, `recording` lets symbols be recorded without real tensors.
 To change programs: `Transform`, or a function of a `Trace` and its lines, each a `BoundSymbol`.
 """
 
@@ -18,6 +19,7 @@ from dovetail.executors import Implementation as Implementation
 from dovetail.executors import OperatorExecutor as OperatorExecutor
 from dovetail.executors import Verdict as Verdict
 from dovetail.executors import add_operator_executor as add_operator_executor
+from dovetail.executors import checked as checked
 from dovetail.executors import executors as executors
 from dovetail.executors import get_executor as get_executor
 from dovetail.executors import hookimpl as hookimpl
@@ -28,6 +30,7 @@ from dovetail.executors import register_grad as register_grad
 from dovetail.langs.torch import lookaside as lookaside
 from dovetail.langs.torch import make_symbol as make_symbol
 from dovetail.langs.torch import symbol_for as symbol_for
+from dovetail.options import debug as debug
 from dovetail.prims import NumberSpec as NumberSpec
 from dovetail.prims import Symbol as Symbol
 from dovetail.prims import Tag as Tag
@@ -41,5 +44,6 @@ from dovetail.trace import BoundSymbol as BoundSymbol
 from dovetail.trace import Trace as Trace
 from dovetail.trace import Transform as Transform
 from dovetail.trace import compiled as compiled
+from dovetail.trace import recording as recording
 from dovetail.trace import requires_grad as requires_grad
 from dovetail.trace import watch as watch

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import FROM_TORCH as FROM_TORCH
 from dovetail.langs.torch import TO_TORCH as TO_TORCH
 from dovetail.langs.torch import spec_of as spec_of
-from dovetail.prims import Symbol
+from dovetail.prims import Symbol, Tag
 
 BOOLS = (dtypes.bool_,)
 INTS = (dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
@@ -28,10 +28,14 @@ ANY = BOOLS + INTS + FLOATS + COMPLEX
 
 @dataclass
 class SampleInput:
-    """Arguments that the operation accepts; tensors are real."""
+    """Arguments that the operation accepts; tensors are real.
+
+    `fixed` are those of its inexact tensors that eager refuses a gradient, such as running statistics and the weights of classes.
+    """
 
     args: tuple = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    fixed: tuple[Tensor, ...] = ()
 
 
 @dataclass
@@ -49,14 +53,38 @@ def no_errors(device: Device) -> Iterator[ErrorSample]:
     return iter(())
 
 
-@dataclass
+@dataclass(frozen=True)
+class Directive:
+    """What is known beforehand of one check of an operation: "skip" it, or "xfail", which fails when it passes.  `reason` is a sentence.
+
+    It holds for the check of that name, or for all; for these dtypes and kinds of device, or for all.
+    """
+
+    kind: Literal["skip", "xfail"]
+    reason: str
+    check: str = "*"
+    dtypes: tuple[DType, ...] | None = None
+    devices: tuple[str, ...] | None = None
+
+    def covers(self, check: str, dtype: DType | None, device: str) -> bool:
+        """Whether it says something of this check."""
+        return (
+            self.check in ("*", check)
+            and (self.dtypes is None or dtype is None or dtype in self.dtypes)
+            and (self.devices is None or device in self.devices)
+        )
+
+
+@dataclass(eq=False)
 class OpInfo:
     """One operation, as the conformance suite meets it.
 
     `reference` computes the same from real tensors by other means than PyTorch's own operation, or is None where there are none;
-    a None in its result stands for one that is not determined.
+    a None in its result stands for one that is not determined, a function (see `drawn.py`) for one that is known in part.
     `grad` says that the operation is differentiable at its float64 samples, `domain` between which values of its tensors it is meant to work.
-    `tolerance` is the relative one that its float32 results keep to the reference.
+    `tolerance` is the relative one that its float32 results keep to the reference; where it is not the default, `tolerance_source` says why.
+    `extremes` are the values, among "large", "inf" and "nan", that the suite may put into a sample's inexact tensors: the operation gives
+    what eager gives.  `random` says that two calls give two results.  `since` is the version of the suite that it came with.
     """
 
     symbol: Symbol
@@ -67,12 +95,26 @@ class OpInfo:
     grad: bool = False
     domain: tuple[float, float] = (-inf, inf)
     tolerance: float = 1e-5
+    tolerance_source: str = "a few float32 roundings, as torch.testing.assert_close allows"
+    extremes: tuple[str, ...] = ()
+    random: bool = False
+    directives: tuple[Directive, ...] = ()
+    since: str = "0.1"
+
+    def __post_init__(self) -> None:
+        self.random = self.random or Tag.RANDOM in self.symbol.tags
 
     def __repr__(self) -> str:
-        return self.symbol.name
+        return self.symbol.id
+
+    @property
+    def name(self) -> str:
+        """The operation's id, without what all ids of its language begin with: "prims.sin", "sin", "nn.functional.gelu"."""
+        return self.symbol.id.removeprefix("torch.")
 
 
-OPINFOS: list[OpInfo] = []
+EXTREMES = ("large", "inf", "nan")
+OPINFOS: list[OpInfo] = []  # the registry: importing a family's file fills it
 
 
 @dataclass
@@ -133,6 +175,45 @@ class Maker:
         yield self(2, 1, 3).transpose(0, 2)
 
 
+LAYOUTS = ("column-major", "gapped", "repeated")
+
+
+def laid(make: Maker, layout: str, *shape: int) -> Tensor:
+    """A tensor of `shape` in a layout.
+
+    "row-major", "column-major", "channels-last" (dimension 1 innermost), "gapped" (half of a larger one) or "repeated" (expanded to its last size).
+    """
+    if layout == "column-major":
+        return make(*reversed(shape)).permute(tuple(reversed(range(len(shape)))))
+    if layout == "channels-last" and len(shape) > 2:
+        return make(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+    if layout == "gapped":
+        return make(*shape[:-1], 2 * shape[-1])[..., ::2] if shape else make(2)[1]
+    if layout == "repeated" and shape:
+        return make(*shape[:-1], 1).expand(shape)
+    return make(*shape)
+
+
+def from_rows(rows: Iterable[tuple], dtype: DType, device: Device, *, layouts: tuple[str, ...] = LAYOUTS, **bounds: Any) -> Iterator[SampleInput]:
+    """Samples from a table: a row is a shape, then the arguments that follow a tensor of it, then perhaps a dict of those given by name.
+
+    Each row is tried on a row-major tensor, and on one in another layout, in turn.
+    """
+    make = Maker(dtype, device, **bounds)
+    for i, (shape, *args) in enumerate(rows):
+        named = args.pop() if args and isinstance(args[-1], dict) else {}
+        yield SampleInput((make(*shape), *args), named)
+        if layouts:
+            yield SampleInput((laid(make, layouts[i % len(layouts)], *shape), *args), named)
+
+
+def refused_rows(rows: Iterable[tuple], device: Device) -> Iterator[ErrorSample]:
+    """Error samples from a table: a row is a shape, the arguments that follow a float32 tensor of it, then the type and the text of the error."""
+    for shape, *args, error, match in rows:
+        named = args.pop() if args and isinstance(args[-1], dict) else {}
+        yield ErrorSample((unwritten(shape), *args), named, error, match)
+
+
 def specs_of(value: Any) -> Any:
     """`value` with a spec in the place of each real tensor in its lists and tuples."""
     if isinstance(value, Tensor):
@@ -154,6 +235,11 @@ def by_numpy(fn: Callable) -> Callable:
     return reference
 
 
+def by_position(fn: Callable) -> Callable:
+    """`fn`, which is given by position, in their order, what is given by name: NumPy has other names."""
+    return lambda *args, **kwargs: fn(*args, *kwargs.values())
+
+
 def _to_numpy(value: Any) -> Any:
     if isinstance(value, Tensor):
         wide = value.to(torch.float64) if value.dtype in (torch.float16, torch.bfloat16) else value
@@ -167,3 +253,27 @@ def _from_numpy(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_from_numpy, value))
     return torch.as_tensor(value.copy() if hasattr(value, "copy") else value)
+
+
+def unlike(got: Any, expected: Any, tolerance: float) -> str | None:
+    """How a result differs from a reference's by more than `tolerance`, relative and absolute; None where it does not.
+
+    Dtypes are not compared, since references may compute in others; where a reference has None, anything will do, and where it has a function,
+    as those of random numbers have, that says what is wrong with a result.
+    """
+    if expected is None:
+        return None
+    if callable(expected):
+        return expected(got)
+    if isinstance(expected, (tuple, list)):
+        got = tuple(got)
+        if len(got) != len(expected):
+            return f"{len(got)} results in place of {len(expected)}"
+        return next((said for pair in zip(got, expected) if (said := unlike(*pair, tolerance)) is not None), None)
+    wide = torch.complex128 if any(torch.as_tensor(x).is_complex() for x in (got, expected)) else torch.float64
+    a, b = (torch.as_tensor(x).detach().cpu().to(wide) for x in (got, expected))
+    try:
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+    except AssertionError as error:
+        return str(error)
+    return None

@@ -149,7 +149,7 @@ def declaration(said: dict[str, Any]) -> Table:
     table = Table(title=f"{said.get('name')}: {limits}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operation", overflow="fold")
     table.add_column("declares", overflow="fold")
-    for operation, about in said.get("operations", {}).items():
+    for operation, about in (said.get("operations") or {}).items():
         shown = [f"{key} {words(value)}" for key, value in about.items() if value not in (None, False)]
         table.add_row(escape(operation), escape(", ".join(shown)))
     return table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from dovetail.dtypes import DType
@@ -52,10 +53,13 @@ class Executor:
 
     `dtypes` are the element types of the tensors that its operations may read, `devices` the kinds of device that they may be on ("cuda"),
     None for any.  `grad` says whether it takes operations through which a gradient flows.  `available` is asked once, before the executor is
-    used.  `last_resort` puts it behind all others in the default order.
+    used.  `last_resort` puts it behind all others in the default order; `before` and `after` are hints, the lowest layer of configuration.
     """
 
     distribution: tuple[str, str | None] | None = None  # the name and version of what it was installed with; discovery sets it
+    before: tuple[str, ...] = ()  # executors that are asked after it unless somebody orders otherwise
+    after: tuple[str, ...] = ()  # executors that are asked before it
+    options: Mapping[str, Any] = MappingProxyType({})  # what users may configure, with the defaults; `options_of` reads it
 
     def __init__(
         self,

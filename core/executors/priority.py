@@ -259,18 +259,17 @@ def _usual() -> tuple[list[Executor], tuple[Executor, ...]]:
 def _hints(order: Order) -> None:
     """What executors say of their own place; of executors that are not there they may say anything."""
     for ex in order.sequence:
-        for other in getattr(ex, "before", ()):
+        for other in ex.before:
             if other in REGISTRY.executors:
                 order.hint(ex, REGISTRY.executors[other], f"{ex.name} > {other}", _place_of(ex))
-        for other in getattr(ex, "after", ()):
+        for other in ex.after:
             if other in REGISTRY.executors:
                 order.hint(REGISTRY.executors[other], ex, f"{other} > {ex.name}", _place_of(ex))
 
 
 def _place_of(ex: Executor) -> Source:
-    distribution = getattr(ex, "distribution", None)
-    if distribution:
-        return Source("plugin", " ".join(filter(None, distribution)))
+    if ex.distribution:
+        return Source("plugin", " ".join(filter(None, ex.distribution)))
     return Source("default", "add_operator_executor" if ex.name in REGISTRY.defaults else "default")
 
 
@@ -283,7 +282,7 @@ def options_of(ex: Executor) -> dict[str, Any]:
 
     For checkers, transforms and `fuse`, while something is compiled; another value compiles again.
     """
-    return config.option_values(ex.name, getattr(ex, "options", None) or {})
+    return config.option_values(ex.name, ex.options)
 
 
 def _known(local: Iterable[str] = ()) -> dict[str, str]:

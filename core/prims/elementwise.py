@@ -211,10 +211,15 @@ def minimum_vjp(g, out, a, b):
     return where(gt(a, b), 0.0, shared), where(gt(b, a), 0.0, shared)
 
 
-@prim(tags=NO_GRAD)
+@prim(tags=POINTWISE)
 def nextafter(a: Operand, b: Operand) -> TensorSpec:
     """The next representable number after a towards b."""
     return same(a, b, kinds=FLOAT)
+
+
+@nextafter.vjp
+def nextafter_vjp(g, out, a, b):
+    return where(ne(a, b), g, 0.0) if is_tensor(a) else None, zeros_like(b) if is_tensor(b) else None
 
 
 @prim(tags=POINTWISE)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.dtypes import int64
+from dovetail.devices import cpu
+from dovetail.dtypes import bfloat16, complex64, float16, float32, int64
 from dovetail.errors import require
 from dovetail.prims.elementwise import where
 from dovetail.prims.op import Tag, prim
@@ -13,6 +14,7 @@ from dovetail.prims.spec import TensorSpec, channels_last_order, is_channels_las
 from dovetail.prims.unary import INEXACT, NUMBERS, conjugated, require_kind
 
 MATMUL = frozenset({Tag.MATMUL})
+NARROW = (float16, bfloat16, float32, complex64)  # computed by oneDNN, whose kernels know volumes with channels innermost
 
 
 def require_convolvable(x: TensorSpec, weight: TensorSpec, *, stride: Any, padding: Any, dilation: Any, output_padding: Any, groups: int) -> None:
@@ -50,8 +52,10 @@ def convolved(x: TensorSpec, weight: TensorSpec, *, transposed: bool, groups: in
 
 
 def in_format(shape: tuple[int, ...], *inputs: TensorSpec) -> TensorSpec:
-    """A new tensor, channels last where an input is, as PyTorch's convolutions give it."""
+    """A new tensor, channels last where an input is, as PyTorch's convolutions give it; volumes that oneDNN does not take are row-major."""
     out = inputs[0].fresh(shape)
+    if out.rank == 5 and out.device is cpu and out.dtype not in NARROW:
+        return out
     return laid_out(out, channels_last_order(out.rank)) if any(is_channels_last(x) for x in inputs) else out
 
 

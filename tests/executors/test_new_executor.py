@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -34,11 +35,25 @@ def test_row_16_the_package_installs_and_passes_its_tests(scaffold, tmp_path):
     done = subprocess.run([*command, "--target", str(target), str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     environment = os.environ | {"PYTHONPATH": str(target), "OMP_NUM_THREADS": "1", "DOVETAIL_CONFIG": "off"}
-    tests = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder / "tests")]
-    done = subprocess.run(tests, capture_output=True, text=True, env=environment, cwd=tmp_path)
 
+    def run(*words: str) -> subprocess.CompletedProcess:
+        return subprocess.run([sys.executable, "-P", *words], capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    # its own tests, and of the conformance suite what is about its operation
+    done = run(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder / "tests"), "-k", "functional.softmax or not conformance"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed" in done.stdout
+    assert "15 passed" in done.stdout
+
+    file = target / "dovetail_my_fast" / "dovetail-manifest.json"
+    assert run("-c", CLI, "executors", "manifest", "my_fast", "--check").returncode == 1
+    assert run("-c", CLI, "executors", "manifest", "my_fast").returncode == 0
+    assert json.loads(file.read_text())["executors"][0]["operations"]["torch.nn.functional.softmax"]["checker"] is True
+    assert "is what my_fast declares" in run("-c", CLI, "executors", "manifest", "my_fast", "--check").stdout
+
+
+CLI = "from dovetail.cli import main; main()"
 
 
 def test_what_the_package_says_of_itself(scaffold):

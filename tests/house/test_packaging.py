@@ -21,12 +21,18 @@ import dovetail
 DISTRIBUTIONS = {
     ".": "dovetail",
     "plugins/apex_xentropy": "dovetail-apex-xentropy",
+    "plugins/inductor_exec": "dovetail-inductor-exec",
+    "plugins/llvm_exec": "dovetail-llvm-exec",
+    "plugins/triton_exec": "dovetail-triton-exec",
     "plugins/torch_exec": "dovetail-torch-exec",
     "conformance": "dovetail-conformance",
 }
 SOURCES = {  # where each distribution's package lies, below its folder
     ".": {"dovetail": "core"},
     "plugins/apex_xentropy": {"dovetail_apex_xentropy": "dovetail_apex_xentropy"},
+    "plugins/inductor_exec": {"dovetail_inductor_exec": "dovetail_inductor_exec"},
+    "plugins/llvm_exec": {"dovetail_llvm_exec": "dovetail_llvm_exec"},
+    "plugins/triton_exec": {"dovetail_triton_exec": "dovetail_triton_exec"},
     "plugins/torch_exec": {"dovetail_torch_exec": "dovetail_torch_exec"},
     "conformance": {"dovetail_conformance": "dovetail_conformance"},
 }
@@ -100,13 +106,14 @@ def test_every_import_is_of_something_declared(root, project, files):
     """A module that happens to be installed here would be missing on a fresh machine."""
     parts = [project(folder) for folder in DISTRIBUTIONS]
     declared = [r for part in parts for r in (*part["project"]["dependencies"], *part.get("dependency-groups", {}).get("dev", ()))]
+    declared += [r for part in parts for extra in part["project"].get("optional-dependencies", {}).values() for r in extra]
     known = {Requirement(r).name for r in declared} | set(DISTRIBUTIONS.values())
     sources = [file for file in files if file.suffix == ".py"]
     ours = {file.stem for file in sources} | {"thunder"}  # thunder is a peer in the benchmarks, used where it is there
     brings = importlib.metadata.packages_distributions()
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
-        assert known & set(map(canonicalize_name, brings.get(module, ()))), f"{module} is imported, and no pyproject.toml declares what brings it"
+        assert known & {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}, f"{module} is imported, and no pyproject.toml declares what brings it"
 
 
 def imported(file: Path) -> set[str]:

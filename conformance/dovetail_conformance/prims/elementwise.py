@@ -19,6 +19,7 @@ from dovetail_conformance.opinfo import (
     ANY,
     BOOLS,
     COMPLEX,
+    EXTREMES,
     FLOATS,
     FROM_TORCH,
     FULL_FLOATS,
@@ -109,7 +110,7 @@ BINARY: dict[Symbol, tuple[Callable | None, tuple[DType, ...], tuple[float, floa
     prims.atan2: (np.arctan2, FLOATS, EVERYWHERE, True),
     prims.maximum: (np.maximum, REAL, EVERYWHERE, True),
     prims.minimum: (np.minimum, REAL, EVERYWHERE, True),
-    prims.nextafter: (np.nextafter, FULL_FLOATS, EVERYWHERE, False),
+    prims.nextafter: (np.nextafter, FULL_FLOATS, EVERYWHERE, True),
     prims.copysign: (np.copysign, FLOATS, EVERYWHERE, True),
     prims.zeta: (scipy.special.zeta, FULL_FLOATS, (1.5, inf), False),
     prims.bitwise_and: (np.bitwise_and, BOOLS + INTS, EVERYWHERE, False),
@@ -195,6 +196,10 @@ def polygamma_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2,), dtypes.int64),), {"n": 1}, NotImplementedError, "wants a tensor of kind float")
 
 
+def np_polygamma(x: np.ndarray, n: int) -> np.ndarray:
+    return scipy.special.polygamma(n, x)
+
+
 def convert_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for x in Maker(dtype, device, (0, inf)).layouts():
         for to in (dtypes.float64, dtypes.int32, dtypes.bool_, dtypes.complex64, dtype):
@@ -225,17 +230,47 @@ def bitcast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
     return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(x.shape) if x.numel() else x.to(TO_TORCH[dtype])
 
 
+SETTLED: dict[Symbol, tuple[str, ...]] = {  # the extremes of which the result is settled, where it is not that of all
+    prims.frexp: ("large",),  # C leaves the exponents of infinities and NaN open
+    prims.zeta: ("large", "nan"),
+}
+
 OPINFOS += [
-    OpInfo(symbol, partial(unary_samples, domain), partial(kind_errors, accepted, 1), by_numpy(fn), accepted, grad, domain)
+    OpInfo(
+        symbol,
+        partial(unary_samples, domain),
+        partial(kind_errors, accepted, 1),
+        by_numpy(fn),
+        accepted,
+        grad,
+        domain,
+        extremes=SETTLED.get(symbol, EXTREMES),
+    )
     for symbol, (fn, accepted, domain, grad) in UNARY.items()
 ]
 OPINFOS += [
-    OpInfo(symbol, partial(binary_samples, domain), partial(binary_errors, accepted), by_numpy(fn), accepted, grad, domain)
+    OpInfo(
+        symbol,
+        partial(binary_samples, domain),
+        partial(binary_errors, accepted),
+        by_numpy(fn),
+        accepted,
+        grad,
+        domain,
+        extremes=SETTLED.get(symbol, EXTREMES),
+    )
     for symbol, (fn, accepted, domain, grad) in BINARY.items()
 ]
 OPINFOS += [
-    OpInfo(prims.where, where_samples, where_errors, by_numpy(np.where), ANY, grad=True),
-    OpInfo(prims.polygamma, polygamma_samples, polygamma_errors, by_numpy(lambda x, n: scipy.special.polygamma(n, x)), FLOATS, grad=True),
-    OpInfo(prims.convert_element_type, convert_samples, reference=convert_reference, dtypes=(*ANY, dtypes.float8_e5m2), grad=True),
-    OpInfo(prims.bitcast, bitcast_samples, bitcast_errors, bitcast_reference, ANY),
+    OpInfo(prims.where, where_samples, where_errors, by_numpy(np.where), ANY, grad=True, extremes=EXTREMES),
+    OpInfo(prims.polygamma, polygamma_samples, polygamma_errors, by_numpy(np_polygamma), FLOATS, grad=True, extremes=("nan",)),
+    OpInfo(
+        prims.convert_element_type,
+        convert_samples,
+        reference=convert_reference,
+        dtypes=(*ANY, dtypes.float8_e5m2),
+        grad=True,
+        extremes=("large",),  # no integer stands for an infinity
+    ),
+    OpInfo(prims.bitcast, bitcast_samples, bitcast_errors, bitcast_reference, ANY, extremes=EXTREMES),
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail_conformance.opinfo import ANY, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
+from dovetail_conformance.opinfo import ANY, OPINFOS, Directive, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
 from dovetail_conformance.prims.shape import STORED, plain_samples, transpose_errors, transpose_samples
 
 
@@ -59,5 +59,5 @@ OPINFOS += [
     OpInfo(prims.device_put, device_put_samples, reference=lambda x, device: x.clone().to(str(device)), dtypes=STORED, grad=True),
     OpInfo(prims.item, item_samples, item_errors, lambda x: x.tolist() if x.ndim == 0 else x.flatten().tolist()[0], dtypes=ANY),
     OpInfo(prims.print_, print_samples),
-    OpInfo(prims.delete, delete_samples),
+    OpInfo(prims.delete, delete_samples, directives=(Directive("skip", "it prints as the statement `del`, which no executor runs"),)),
 ]

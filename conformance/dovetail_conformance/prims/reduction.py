@@ -15,6 +15,7 @@ from dovetail.prims import Symbol
 from dovetail_conformance.opinfo import (
     BOOLS,
     COMPLEX,
+    EXTREMES,
     FLOATS,
     INTS,
     OPINFOS,
@@ -106,14 +107,16 @@ def np_var_mean(x: np.ndarray, dims: tuple[int, ...], correction: int) -> tuple[
     return np_var(x, dims, correction), np_mean(x, dims)
 
 
-# symbol: (reference, dtypes, whether it has a gradient, whether an empty dimension can be reduced)
-REDUCTIONS: dict[Symbol, tuple[Callable, tuple[DType, ...], bool, bool]] = {
-    prims.sum: (sum_reference(np.sum), NUMBERS, True, True),
-    prims.prod: (sum_reference(np.prod), NUMBERS, True, True),
-    prims.amax: (with_dims(np.max), REAL, True, False),
-    prims.amin: (with_dims(np.min), REAL, True, False),
-    prims.any: (with_dims(np.any), BOOLS, False, True),
-    prims.all: (with_dims(np.all), BOOLS, False, True),
+ANY_ORDER = ("inf", "nan")  # a product of large values may overflow, and become NaN or 0 with a zero, as its factors are ordered
+
+# symbol: (reference, dtypes, whether it has a gradient, whether an empty dimension can be reduced, extremes)
+REDUCTIONS: dict[Symbol, tuple[Callable, tuple[DType, ...], bool, bool, tuple[str, ...]]] = {
+    prims.sum: (sum_reference(np.sum), NUMBERS, True, True, EXTREMES),
+    prims.prod: (sum_reference(np.prod), NUMBERS, True, True, ANY_ORDER),
+    prims.amax: (with_dims(np.max), REAL, True, False, EXTREMES),
+    prims.amin: (with_dims(np.min), REAL, True, False, EXTREMES),
+    prims.any: (with_dims(np.any), BOOLS, False, True, ()),
+    prims.all: (with_dims(np.all), BOOLS, False, True, ()),
 }
 
 
@@ -217,20 +220,40 @@ def np_topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> tup
     return np.take(values, np.arange(k), axis=dim), None  # which of two equal elements is taken is not said
 
 
+def row(symbol: Symbol, *rest: Any, **more: Any) -> OpInfo:
+    return OpInfo(symbol, *rest, **{"extremes": EXTREMES, **more})
+
+
 OPINFOS += [
-    OpInfo(symbol, partial(reduction_samples, empty), partial(reduction_errors, accepted) if empty else extremum_errors, fn, accepted, grad)
-    for symbol, (fn, accepted, grad, empty) in REDUCTIONS.items()
+    row(
+        symbol,
+        partial(reduction_samples, empty),
+        partial(reduction_errors, accepted) if empty else extremum_errors,
+        fn,
+        accepted,
+        grad,
+        extremes=extremes,
+    )
+    for symbol, (fn, accepted, grad, empty, extremes) in REDUCTIONS.items()
 ]
 OPINFOS += [
-    OpInfo(prims.var, var_samples, partial(reduction_errors, FLOATS, correction=1), by_numpy(np_var), INEXACT, grad=True),
-    OpInfo(prims.var_mean, var_samples, partial(reduction_errors, FLOATS, correction=1), by_numpy(np_var_mean), INEXACT, grad=True),
-    OpInfo(prims.argmax, position_samples, position_errors, by_numpy(lambda x, dim: np.argmax(x, axis=dim)), ROUNDED),
-    OpInfo(prims.argmin, position_samples, position_errors, by_numpy(lambda x, dim: np.argmin(x, axis=dim)), ROUNDED),
-    OpInfo(prims.broadcast_in_dim, broadcast_samples, broadcast_errors, by_numpy(np_broadcast), BOOLS + NUMBERS, grad=True),
-    OpInfo(prims.cumsum, scan_samples, scan_errors, scanned(np.cumsum), NUMBERS, grad=True),
-    OpInfo(prims.cumprod, scan_samples, scan_errors, scanned(np.cumprod), NUMBERS, grad=True),
-    OpInfo(prims.cummax, scan_samples, scan_errors, running(np.maximum, np.greater_equal), REAL, grad=True),
-    OpInfo(prims.cummin, scan_samples, scan_errors, running(np.minimum, np.less_equal), REAL, grad=True),
-    OpInfo(prims.sort, sort_samples, partial(scan_errors, descending=False, stable=True), by_numpy(np_sort), REAL, grad=True),
-    OpInfo(prims.topk, topk_samples, topk_errors, by_numpy(np_topk), FLOATS, grad=True),
+    row(prims.var, var_samples, partial(reduction_errors, FLOATS, correction=1), by_numpy(np_var), INEXACT, True),
+    row(
+        prims.var_mean,
+        var_samples,
+        partial(reduction_errors, FLOATS, correction=1),
+        by_numpy(np_var_mean),
+        INEXACT,
+        True,
+        extremes=("large", "nan"),  # the mean of an infinity is one or NaN, as it is summed up
+    ),
+    row(prims.argmax, position_samples, position_errors, by_numpy(lambda x, dim: np.argmax(x, axis=dim)), ROUNDED),
+    row(prims.argmin, position_samples, position_errors, by_numpy(lambda x, dim: np.argmin(x, axis=dim)), ROUNDED),
+    row(prims.broadcast_in_dim, broadcast_samples, broadcast_errors, by_numpy(np_broadcast), BOOLS + NUMBERS, True),
+    row(prims.cumsum, scan_samples, scan_errors, scanned(np.cumsum), NUMBERS, True),
+    row(prims.cumprod, scan_samples, scan_errors, scanned(np.cumprod), NUMBERS, True, extremes=ANY_ORDER),
+    row(prims.cummax, scan_samples, scan_errors, running(np.maximum, np.greater_equal), REAL, True),
+    row(prims.cummin, scan_samples, scan_errors, running(np.minimum, np.less_equal), REAL, True),
+    row(prims.sort, sort_samples, partial(scan_errors, descending=False, stable=True), by_numpy(np_sort), REAL, True),
+    row(prims.topk, topk_samples, topk_errors, by_numpy(np_topk), FLOATS, True),
 ]

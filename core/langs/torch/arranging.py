@@ -67,9 +67,9 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] =
         return reshaped(flat, input.spec.shape)
     require(len(shifts) == len(dims), "shifts and dimensions must align. shifts: {}, dims: {}", len(shifts), len(dims))
     x = input
+    require(bool(x.spec.shape), "Dimension specified as {} but tensor has no dimensions", dims[0], error=IndexError)
     for shift, dim in zip(shifts, dims, strict=True):
-        if x.spec.shape:
-            x = _rolled(x, shift, core.canonical_dim(dim, len(x.spec.shape)))
+        x = _rolled(x, shift, core.canonical_dim(dim, len(x.spec.shape)))
     return core.clone(x) if x is input else x
 
 
@@ -190,6 +190,7 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
     """A copy with input[start:end:step] along `dim` replaced by src."""
     shape = input.spec.shape
     dim = core.canonical_dim(dim, len(shape))
+    require(step > 0, "slice step must be positive, got {}", step)
     start, stop, step = core.window(slice(start, end, step), shape[dim])
     count = (stop - start + step - 1) // step
     part = _part(input, src, replaced(shape, dim, count))

@@ -11,7 +11,6 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.bridge import TO_TORCH
 from dovetail.langs.torch.elementwise import require_float, row_major
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
@@ -171,8 +170,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
     require(mask.spec.dtype is dtypes.bool_, "masked_fill only supports boolean masks, got {}; write mask != 0", mask.spec)
     if isinstance(value, Tensor):
         require(not value.spec.shape, "masked_fill only supports a 0-dimensional value tensor, got {}; choose with torch.where", value.spec)
-    kind = value.spec.dtype.kind if isinstance(value, Tensor) else kind_of(value)
-    require(kind != "complex" or dtype.kind == "complex", "wants a real value for {}, got {}", dtype.short, value)
+    require(core.promote(value).kind != "complex" or dtype.kind == "complex", "wants a real value for {}, got {}", dtype.short, value)
     value = core.convert(value, dtype) if isinstance(value, Tensor) else core.fit(value, (), dtype)
     return core.where(row_major(mask), value, row_major(input))
 

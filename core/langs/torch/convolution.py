@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail import prims
+from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
@@ -99,6 +99,9 @@ def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints =
 @torchsymbol("torch.nn.functional.fold")
 def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1):
     """The adjoint of `unfold`: columns put back into images of `output_size` and added up where they overlap."""
+    if input.spec.dtype is dtypes.bool_:
+        counts = fold(core.convert(input, dtypes.int64), output_size, kernel_size, dilation, padding, stride)
+        return core.convert(counts, dtypes.bool_)
     kernel, dilation, padding, stride = _window(kernel_size, dilation, padding, stride)
     sizes = ints(output_size, 2, "output_size")
     rank = len(input.spec.shape)

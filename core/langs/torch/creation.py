@@ -138,6 +138,7 @@ def strided(shape: Sequence[int], stride: Sequence[int], dtype: DType, device: D
     shape, stride = sizes(shape), tuple(stride)
     message = "mismatch in length of strides and shape: {} and {}"
     require(len(shape) == len(stride), message, list(stride), list(shape))
+    require(all([n >= 0 for n in stride]), "wants strides that are not negative, got sizes={} and strides={}", list(shape), list(stride))
     layout = TensorSpec(shape, dtype, device).view(shape, stride)
     if not layout.is_dense and 0 not in shape:
         raise Unsupported(
@@ -200,6 +201,7 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     for x in (start, end, step):
         if is_proxy(x):
             raise Unsupported("the length of arange depends on the value of a tensor here; pass Python numbers")
+        require(not isinstance(x, complex), "value cannot be converted to type double without overflow, got {}", x)
     whole = all([isinstance(x, int) for x in (start, end, step)])
     target = dtype_of(dtype, dtypes.int64) if whole else dtype_of(dtype)
     require(step != 0, "step must be nonzero")
@@ -361,7 +363,13 @@ def _data_dtype(found: list[Any]) -> DType:
 
 
 def _nested(data: Any, dtype: DType) -> Any:
-    return tuple([_nested(x, dtype) for x in data]) if isinstance(data, (tuple, list, range)) else as_number(data, dtype)
+    if isinstance(data, (tuple, list, range)):
+        return tuple([_nested(x, dtype) for x in data])
+    require(isinstance(data, (bool, int, float, complex)), "new(): invalid data type {!r}", type(data).__name__, error=TypeError)
+    if dtype.kind == "bool":
+        return bool(data)
+    require(not isinstance(data, complex) or dtype.kind == "complex", "must be real number, not complex", error=TypeError)
+    return as_number(data, dtype)
 
 
 @factory("torch.tensor", in_place=False)

@@ -102,11 +102,13 @@ def cross_entropy(
     how = reduction_of(reduction, size_average, reduce)
     require_float(input)
     require(0 <= label_smoothing <= 1, "label_smoothing must be between 0.0 and 1.0. Got: {}", label_smoothing)
-    dtype, wide = input.spec.dtype, core.wide(input.spec.dtype)
+    soft = target.spec.shape == input.spec.shape
+    dtype = core.promote(input, target) if soft else input.spec.dtype
+    wide = core.wide(dtype)
     weight = _class_weight(input, weight, wide)
     wide_input = core.convert(input, wide)
     logp = log_softmax_along(wide_input, class_dim(input)) if input.spec.numel else wide_input
-    if target.spec.shape == input.spec.shape:
+    if soft:
         loss = _soft_cross_entropy(logp, target, weight, ignore_index, how, label_smoothing)
     else:
         loss = _smoothed_nll(logp, target, weight, ignore_index, how, label_smoothing)

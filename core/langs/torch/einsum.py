@@ -237,7 +237,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2):
 
 
 def _summed_to_one(x: Tensor, dim: int) -> Tensor:
-    return core.keep_dims(total(prims.sum, x, dim, False, total_dtype(x, None)), x.spec.shape, (dim,))
+    """The sum over `dim`, which stays as a size of 1, in x's own dtype."""
+    return core.keep_dims(total(prims.sum, x, dim, False, x.spec.dtype), x.spec.shape, (dim,))
 
 
 def _paired_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:

@@ -287,10 +287,9 @@ def hypot(input: Tensor, other: Tensor):
 @torchsymbol("torch.lerp", methods=("lerp",))
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
     """input + weight * (end - input), computed from the end that is nearer."""
-    tensors = [x for x in (input, end, weight) if isinstance(x, Tensor)]
-    for x in tensors:
-        require_float(x, "complex")
+    for x in (end, weight) if isinstance(weight, Tensor) and weight.spec.rank else (end,):  # a weight without dimensions promotes
         require(x.spec.dtype is input.spec.dtype, "wants tensors of dtype {}, got {}; convert it first", input.spec.dtype.short, x.spec)
+    require_float(input, "complex")
 
     def compute(a: Any, b: Any, w: Any) -> Any:
         back = core.sub(a, b)
@@ -321,6 +320,8 @@ def _times(x: Any, value: Any) -> Any:
     """x * value in x's dtype, and x itself where value is 1."""
     if value == 1:
         return x
+    kind = x.spec.dtype.kind
+    require(core.promote(value).kind != "complex" or kind == "complex", "wants a value of kind {} for operands of that kind, got {!r}", kind, value)
     return core.mul(x, core.fit(value, (), x.spec.dtype))
 
 

@@ -60,4 +60,5 @@ def one_hot(input: Tensor, num_classes: int = -1):
     shape = (*input.spec.shape, num_classes)
     classes = prims.broadcast_in_dim(positions(input, num_classes), shape=shape, dims=(len(shape) - 1,))
     chosen = prims.broadcast_in_dim(input, shape=shape, dims=tuple(range(len(shape) - 1)))
-    return core.convert(prims.eq(chosen, classes), dtypes.int64)
+    hit = core.convert(prims.eq(chosen, classes), dtypes.int64)
+    return core.in_layout(hit, hit.spec.fresh())

@@ -25,6 +25,10 @@ def require_index(name: str, index: Tensor) -> Tensor:
     return core.convert(index, dtypes.int64)
 
 
+def _require_long(name: str, index: Tensor) -> None:
+    require(index.spec.dtype is dtypes.int64, "{}(): Expected a long tensor for index, but got {}", name, index.spec.dtype.short)
+
+
 def _vector(x: Tensor) -> Tensor:
     """A number as a vector of one."""
     return x if x.spec.shape else prims.reshape(x, shape=(1,))
@@ -182,14 +186,20 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 @torchsymbol("torch.index_copy", methods=("index_copy",))
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor):
     """A copy with the rows along `dim` that `index` names replaced by those of `source`."""
-    x, dim, index = _rows("index_copy", input, dim, index)
-    source = _source_rows("index_copy", x, dim, index, source)
-    return flat_reshape(prims.index_copy(x, index, source, dim=dim), input.spec.shape)
+    x, dim, rows = _rows("index_copy", input, dim, index)
+    _require_long("index_copy_", index)
+    counted = not source.spec.shape or (len(source.spec.shape) == len(x.spec.shape) and source.spec.shape[dim] == index.spec.numel)
+    message = "index_copy_(): Number of indices ({}) should be equal to source.size(dim), in a source of the rank of self; got {}"
+    require(counted, message, index.spec.numel, source.spec, error=IndexError)
+    source = _source_rows("index_copy", x, dim, rows, source)
+    return flat_reshape(prims.index_copy(x, rows, source, dim=dim), input.spec.shape)
 
 
 @torchsymbol("torch.index_fill", methods=("index_fill",))
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor):
     """A copy with the rows along `dim` that `index` names full of `value`, a number or a tensor of no dimensions."""
+    require(index.spec.dtype is dtypes.int64, "index_fill_(): Expected dtype int64 for index, got {}", index.spec.dtype.short, error=IndexError)
+    require(len(index.spec.shape) <= 1, "Index has to be a vector/scalar, got {}", index.spec)
     x, dim, index = _rows("index_fill", input, dim, index)
     size, spec = x.spec.shape[dim], x.spec
     index = core.from_front(index, size)
@@ -215,19 +225,20 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor):
 @torchsymbol("torch.take", methods=("take",))
 def take(input: Tensor, index: Tensor):
     """The elements at `index` in the flattened tensor; positions may count from the end."""
-    require(index.spec.dtype is dtypes.int64, "take(): Expected a long tensor for index, but got {}", index.spec.dtype.short)
+    _require_long("take", index)
     flat = reshaped(input, (input.spec.numel,))
-    return prims.index(flat, [core.from_front(index, input.spec.numel)])
+    picked = prims.index(flat, [core.from_front(index, input.spec.numel)])
+    return core.in_layout(picked, picked.spec.fresh())
 
 
 @torchsymbol("torch.put", methods=("put",))
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False):
     """A copy with `source` at the positions `index` of the flattened tensor, or added there."""
-    require(index.spec.dtype is dtypes.int64, "put_(): Expected a long tensor for index, but got {}", index.spec.dtype.short)
+    _require_long("put_", index)
     message = "put_(): self and source expected to have the same dtype, but got self.dtype = {} and source.dtype = {}"
     require(source.spec.dtype is input.spec.dtype, message, input.spec.dtype.short, source.spec.dtype.short)
     message = "put_(): Expected source and index to have the same number of elements, but got source.numel() = {}, index.numel() = {}"
-    require(source.spec.numel == index.spec.numel, message, source.spec.numel, index.spec.numel)
+    require(source.spec.numel == index.spec.numel, message, source.spec.numel, index.spec.numel, error=IndexError)
     n = input.spec.numel
     flat, places = reshaped(input, (n,)), core.from_front(reshaped(index, (index.spec.numel,)), n)
     new = prims.index_put(flat, [places], reshaped(source, (source.spec.numel,)), accumulate=accumulate)

@@ -28,13 +28,15 @@ def require_tensors(name: str, tensors: Any) -> None:
 def joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
     """`tensors` one after the other, converted to the dtype that they promote to; empty vectors count for nothing."""
     dtype = common_dtype(tensors)
-    real = [x for x in tensors if x.spec.shape != (0,)] or list(tensors[:1])
     for i, x in enumerate(tensors):
         require(bool(x.spec.shape), "zero-dimensional tensor (at position {}) cannot be concatenated; unsqueeze it first", i)
-    dim = core.canonical_dim(dim, len(real[0].spec.shape))
-    for x in real:
-        _require_fits(real[0], x, dim)
-    return prims.cat([core.convert(x, dtype) for x in real], dim=dim)
+    first = next((x for x in tensors if x.spec.shape != (0,)), tensors[0])
+    dim = core.canonical_dim(dim, len(first.spec.shape))
+    nothing = replaced(first.spec.shape, dim, 0)
+    tensors = [x if x.spec.shape != (0,) else prims.reshape(x, shape=nothing) for x in tensors]
+    for x in tensors:
+        _require_fits(first, x, dim)
+    return prims.cat([core.convert(x, dtype) for x in tensors], dim=dim)
 
 
 def common_dtype(tensors: Sequence[Tensor]) -> DType:

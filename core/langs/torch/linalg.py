@@ -245,8 +245,9 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1):
     require(len(a) == len(b), "linalg.cross: inputs must have the same number of dimensions, got {} and {}", input.spec, other.spec)
     d = core.canonical_dim(dim, len(a))
     require(a and a[d] == b[d] == 3, "linalg.cross: inputs dimension {} must have length 3, got {} and {}", dim, input.spec, other.spec)
-    shape, dtype = core.broadcast_shapes(a, b), core.promote(input, other)
-    x, y = [core.expand(core.convert(one, dtype), shape) for one in (input, other)]
+    require(input.spec.dtype is other.spec.dtype, "linalg.cross: expected inputs of one dtype, got {} and {}", input.spec, other.spec)
+    shape = core.broadcast_shapes(a, b)
+    x, y = [core.expand(one, shape) for one in (input, other)]
     index = [prims.tensor_from_sequence(values=order, dtype=dtypes.int64, device=x.spec.device) for order in ((1, 2, 0), (2, 0, 1))]
     after = [prims.take(one, index[0], dim=d) for one in (x, y)]
     before = [prims.take(one, index[1], dim=d) for one in (x, y)]

@@ -14,6 +14,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
+from dovetail.langs.torch.elementwise import sub
 from dovetail.langs.torch.special import xlogy
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 
@@ -99,6 +100,13 @@ def _require_float(*operands: Any) -> None:
     require(dtype.kind == "float", "wants floating tensors, got {}; convert one of them", dtype.short, error=NotImplementedError)
 
 
+def _require_castable(out: Any, *operands: Any) -> None:
+    """Raise unless what `out` and `operands` promote to can be written in the dtype of `out`, as PyTorch's kernel does."""
+    have, wanted = core.promote(out, *operands), out.spec.dtype
+    fits = dtypes.rank(have.kind) <= dtypes.rank(wanted.kind)
+    require(fits, "result type {} can't be cast to the desired output type {}; convert one of them", have.short, wanted.short)
+
+
 @torchsymbol("torch.nn.functional.mse_loss")
 def mse_loss(
     input: Tensor,
@@ -123,7 +131,7 @@ def l1_loss(
     weight: Tensor | None = None,
 ):
     """|input - target|."""
-    return _weighted(_apart, input, target, weight, reduction_of(reduction, size_average, reduce))
+    return _weighted(lambda x, t: core.abs(sub.meta(x, t)), input, target, weight, reduction_of(reduction, size_average, reduce))
 
 
 def _weight_too(bind: Callable[..., tuple[tuple, dict]]) -> Callable[..., tuple[tuple, dict]]:
@@ -168,13 +176,15 @@ def smooth_l1_loss(
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None):
     """d = |input - target|: d**2 / 2 up to delta, delta * (d - delta / 2) above."""
     _require_float(input)
+    _require_castable(input, target)
     require(delta > 0, "huber_loss does not support non-positive values for delta, got {}", delta)
 
     def compute(x: Any, t: Any) -> Any:
         d = _apart(x, t)
         return core.where(core.le(d, delta), core.mul(core.mul(d, d), 0.5), core.mul(core.sub(d, 0.5 * delta), delta))
 
-    return _weighted(compute, input, target, weight, reduction_of(reduction), by_weight=False)
+    loss = _weighted(compute, input, target, weight, reduction_of(reduction), by_weight=False)
+    return core.convert(loss, input.spec.dtype if weight is None else core.promote(input, weight))
 
 
 @torchsymbol("torch.nn.functional.binary_cross_entropy")
@@ -232,6 +242,7 @@ def binary_cross_entropy_with_logits(
     same = input.spec.shape == target.spec.shape
     require(same, "wants a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
     _require_float(input)
+    _require_castable(target, input)
 
     def compute(x: Any, t: Any, *weights: Any) -> Any:
         cost = core.neg(log_sigmoid(x))
@@ -240,7 +251,8 @@ def binary_cross_entropy_with_logits(
             cost = core.mul(cost, core.add(core.mul(core.sub(weights.pop(), 1.0), t), 1.0))
         return _times_each(core.add(core.mul(core.sub(1.0, t), x), cost), weights)
 
-    return of_elements(compute, how, input, target, *[w for w in (weight, pos_weight) if w is not None])
+    loss = of_elements(compute, how, input, target, *[w for w in (weight, pos_weight) if w is not None])
+    return core.convert(loss, target.spec.dtype)
 
 
 @torchsymbol("torch.nn.functional.kl_div")
@@ -273,9 +285,16 @@ def kl_div(
 @torchsymbol("torch.nn.functional.soft_margin_loss")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
     """log(1 + exp(-target * input)), without overflow."""
-    _require_float(input, target)
+    inexact = core.promote(input, target).inexact
+    require(inexact, "wants floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec, error=NotImplementedError)
+    _require_castable(input, target)
     how = reduction_of(reduction, size_average, reduce)
-    return of_elements(lambda x, t: log1p_exp(core.neg(core.mul(t, x))), how, input, target)
+
+    def compute(x: Any, t: Any) -> Any:
+        z = core.neg(core.mul(t, x))
+        return log1p_exp(z) if z.spec.dtype.kind == "float" else core.log1p(core.exp(z))
+
+    return core.convert(of_elements(compute, how, input, target), input.spec.dtype)
 
 
 def _above_zero(x: Any) -> Any:
@@ -298,7 +317,7 @@ def margin_ranking_loss(
     how = reduction_of(reduction, size_average, reduce)
     ranks = {x.spec.rank for x in (input1, input2, target)}
     require(len(ranks) == 1, "wants inputs and target with the same number of dimensions, got {}, {} and {}", input1.spec, input2.spec, target.spec)
-    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), margin)), how, input1, input2, target)
+    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), float(margin))), how, input1, input2, target)
 
 
 @torchsymbol("torch.nn.functional.hinge_embedding_loss")
@@ -315,7 +334,7 @@ def hinge_embedding_loss(
     how = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any) -> Any:
-        apart = core.where(core.eq(target, 1), 0.0, _above_zero(core.sub(margin, x)))
+        apart = core.where(core.eq(target, 1), 0.0, _above_zero(core.sub(float(margin), x)))
         return core.add(apart, core.where(core.eq(target, -1), 0.0, x))
 
     return of_elements(compute, how, input)
@@ -341,13 +360,13 @@ def cosine_embedding_loss(
         product = core.mul(a, b)
         return summed(product, (product.spec.rank - 1,))
 
-    def compute(a: Any, b: Any, t: Any) -> Any:
+    def compute(a: Any, b: Any) -> Any:
         sizes = core.mul(core.add(dot(a, a), 1e-12), core.add(dot(b, b), 1e-12))
         cosine = core.div(dot(a, b), core.sqrt(sizes))
-        near = core.where(core.eq(t, 1), core.sub(1.0, cosine), 0.0)
-        return core.add(near, core.where(core.eq(t, -1), _above_zero(core.sub(cosine, margin)), 0.0))
+        near = core.where(core.eq(target, 1), core.sub(1.0, cosine), 0.0)
+        return core.add(near, core.where(core.eq(target, -1), _above_zero(core.sub(cosine, float(margin))), 0.0))
 
-    return of_elements(compute, how, input1, input2, target)
+    return of_elements(compute, how, *[core.convert(x, core.inexact_of(x.spec.dtype)) for x in (input1, input2)])
 
 
 @torchsymbol("torch.nn.functional.gaussian_nll_loss")
@@ -360,6 +379,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | Number, full:
     if not isinstance(var, Tensor):
         require(var >= 0, "var has negative entry/entries, got {}", var, error=ValueError)
         var = prims.full(shape=input.spec.shape, value=float(var), dtype=input.spec.dtype, device=input.spec.device)
+    require(var.spec.dtype.inexact, "wants a floating var, got {}; convert it first", var.spec)
     have, wanted = var.spec.shape, input.spec.shape
     if have != wanted and have == wanted[:-1]:
         var = prims.broadcast_in_dim(var, shape=(*have, 1), dims=tuple(range(len(have))))
@@ -402,7 +422,7 @@ def poisson_nll_loss(
         stirling = core.add(core.sub(core.mul(safe, core.log(safe)), safe), core.mul(core.log(core.mul(safe, 2 * math.pi)), 0.5))
         return core.add(loss, core.where(many, stirling, 0.0))
 
-    return of_elements(compute, how, input, target)
+    return of_elements(compute, how, core.convert(input, core.inexact_of(input.spec.dtype)), target)
 
 
 @torchsymbol("torch.nn.functional.triplet_margin_loss")

@@ -15,7 +15,7 @@ from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.prims import TensorSpec, recorder
-from dovetail.prims.spec import channels_last_order, dense, laid_out
+from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
 from dovetail.trace import TensorProxy
 
 _CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
@@ -34,7 +34,7 @@ def formatted(spec: TensorSpec, memory_format: Any) -> TensorSpec:
 
 
 def in_format(x: Tensor, memory_format: Any) -> Tensor:
-    """x with the strides of `memory_format`; x itself where it has them, as `contiguous` and `to` do."""
+    """x with the strides of `memory_format`; x itself where it has them."""
     if memory_format in (None, torch.preserve_format):
         return x
     return core.in_layout(x, formatted(x.spec, memory_format))
@@ -49,7 +49,8 @@ def clone(input: Tensor, *, memory_format: Any = torch.preserve_format):
 @torchsymbol(methods=("contiguous",))
 def contiguous(self: Tensor, *, memory_format: Any = torch.contiguous_format):
     """A copy in `memory_format`; the tensor itself where it lies so already."""
-    require(memory_format is not torch.preserve_format, "preserve memory format is unsupported by the contiguous operator")
+    lies_so = memory_format is not torch.preserve_format or self.spec.strides is None
+    require(lies_so, "preserve memory format is unsupported by the contiguous operator")
     return in_format(self, memory_format)
 
 
@@ -83,9 +84,10 @@ def converted(x: Tensor, dtype: DType | None, device: Any, copy: bool, memory_fo
     made = core.convert(moved, dtype)
     if made is not x:
         return made if memory_format in (None, torch.preserve_format) else in_format(made, memory_format)
-    if copy:
-        return core.copied(x, formatted(spec, memory_format))
-    return in_format(x, memory_format)
+    own = next((f for f, rank in _CHANNELS_LAST.items() if is_channels_last(spec) and rank == spec.rank), torch.contiguous_format)
+    if not copy and memory_format in (None, torch.preserve_format, own):  # `to` takes any tensor that is not channels last for a contiguous one
+        return x
+    return core.copied(x, formatted(spec, memory_format))
 
 
 def _to_arguments(self: Tensor, *given: Any, other: Any = None, **named: Any) -> tuple[tuple, dict]:
@@ -97,25 +99,28 @@ def _to_arguments(self: Tensor, *given: Any, other: Any = None, **named: Any) ->
 @torchsymbol(methods=("to",), bind=_to_arguments)
 def to(self: Tensor, *given: Any, **named: Any):
     """The tensor in another dtype or on another device: to(dtype), to(device), to(device, dtype) or to(other)."""
-    dtype, device, given = named.pop("dtype", None), named.pop("device", None), list(given)
-    if given and isinstance(given[0], TensorProxy):
-        other = given.pop(0)
-        dtype, device = other.spec.dtype, other.spec.device
-    elif given and isinstance(given[0], torch.dtype):
-        dtype = given.pop(0)
-    elif given and not isinstance(given[0], bool):
-        device = given.pop(0)
-        if given and not isinstance(given[0], bool):
-            dtype = given.pop(0)
-    _, copy = (*given, *(False, False)[len(given) :]) if len(given) <= 2 else _too_many()
-    named.pop("non_blocking", None)
-    copy, memory_format = named.pop("copy", copy), named.pop("memory_format", None)
-    require(not named, "to() received an invalid combination of arguments: {}", sorted(named), error=TypeError)
+    given = (None, None, *given) if given and isinstance(given[0], bool) else given
+    first = given[0] if given else None
+    overload = _to_other if isinstance(first, TensorProxy) else _to_dtype if isinstance(first, torch.dtype) else _to_device
+    try:
+        dtype, device, non_blocking, copy, memory_format = overload(*given, **named)
+        known = isinstance(non_blocking, bool) and isinstance(copy, bool)
+    except TypeError:
+        known = False
+    require(known, "to() received an invalid combination of arguments: {} {}", given, sorted(named), error=TypeError)
     return converted(self, _dtype(dtype), _device(device), copy, memory_format)
 
 
-def _too_many() -> Any:
-    require(False, "to() received an invalid combination of arguments: too many", error=TypeError)
+def _to_dtype(dtype: Any, non_blocking: Any = False, copy: Any = False, *, memory_format: Any = None) -> tuple:
+    return dtype, None, non_blocking, copy, memory_format
+
+
+def _to_device(device: Any = None, dtype: Any = None, non_blocking: Any = False, copy: Any = False, *, memory_format: Any = None) -> tuple:
+    return dtype, device, non_blocking, copy, memory_format
+
+
+def _to_other(other: TensorProxy, non_blocking: Any = False, copy: Any = False, *, memory_format: Any = None) -> tuple:
+    return other.spec.dtype, other.spec.device, non_blocking, copy, memory_format
 
 
 def _dtype(dtype: Any) -> DType | None:
@@ -193,6 +198,7 @@ def cpu(self: Tensor, *, memory_format: Any = torch.preserve_format):
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, *, memory_format: Any = torch.preserve_format):
     """The tensor on a CUDA device, the current one by default; itself where it is there."""
     device = device_of("cuda" if device is None else torch.device("cuda", device) if isinstance(device, int) else device)
+    require(device.type == "cuda", "Invalid device, must be cuda device, got {}", device)
     return converted(self, None, device, False, memory_format)
 
 
@@ -207,17 +213,17 @@ def item(self: Tensor):
 
 
 @torchsymbol(methods=("copy_",))
-def copy_(self: Tensor, src: Tensor | Number, non_blocking: bool = False):
-    """Write src, broadcast and converted, into the tensor."""
+def copy_(self: Tensor, other: Tensor | Number, non_blocking: bool = False):
+    """Write `other`, broadcast and converted, into the tensor."""
     spec = self.spec
-    if not isinstance(src, TensorProxy):
-        src = prims.full(shape=(), value=as_number(src, spec.dtype), dtype=spec.dtype, device=spec.device)
-    if src.spec.device is not spec.device:
-        src = prims.device_put(src, device=spec.device)
-    fits = len(src.spec.shape) <= len(spec.shape)
+    if not isinstance(other, TensorProxy):
+        other = prims.full(shape=(), value=as_number(other, spec.dtype), dtype=spec.dtype, device=spec.device)
+    if other.spec.device is not spec.device:
+        other = prims.device_put(other, device=spec.device)
+    fits = len(other.spec.shape) <= len(spec.shape)
     message = "output with shape {} doesn't match the broadcast shape of {}; copy_ does not make the tensor larger"
-    require(fits, message, list(spec.shape), list(src.spec.shape))
-    prims.copy_(self, fitting(core.convert(src, spec.dtype), spec.shape))
+    require(fits, message, list(spec.shape), list(other.spec.shape))
+    prims.copy_(self, fitting(core.convert(other, spec.dtype), spec.shape))
     return self
 
 

@@ -17,10 +17,10 @@ from dovetail.prims.spec import prod as product
 EPSILON = {dtypes.float32: torch.finfo(torch.float32).eps, dtypes.float64: torch.finfo(torch.float64).eps}
 
 
-def require_float(x: Tensor, function: str) -> None:
-    """Raise unless x is floating or complex: a normalisation has no meaning in integers."""
+def require_float(x: Tensor, function: str, kinds: tuple[str, ...] = ("float",)) -> None:
+    """Raise unless x is of one of `kinds`: a normalisation has no meaning in integers."""
     dtype = x.spec.dtype
-    require(dtype.inexact, "{} is not implemented for {}; convert with .float() first", function, dtype.short, error=NotImplementedError)
+    require(dtype.kind in kinds, "{} is not implemented for {}; convert with .float() first", function, dtype.short, error=NotImplementedError)
 
 
 def row_major(x: Tensor) -> Tensor:
@@ -67,12 +67,13 @@ def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Ten
     rank = len(x.spec.shape)
     fits = x.spec.shape[max(rank - len(shape), 0) :] == shape
     require(fits, "Given normalized_shape={}, expected input with shape [*, {}], but got {}", shape, ", ".join(map(str, shape)), x.spec)
-    require_float(x, function)
     return tuple(range(rank - len(shape), rank))
 
 
 def require_parameters_like(x: Tensor, function: str, **parameters: Tensor | None) -> None:
-    """Raise unless parameters have x's dtype, or float32 beside a half x."""
+    """Raise unless parameters have x's dtype, or all of them float32 beside a half x."""
+    given = [one.spec for one in parameters.values() if one is not None]
+    require(len({spec.dtype for spec in given}) <= 1, "{}: wants {} of one dtype, got {}", function, " and ".join(parameters), given)
     for name, one in parameters.items():
         fits = one is None or one.spec.dtype in (x.spec.dtype, core.wide(x.spec.dtype))
         require(fits, "{}: wants {} of dtype {} like the input, got {}", function, name, x.spec.dtype.short, one if one is None else one.spec)
@@ -87,6 +88,7 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
 def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: Number) -> tuple[Tensor, Tensor, Tensor]:
     """(out, mean, 1 / deviation), in the wide dtype of x."""
     dims = _last_dims(x, shape, "layer_norm", weight=weight, bias=bias)
+    require_float(x, "layer_norm")
     require_parameters_like(x, "layer_norm", weight=weight, bias=bias)
     x = core.convert(row_major(x), core.wide(x.spec.dtype))
     variance, mean = prims.var_mean(x, dims=dims, correction=0)
@@ -124,6 +126,7 @@ def _layer_norm_of_cudnn(
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: Number | None = None):
     """x / sqrt(mean(x**2) + eps) * weight over the last dimensions; eps is by default the dtype's own."""
     dims = _last_dims(input, normalized_shape, "rms_norm", weight=weight)
+    require_float(input, "rms_norm", ("float", "complex"))
     x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
     if eps is None:
         eps = EPSILON[dtypes.real_of(x.spec.dtype)]

@@ -40,6 +40,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
 @torchsymbol("torch.constant_pad_nd")
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Number = 0):
     """`torch.nn.functional.pad` with a constant."""
+    fits = not isinstance(value, complex) or input.spec.dtype.kind == "complex"
+    require(fits, "value cannot be converted to type {} without overflow, got {}", input.spec.dtype.short, value)
     return _filled(input, *_borders(input, pad), value)
 
 

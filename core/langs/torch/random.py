@@ -12,7 +12,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.errors import require
+from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.creation import plain, sizes
@@ -132,7 +132,8 @@ def _ends(*ends: Any) -> tuple[int, int]:
 
 
 def integers(shape: tuple[int, ...], low: int, high: int, dtype: DType, device: Device) -> Tensor:
-    """Integers from low to high - 1 in any dtype, bool by conversion."""
+    """Integers from low to high - 1 in any dtype that is not complex, bool by conversion."""
+    require(dtype.kind != "complex", "check_random_bounds handles only integral, floating-point and boolean types, got {}", dtype.short)
     if dtype is dtypes.bool_:
         return core.convert(prims.randint(shape=shape, low=low, high=high, dtype=dtypes.uint8, device=device), dtype)
     return prims.randint(shape=shape, low=low, high=high, dtype=dtype, device=device)
@@ -198,6 +199,9 @@ def normal(
         target, place = dtype_of(dtype), device_of(device)
         if generator is not None:
             return _with_generator(torch.normal, mean, std, sizes(size), generator=generator, **_placed(target, place))
+        if target.kind == "complex":
+            halves = {"mean": float(mean), "std": std / math.sqrt(2)}
+            return prims.view_as_complex(prims.normal(shape=(*sizes(size), 2), **halves, dtype=dtypes.real_of(target), device=place))
         return prims.normal(shape=sizes(size), mean=float(mean), std=float(std), dtype=target, device=place)
     if generator is not None:
         return _with_generator(torch.normal, mean, std, generator=generator)
@@ -213,7 +217,8 @@ def bernoulli(input: Tensor, p: Any = None, *, generator=None):
     if generator is not None:
         return _with_generator(torch.bernoulli, input, *(() if p is None else (p,)), generator=generator)
     if p is None:
-        require(input.spec.dtype.kind == "float", "bernoulli expects a floating point tensor of probabilities, got {}", input.spec)
+        known = input.spec.dtype.kind == "float"
+        require(known, "bernoulli is not implemented for {}: wants floating point probabilities", input.spec, error=NotImplementedError)
         return prims.bernoulli(input)
     return _chances(input, p)
 
@@ -233,6 +238,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     """Positions along the last dimension, drawn with chances in proportion to the weights in the input."""
     if generator is not None:
         return _with_generator(torch.multinomial, input, num_samples, replacement, generator=generator)
+    require(input.spec.dtype.kind == "float", "multinomial only supports floating-point dtypes for input, got: {}", input.spec)
     return prims.multinomial(input, num_samples=num_samples, replacement=replacement)
 
 
@@ -288,6 +294,7 @@ def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=No
 @torchsymbol(methods=("bernoulli_",))
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
     """Write 1 with probability p, else 0."""
+    require(self.spec.dtype.kind != "complex", "bernoulli_ is not implemented for {}", self.spec, error=NotImplementedError)
     if generator is not None:
         return opaque(torch.Tensor.bernoulli_, (self, p), {"generator": generator})
     return _write(self, bernoulli(self, p) if not isinstance(p, TensorProxy) else _chances(self, p))
@@ -296,11 +303,11 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
 @torchsymbol(methods=("exponential_",))
 def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     """Write numbers of the exponential distribution with rate lambd."""
-    message = '"exponential_" not implemented for {}: only floating dtypes are drawn'
-    require(self.spec.dtype.kind == "float", message, self.spec.dtype.short, error=NotImplementedError)
+    message = "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified {}"
+    require(self.spec.dtype.kind == "float", message, self.spec.dtype.short)
     require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
     if generator is not None:
-        return opaque(torch.Tensor.exponential_, (self, lambd), {"generator": generator})
+        raise Unsupported("exponential_ with a generator is not traced, since torch has no rule for its shape; leave the generator out")
     spec = self.spec
     return _write(self, prims.exponential(shape=spec.shape, rate=float(lambd), dtype=spec.dtype, device=spec.device))
 

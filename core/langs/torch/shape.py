@@ -14,9 +14,11 @@ from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import dtype_of
 from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.padding import in_memory_format
 from dovetail.langs.torch.symbol import LANGUAGE, Tensor, torchsymbol
 from dovetail.prims.shape import flat_reshape, replaced
 from dovetail.prims.spec import prod, view_strides
+from dovetail.trace import TensorProxy
 
 
 def inferred(shape: Sequence[int], numel: int) -> tuple[int, ...]:
@@ -269,9 +271,10 @@ def _spread(*tensors: Any) -> tuple[tuple, dict]:
 
 @torchsymbol("torch.broadcast_tensors", "torch.functional.broadcast_tensors", bind=_spread)
 def broadcast_tensors(*tensors: Tensor):
-    """Each tensor as a view in the shape that all broadcast to."""
+    """Each tensor as a view in the shape that all broadcast to; itself where it has that."""
+    _require_tensors(tensors)
     shape = core.broadcast_shapes(*[x.spec.shape for x in tensors]) if tensors else ()
-    return tuple([expanded(x, shape) for x in tensors])
+    return tuple([x if x.spec.shape == shape else expanded(x, shape) for x in tensors])
 
 
 @torchsymbol(methods=("repeat",), variadic="repeats")
@@ -381,9 +384,15 @@ def as_3d(x: Tensor) -> Tensor:
 
 def _each(tensors: tuple, fn: Any) -> Any:
     """fn of each, in a tuple unless there is one tensor outside a list."""
-    if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)):
-        return fn(tensors[0])
-    return tuple([fn(x) for x in (tensors[0] if len(tensors) == 1 else tensors)])
+    single = len(tensors) == 1 and not isinstance(tensors[0], (tuple, list))
+    given = tensors[0] if len(tensors) == 1 and not single else tensors
+    _require_tensors(given)
+    return fn(given[0]) if single else tuple([fn(x) for x in given])
+
+
+def _require_tensors(given: Sequence[Any]) -> None:
+    for i, x in enumerate(given):
+        require(isinstance(x, TensorProxy), "expected Tensor as element {}, but got {}", i, type(x).__name__, error=TypeError)
 
 
 @torchsymbol("torch.nn.functional.pixel_shuffle", "torch.pixel_shuffle")
@@ -395,9 +404,14 @@ def pixel_shuffle(input: Tensor, upscale_factor: int):
     r, n = upscale_factor, len(batch)
     message = "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but {} is not by {}"
     require(channels % (r * r) == 0, message, channels, r * r)
-    parts = reshaped(input, (*batch, channels // (r * r), r, r, height, width))
+    parts = (*batch, channels // (r * r), r, r, height, width)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return reshaped(prims.transpose(parts, order=order), (*batch, channels // (r * r), height * r, width * r))
+    return _dealt_out(input, parts, order, (*batch, channels // (r * r), height * r, width * r))
+
+
+def _dealt_out(x: Tensor, parts: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+    """A copy of x, seen as `parts` and these transposed, as `shape`; channels last where x is."""
+    return in_memory_format(prims.reshape(prims.clone(prims.transpose(reshaped(x, parts), order=order)), shape=shape), x)
 
 
 @torchsymbol("torch.nn.functional.pixel_unshuffle", "torch.pixel_unshuffle")
@@ -409,9 +423,9 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
     r, n = downscale_factor, len(batch)
     fits = height % r == 0 and width % r == 0
     require(fits, "pixel_unshuffle expects height and width to be divisible by downscale_factor, got {} and {} and {}", height, width, r)
-    parts = reshaped(input, (*batch, channels, height // r, r, width // r, r))
+    parts = (*batch, channels, height // r, r, width // r, r)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return reshaped(prims.transpose(parts, order=order), (*batch, channels * r * r, height // r, width // r))
+    return _dealt_out(input, parts, order, (*batch, channels * r * r, height // r, width // r))
 
 
 @torchsymbol("torch.nn.functional.channel_shuffle", "torch.channel_shuffle", "torch.native_channel_shuffle")
@@ -421,14 +435,15 @@ def channel_shuffle(input: Tensor, groups: int):
     require(len(shape) > 2, "channel_shuffle expects input with > 2 dims, but got {}", input.spec)
     require(groups > 0, "Number of groups to divide channels in must be positive, got {}", groups)
     require(shape[1] % groups == 0, "Number of channels must be divisible by groups, got {} channels and {} groups", shape[1], groups)
-    parts = reshaped(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
-    return reshaped(prims.transpose(parts, order=(0, 2, 1, *range(3, len(shape) + 1))), shape)
+    parts = (shape[0], groups, shape[1] // groups, *shape[2:])
+    return _dealt_out(input, parts, (0, 2, 1, *range(3, len(shape) + 1)), shape)
 
 
 @torchsymbol("torch.as_strided", methods=("as_strided",))
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None):
     """The view that has these strides, where it can be told from the input's own: all of the input, with its dimensions in another order."""
     spec, size, stride = input.spec, tuple(size), tuple(stride)
+    require(len(size) == len(stride), "mismatch in length of strides and shape: {} and {}", list(stride), list(size))
     order = _order_of(spec, size, stride)
     if order is None or storage_offset is not None:
         raise Unsupported("as_strided looks at memory that views of the input need not cover; write it with indexing, transpose, expand or unfold")

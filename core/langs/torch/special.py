@@ -16,7 +16,7 @@ SQRT_HALF = math.sqrt(0.5)
 symbols(("sigmoid expit", "erf", "erfc", "erfinv", "ndtri", "lgamma gammaln", "digamma psi"))
 
 
-@torchsymbol("torch.polygamma", "torch.special.polygamma")
+@torchsymbol("torch.polygamma", "torch.special.polygamma", in_place=False)
 def polygamma(n: int, input: Tensor):
     """The derivative of order n of digamma."""
     return _polygamma(n, input)
@@ -147,9 +147,12 @@ def _logaddexp(a: Any, b: Any) -> Any:
 
 def _logaddexp_complex(a: Any, b: Any) -> Any:
     """The number with the larger real part goes first."""
-    first = core.ge(prims.real(a), prims.real(b))
+    real = prims.real(a), prims.real(b)
+    first = core.ge(*real)
+    settled = core.bitwise_and(core.isinf(real[0]), core.eq(*real))
     large, small = core.where(first, a, b), core.where(first, b, a)
-    return core.add(large, core.log(core.add(core.exp(core.sub(small, large)), 1.0)))
+    apart = core.where(settled, 0.0, core.sub(small, large))
+    return core.where(settled, a, core.add(large, core.log(core.add(core.exp(apart), 1.0))))
 
 
 @torchsymbol("torch.logaddexp2", methods=("logaddexp2",))

@@ -11,8 +11,9 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import dtype_of
+from dovetail.langs.torch.elementwise import sub
 from dovetail.langs.torch.opaque import opaque
-from dovetail.langs.torch.reduction import Dims, reduced, require_inexact, safe_sqrt
+from dovetail.langs.torch.reduction import Dims, count, reduced, require_inexact, safe_sqrt
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 from dovetail.prims import Symbol
 
@@ -27,6 +28,8 @@ def vector_norm(input: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool 
     alike = target.kind == input.spec.dtype.kind
     require(alike, "linalg.vector_norm: dtype should be {0} for {0} inputs, but got {1}", input.spec.dtype.kind, target.short)
     x = core.convert(input, core.wide(target))
+    if ord != 0 and count(x, dim) == 1:
+        ord = math.inf  # one element is as long as it is large, and its square may overflow
     size = core.abs(x) if x.spec.dtype.kind == "complex" or ord not in (2, 0) else x
     return core.convert(_length(size, ord, dim, keepdim), dtypes.real_of(target))
 
@@ -115,13 +118,13 @@ def norm(input: Tensor, ord: Number | str | None = None, dim: Dims = None, keepd
 @torchsymbol("torch.dist", methods=("dist",))
 def dist(input: Tensor, other: Tensor, p: Number = 2):
     """The p-norm of input - other, over all dimensions."""
-    return vector_norm(core.sub(input, other), p)
+    return vector_norm(sub.meta(input, other), p)
 
 
 @torchsymbol("torch.nn.functional.pairwise_distance", "torch.pairwise_distance")
 def pairwise_distance(x1: Tensor, x2: Tensor, p: Number = 2.0, eps: Number = 1e-6, keepdim: bool = False):
     """The p-norm of x1 - x2 + eps along the last dimension."""
-    return vector_norm(core.add(core.sub(x1, x2), eps), p, -1, keepdim)
+    return vector_norm(core.add(sub.meta(x1, x2), eps), p, -1, keepdim)
 
 
 @torchsymbol("torch.nn.functional.cosine_similarity", "torch.cosine_similarity")
@@ -132,5 +135,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: Number = 1e-8):
     shape = core.broadcast_shapes(x1.spec.shape, x2.spec.shape)
     d = core.canonical_dim(dim, len(shape))
     a, b = [core.fit(x, shape, core.wide(dtype)) for x in (x1, x2)]
-    units = [core.div(x, core.maximum(safe_sqrt(reduced(prims.sum, core.mul(x, x), d, True)), float(eps))) for x in (a, b)]
+    units = [core.div(x, _at_least(vector_norm(x, 2, d, True), float(eps))) for x in (a, b)]
     return core.convert(reduced(prims.sum, core.mul(*units), d, False), dtype)
+
+
+def _at_least(x: Tensor, least: float) -> Tensor:
+    """x, and `least` where it is smaller; the gradient is x's in both cases, since PyTorch bounds lengths in place and without grad."""
+    return core.add(x, prims.detach(core.where(core.lt(x, least), core.sub(least, x), 0.0)))

@@ -1,0 +1,176 @@
+"""One sample for one executor: the program, what eager gives for it, and what the executor under test makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dovetail
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.extend import BoundSymbol, Trace, recording
+from dovetail.langs.torch import spec_of
+from dovetail_conformance.opinfo import OpInfo, SampleInput
+from dovetail_conformance.oracle import differs, flat
+from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, program_of, said, widened
+from dovetail_conformance.script import script
+from dovetail_conformance.subject import Subject
+
+SEED, MOST = 20, 400  # of the random generators; samples of an operation that are looked at
+
+
+@dataclass
+class Ran:
+    """What became of a call: its result and its inputs afterwards, or its error; and the lines of the executed traces."""
+
+    result: Any = None
+    inputs: Sequence[Tensor] = ()
+    error: Exception | None = None
+    lines: tuple[int, int] = (0, 0)
+
+
+class Case:
+    """One sample of an operation, compiled for the executor under test."""
+
+    def __init__(self, subject: Subject, info: OpInfo, program: Program, label: str, sample: SampleInput | None = None):
+        self.subject, self.info, self.program, self.label, self.sample = subject, info, program, label, sample
+
+    def __str__(self) -> str:
+        return self.label
+
+    def compiled(self, **how: Any) -> Callable[..., Any]:
+        """The program, compiled for the executor under test with those of last resort behind it."""
+        return dovetail.jit(self.program.fn, executors=[self.subject.executor], **how)
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        return self.compiled()
+
+    def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False) -> Ran:
+        """Call a compiled function; the generator starts from the same seed each time."""
+        torch.manual_seed(SEED)
+        try:
+            with calm(), torch.set_grad_enabled(grad):
+                result = function(*inputs)
+        except Exception as error:
+            return Ran(inputs=inputs, error=error)
+        return Ran(result, inputs, None, self.subject.lines(*executed(function)))
+
+    @cached_property
+    def ran(self) -> Ran:
+        """The first call of the compiled function."""
+        return self.call(self.function, fresh(self.program.inputs))
+
+    @property
+    def executed(self) -> Sequence[BoundSymbol]:
+        """The lines of the programs that ran."""
+        return [line for trace in executed(self.function) for line in trace.lines]
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the executed trace shows that the executor under test ran a part of it; or it failed where eager does not."""
+        return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
+
+    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False) -> Ran:
+        """What eager PyTorch gives; for prims, what the executors of last resort give."""
+        torch.manual_seed(SEED)
+        try:
+            with calm(), torch.set_grad_enabled(grad):
+                return Ran(self.reference(*inputs), inputs)
+        except Exception as error:
+            return Ran(inputs=inputs, error=error)
+
+    @cached_property
+    def reference(self) -> Callable[..., Any] | None:
+        """What the result is compared with; None for a prim of an executor of last resort, which has only its OpInfo's reference."""
+        if self.program.eager:
+            return self.program.fn
+        return dovetail.jit(self.program.fn, executors=list(self.subject.others)) if self.subject.others else None
+
+    @cached_property
+    def expected(self) -> Ran:
+        return self.eager(fresh(self.program.inputs))
+
+    @cached_property
+    def differentiable(self) -> list[int]:
+        """Which inputs the gradient is asked of: the inexact ones, but for those that eager takes no gradient of."""
+        fixed = {id(x) for x in self.sample.fixed} if self.sample is not None else set()
+        return [i for i, x in enumerate(self.program.inputs) if inexact(x) and id(x) not in fixed]
+
+    def wrong(self, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
+        """How a call's result, and what it left of its inputs, differ from eager's."""
+        found = differs((ran.result, list(ran.inputs)), (expected.result, list(expected.inputs)))
+        if found is None:
+            return None
+        exact = widened(inputs)
+        again = self.eager(exact)
+        wide = None if again.error is not None else (again.result, list(exact))
+        return differs((ran.result, list(ran.inputs)), (expected.result, list(expected.inputs)), wide) if wide is not None else found
+
+    def replay(self, check: str, *, grad: bool = False, inputs: Sequence[Tensor] | None = None) -> str:
+        """A script that shows this sample without the suite."""
+        title = f"{self.info.name}: {check}, {self.label}\nfound by dovetail-conformance"
+        given = self.program.inputs if inputs is None else inputs
+        return script(title, self.program.text, given, self.subject.name, grad=grad, eager=self.program.eager)
+
+    def specs(self, device: Device, *, grad: bool = False) -> Trace:
+        """The operation recorded for tensors that are not there: on any device, whatever this machine has."""
+        trace = Trace()
+        proxies = [trace.tensor(spec_of(x.detach()).like(device=device, requires_grad=grad and inexact(x))) for x in self.program.inputs]
+        trace.inputs = list(proxies)
+        with recording(trace), calm():
+            trace.outputs = self.program.symbolic(*proxies)
+        return trace
+
+
+def executed(function: Callable[..., Any]) -> list[Trace]:
+    """What the last call ran: the computation, the views and writes after it, and the backward where there is one."""
+    groups = (dovetail.last_traces(function), dovetail.last_epilogue_traces(function), dovetail.last_backward_traces(function))
+    return [traces[-1] for traces in groups if traces]
+
+
+def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, most: int, extremes: bool) -> list[Case]:
+    """The samples of an operation as cases: `most` of them, spread over all there are, and those with extreme values."""
+    found = [Case(subject, info, program_of(info.symbol, sample), said(sample), sample) for sample in islice(info.samples(dtype, device), MOST)]
+    found = chosen(found, most)
+    return found + (list(_extremes(subject, info, found)) if extremes else [])
+
+
+def chosen(found: list[Case], most: int) -> list[Case]:
+    """About `most` of the cases: one for each way in which the other arguments are given, then others, evenly from first to last."""
+    if len(found) <= most:
+        return found
+    first: dict[Any, int] = {}
+    for i, case in enumerate(found):
+        first.setdefault(case.program.template, i)
+    kept = set(first.values())
+    others = [i for i in range(len(found)) if i not in kept]
+    n = max(0, most - len(kept))
+    kept |= {others[i * (len(others) - 1) // max(1, n - 1)] for i in range(min(n, len(others)))}
+    return [found[i] for i in sorted(kept)]
+
+
+def _extremes(subject: Subject, info: OpInfo, found: Sequence[Case]) -> Iterator[Case]:
+    """The first sample with room for them, with extreme values put in, as far as the operation says what it does with them."""
+    for kind in info.extremes:
+        for case in found:
+            inputs = extreme(case.program.inputs, kind)
+            if inputs is not None:
+                yield Case(subject, info, replace(case.program, inputs=inputs), f"{case} with {kind} values")
+                break
+
+
+def cotangents(result: Any) -> list[Tensor]:
+    """A cotangent for each result that requires grad, the same ones for the same shapes."""
+    made = []
+    for x in flat(result):
+        if isinstance(x, Tensor) and x.requires_grad:
+            generator = torch.Generator().manual_seed(SEED)
+            made.append(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype))
+    return made

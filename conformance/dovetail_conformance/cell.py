@@ -1,0 +1,80 @@
+"""One operation with one dtype on one kind of device: its samples, and what a check says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail_conformance.case import Case, cases
+from dovetail_conformance.levels import Level
+from dovetail_conformance.opinfo import OpInfo
+from dovetail_conformance.subject import Subject
+
+FEW = 2
+
+
+@dataclass
+class Outcome:
+    """What a check says: a state of `report.STATES`, and for a Row what it holds."""
+
+    state: str = "pass"
+    said: str = ""
+    ran: int = 0
+    samples: int = 0
+    lines: tuple[int, int] = (0, 0)
+    replay: str = ""
+    against: float | None = None
+
+
+class Cell:
+    """One operation with one dtype on one kind of device, for one executor.
+
+    `there` is where the samples' tensors lie: the device, or the processor where there is no such device and checkers alone are asked.
+    """
+
+    def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None):
+        self.subject, self.info, self.dtype, self.device, self.level, self.there = subject, info, dtype, device, level, there or device
+
+    @cached_property
+    def cases(self) -> list[Case]:
+        """The samples; of an operation that the executor does not name, a few, unless it runs a part of those."""
+        if self.subject.says(self.info.symbol.id, self.dtype, self.device.type) == "no":
+            few = cases(self.subject, self.info, self.dtype, self.there, FEW, False)
+            if not any(case.claimed for case in few):
+                return few
+        return cases(self.subject, self.info, self.dtype, self.there, self.level.samples, self.dtype in self.level.extremes)
+
+    @cached_property
+    def claimed(self) -> list[Case]:
+        """The cases in whose executed trace the executor under test has lines."""
+        return [case for case in self.cases if case.claimed]
+
+    def each(self, judge: Callable[[Case], str | None], check: str, chosen: list[Case] | None = None, *, grad: bool = False) -> Outcome:
+        """`judge` says what is wrong with a case, or None; the first that is wrong is what the check says."""
+        asked = self.claimed if chosen is None else chosen
+        for case in asked:
+            try:
+                found = judge(case)
+            except Broke as error:
+                return Outcome("error", f"{case}: {error}", len(self.claimed), len(self.cases), replay=case.replay(check, grad=grad))
+            if found is not None:
+                return Outcome("fail", f"{case}: {found}", len(self.claimed), len(self.cases), replay=case.replay(check, grad=grad))
+        return self.right()
+
+    def right(self) -> Outcome:
+        """All is right: passed where the executor ran every line, else a part of it."""
+        own, every = (sum(each) for each in zip(*(case.ran.lines for case in self.claimed))) if self.claimed else (0, 0)
+        return Outcome("pass" if own == every else "partly", "", len(self.claimed), len(self.cases), (own, every))
+
+
+class Broke(Exception):
+    """The executor under test raised an error where it had to give a result."""
+
+
+def whole(error: BaseException) -> str:
+    """An error in one sentence, with its notes."""
+    words = " ".join([str(error), *getattr(error, "__notes__", [])]).strip()
+    return f"{type(error).__name__}: {words[:600]}" if words else type(error).__name__

@@ -1,0 +1,387 @@
+"""What is asked of each operation that an executor runs.  A check is one function; its docstring is what the reports say of it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dovetail
+from dovetail import dtypes
+from dovetail.extend import Tag, checked
+from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
+from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.opinfo import unlike
+from dovetail_conformance.oracle import differs, flat, same_bits, tensors
+from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, widened
+
+SMALL, THREADS, ROUNDS = 24, 4, 3  # elements of what finite differences are taken of; threads, and calls in each
+SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question asked of every cell from a level on.  `run` gives None where it does not apply; `since` is the suite that it came with."""
+
+    name: str
+    run: Callable[[Cell], Outcome | None]
+    level: int
+    since: str = "0.1"
+
+    @property
+    def doc(self) -> str:
+        return (self.run.__doc__ or "").strip()
+
+
+def forward(cell: Cell) -> Outcome | None:
+    """Results are those of eager PyTorch, for every layout, size and extreme value, and are no further from the exact ones."""
+    if not cell.claimed or cell.claimed[0].reference is None:
+        return None
+
+    def judge(case: Case) -> str | None:
+        return right(case, case.ran, case.expected, case.program.inputs)
+
+    return cell.each(judge, "forward")
+
+
+def right(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | None:
+    """What is wrong with a call; an error counts as right where eager raises one of its type."""
+    if expected.error is not None:
+        same = isinstance(ran.error, type(expected.error)) or isinstance(expected.error, type(ran.error))
+        return (
+            None
+            if ran.error is not None and same
+            else f"eager raises {whole(expected.error)}, and this gives {whole(ran.error) if ran.error else 'a result'}"
+        )
+    if ran.error is not None:
+        raise Broke(whole(ran.error))
+    return case.wrong(ran, expected, fresh(inputs))
+
+
+def reference(cell: Cell) -> Outcome | None:
+    """Results are those of NumPy or SciPy, within the operation's own tolerance: PyTorch itself is not asked."""
+    if cell.info.reference is None or not cell.claimed or cell.dtype.storage_only:
+        return None
+    tolerance = max(cell.info.tolerance, LOOSE.get(cell.dtype, 0.0))
+
+    def judge(case: Case) -> str | None:
+        if case.ran.error is not None or case.sample is None:
+            return None
+        expected = case.info.reference(*case.sample.args, **case.sample.kwargs)
+        return unlike(case.ran.result, expected, tolerance)
+
+    return cell.each(judge, "reference")
+
+
+LOOSE = {dtypes.bfloat16: 2e-2, dtypes.float16: 2e-3}
+
+
+def meta(cell: Cell) -> Outcome | None:
+    """Every line gives what its meta promises: shape, dtype, strides, device, aliasing; and nothing requires grad that should not."""
+
+    def judge(case: Case) -> str | None:
+        ran = case.call(case.compiled(passes=[checked]), fresh(case.program.inputs))
+        if ran.error is not None:
+            return None if case.ran.error is not None or case.expected.error is not None else whole(ran.error)
+        for x in tensors(case.ran.result):
+            if x.requires_grad:
+                return "the result requires grad, and nothing that it was computed from does"
+        return None
+
+    return cell.each(judge, "meta")
+
+
+def inputs(cell: Cell) -> Outcome | None:
+    """What an operation only reads is the same afterwards, and so are grad mode, the default dtype and the random generator."""
+
+    def judge(case: Case) -> str | None:
+        given = fresh(case.program.inputs)
+        torch.manual_seed(SEED)
+        before = _surroundings()
+        ran = case.call(case.function, given)
+        after = _surroundings()
+        if ran.error is not None:
+            return None
+        written = Tag.MEMORY in cell.info.symbol.tags  # the first input is there to be written
+        for i, (x, was, wanted) in enumerate(zip(given, case.program.inputs, case.expected.inputs if case.reference else case.program.inputs)):
+            if not same_bits(x, was) and not (written and i == 0) and same_bits(wanted, was):
+                return f"it wrote into x{i}, which it only reads"
+        if not cell.info.random and not torch.equal(after[0], before[0]):
+            return "it drew from the random generator, and the operation draws nothing"
+        return None if after[1:] == before[1:] else "it left grad mode, the default dtype or the number of threads changed"
+
+    return cell.each(judge, "inputs")
+
+
+def _surroundings() -> tuple[Any, ...]:
+    return torch.get_rng_state(), torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+
+def determinism(cell: Cell) -> Outcome | None:
+    """The same call gives the same bits; an operation that draws gives them after the same seed."""
+
+    def judge(case: Case) -> str | None:
+        for _ in range(2):
+            again = case.call(case.function, fresh(case.program.inputs))
+            if case.ran.error is not None or again.error is not None:
+                return None
+            if not same_bits(again.result, case.ran.result):
+                return "another call gave other bits than the first, from the same values and seed"
+        return None
+
+    return cell.each(judge, "determinism")
+
+
+def repeat(cell: Cell) -> Outcome | None:
+    """A compiled function is right for other values, and what it gave before stays as it was."""
+
+    def judge(case: Case) -> str | None:
+        if case.ran.error is not None or not case.program.inputs:
+            return None
+        first = case.call(case.function, fresh(case.program.inputs))
+        kept = [x.clone() if isinstance(x, Tensor) else x for x in flat(first.result)]
+        other = rolled(case.program.inputs)
+        expected = case.eager(fresh(other)) if case.reference is not None else case.call(case.compiled(), fresh(other))
+        ran = case.call(case.function, fresh(other))
+        if not same_bits(flat(first.result), kept):
+            return "the second call changed what the first had returned"
+        if expected.error is not None:
+            return None
+        found = right(case, ran, expected, other) if not cell.info.random else None
+        return None if found is None else f"with other values: {found}"
+
+    return cell.each(judge, "repeat")
+
+
+def shapes(cell: Cell) -> Outcome | None:
+    """One compiled function is right for one shape after another, and for the first again."""
+    groups: dict[Any, list[Case]] = {}
+    for case in cell.claimed:
+        if case.ran.error is None and case.program.inputs and case.reference is not None:
+            groups.setdefault(case.program.template, []).append(case)
+    chosen = max(groups.values(), key=len, default=[])[:4]
+    if len(chosen) < 2 or cell.info.random:
+        return None
+    function = chosen[0].compiled()
+
+    def judge(case: Case) -> str | None:
+        found = right(case, case.call(function, fresh(case.program.inputs)), case.expected, case.program.inputs)
+        return None if found is None else f"called after others with the same compiled function: {found}"
+
+    return cell.each(judge, "shapes", [*chosen, chosen[0]])
+
+
+def threads(cell: Cell) -> Outcome | None:
+    """Several threads that call one compiled function get each their own results."""
+    case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
+    if case is None or cell.info.random or case.reference is None:
+        return None
+    given = [case.program.inputs]
+    while len(given) < THREADS:
+        given.append(rolled(given[-1]))
+    expected = [case.eager(fresh(each)) for each in given]
+    if any(each.error is not None for each in expected):
+        return None
+    made: list[tuple[int, Ran]] = []
+
+    def work(i: int) -> None:
+        for _ in range(ROUNDS):
+            mine = fresh(given[i])
+            try:
+                made.append((i, Ran(case.function(*mine), mine)))
+            except Exception as error:
+                made.append((i, Ran(inputs=mine, error=error)))
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
+    with calm():
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    found = next((wrong for i, ran in made if (wrong := _threaded(case, ran, expected[i], given[i])) is not None), None)
+    return cell.each(lambda _: found, "threads", [case])
+
+
+def _threaded(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | None:
+    return f"in one of {THREADS} threads, {whole(ran.error)}" if ran.error is not None else case.wrong(ran, expected, fresh(inputs))
+
+
+def backward(cell: Cell) -> Outcome | None:
+    """Gradients are those of eager PyTorch's autograd, in shape, dtype and value."""
+    chosen = _differentiable(cell, 4)
+    if not chosen:
+        expected = cell.info.grad and cell.dtype.inexact and not cell.dtype.storage_only and cell.claimed and cell.claimed[0].reference is not None
+        return Outcome("not-claimed", "it ran no sample that has a gradient", 0, len(cell.cases)) if expected else None
+    asked = ran_any = 0
+
+    def judge(case: Case) -> str | None:
+        nonlocal asked, ran_any
+        try:
+            want = _gradients(case, case.reference, case.eager)
+        except Broke:
+            return None  # eager has no such gradient
+        if want is None:
+            return None
+        asked += 1
+        function = case.compiled()
+        got = _gradients(case, function, lambda given, grad: case.call(function, given, grad=grad))
+        ran_any += case.subject.lines(*executed(function))[0] > 0
+        if got is None:
+            return "eager gives a gradient here, and this gives none"
+        found = differs(got, want, slack=SLACK)
+        if found is None:
+            return None
+        exact = _gradients(case, case.reference, case.eager, wide=True)
+        return differs(got, want, exact, slack=SLACK) if exact is not None else found
+
+    outcome = cell.each(judge, "backward", chosen, grad=True)
+    if outcome.state in ("pass", "partly") and not ran_any:
+        why = "with gradients the program is other executors' work" if asked else "eager takes no gradient of these samples"
+        return Outcome("not-claimed", why, 0, len(chosen))
+    return outcome
+
+
+def _differentiable(cell: Cell, most: int) -> list[Case]:
+    """Cases whose gradient is asked for."""
+    if not cell.info.grad or not cell.dtype.inexact or cell.dtype.storage_only or not cell.claimed:
+        return []
+    found = [case for case in cell.claimed if case.ran.error is None and case.sample is not None and case.reference is not None]
+    return [case for case in found if any(map(inexact, case.program.inputs))][:most]
+
+
+def _gradients(case: Case, function: Callable[..., Any] | None, call: Callable[..., Ran], *, wide: bool = False) -> list[Any] | None:
+    """The gradient of each input that can have one, for fixed cotangents; None where no result requires grad."""
+    given = widened(fresh(case.program.inputs)) if wide else fresh(case.program.inputs)
+    leaves = [given[i].requires_grad_() for i in case.differentiable]
+    ran = call(given, grad=True)
+    if ran.error is not None:
+        if wide:
+            return None
+        raise Broke(whole(ran.error))
+    outs = [x for x in flat(ran.result) if isinstance(x, Tensor) and x.requires_grad]
+    if not outs or not leaves:
+        return None
+    try:
+        with calm():
+            return list(torch.autograd.grad(outs, leaves, cotangents(ran.result), allow_unused=True))
+    except Exception as error:
+        if wide:
+            return None
+        raise Broke(f"in the backward, {whole(error)}") from error
+
+
+def gradcheck(cell: Cell) -> Outcome | None:
+    """Gradients in float64 are the derivatives, by finite differences."""
+    if cell.dtype not in (dtypes.float64, dtypes.complex128):
+        return None
+    chosen = [c for c in _differentiable_without(cell) if 0 < sum(x.numel() for x in c.program.inputs) <= SMALL]
+    chosen = [c for c in chosen if not any(map(overlaps, c.program.inputs))][:2]
+    if not chosen or cell.info.random:
+        return None
+
+    def judge(case: Case) -> str | None:
+        function, given = case.compiled(), fresh(case.program.inputs)
+        for i in case.differentiable:
+            given[i].requires_grad_()
+        with calm():
+            out = [x for x in flat(function(*given)) if isinstance(x, Tensor) and x.requires_grad]
+        if not out or any(bool(x.isnan().any()) for x in out) or any(x.dtype not in (torch.float64, torch.complex128) for x in out):
+            return None
+
+        def outputs(*xs: Tensor) -> tuple[Tensor, ...]:
+            return tuple(x for x in flat(function(*xs)) if isinstance(x, Tensor) and x.requires_grad)
+
+        try:
+            with calm():
+                torch.autograd.gradcheck(outputs, given, eps=1e-6, atol=1e-4, rtol=1e-4, check_undefined_grad=False)
+        except RuntimeError as error:
+            return whole(error)
+        return None
+
+    return cell.each(judge, "gradcheck", chosen, grad=True)
+
+
+def _differentiable_without(cell: Cell) -> list[Case]:
+    """Cases whose gradient is asked for, also those that nothing can be compared with."""
+    if not cell.info.grad or not cell.claimed:
+        return []
+    found = [case for case in cell.claimed if case.ran.error is None and case.sample is not None]
+    return [case for case in found if any(map(inexact, case.program.inputs))]
+
+
+def errors(cell: Cell) -> Outcome | None:
+    """Mistakes raise the errors that they raise in eager PyTorch, whoever runs the operation."""
+    if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+        return None
+    asked = list(cell.info.error_samples(cell.device))
+    for sample in asked:
+        program = program_of(cell.info.symbol, sample)
+        case = Case(cell.subject, cell.info, program, said(sample))
+        ran = case.call(case.compiled(), fresh(program.inputs))
+        if ran.error is None:
+            return Outcome("fail", f"{case}: gave a result, and has to raise {sample.error.__name__}", 0, len(asked), replay=case.replay("errors"))
+        if not isinstance(ran.error, sample.error) or not matches(sample.match, str(ran.error)):
+            wanted = f"{sample.error.__name__}" + (f" matching {sample.match!r}" if sample.match else "")
+            return Outcome("fail", f"{case}: raised {whole(ran.error)}, and has to raise {wanted}", 0, len(asked), replay=case.replay("errors"))
+    return Outcome("pass", "", len(asked), len(asked)) if asked else None
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether `pattern` is found in `text`."""
+    return re.search(pattern, text, re.DOTALL) is not None
+
+
+def recompiles(cell: Cell) -> Outcome | None:
+    """Calls alike but for values are one program."""
+
+    def judge(case: Case) -> str | None:
+        if case.ran.error is not None or not case.program.inputs:
+            return None
+        function = case.compiled()
+        for given in (case.program.inputs, rolled(case.program.inputs)):
+            case.call(function, fresh(given))
+        why = dovetail.cache_misses(function)
+        return None if len(why) == 1 else f"{len(why)} programs were compiled for calls of one kind: {why[-1]}"
+
+    return cell.each(judge, "recompiles", cell.claimed[:2])
+
+
+def speed(cell: Cell) -> Outcome | None:
+    """The time of a call beside eager's, for information: nothing fails by it."""
+    if cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0] or not cell.claimed:
+        return None
+    case = max((c for c in cell.claimed if c.ran.error is None), key=lambda c: sum(x.numel() for x in c.program.inputs), default=None)
+    if case is None or case.expected.error is not None or not case.program.eager:
+        return None
+    ours, theirs = [], []
+    given = fresh(case.program.inputs)
+    with calm(), torch.no_grad():
+        for _ in range(7):
+            for fn, times in ((case.function, ours), (case.program.fn, theirs)):
+                began = perf_counter()
+                fn(*given)
+                times.append(perf_counter() - began)
+    return Outcome("pass", "", len(cell.claimed), len(cell.cases), against=round(sorted(ours)[3] / sorted(theirs)[3], 3))
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("forward", forward, 0),
+    Check("reference", reference, 0),
+    Check("meta", meta, 0),
+    Check("inputs", inputs, 0),
+    Check("backward", backward, 1),
+    Check("gradcheck", gradcheck, 1),
+    Check("determinism", determinism, 1),
+    Check("repeat", repeat, 1),
+    Check("shapes", shapes, 1),
+    Check("threads", threads, 1),
+    Check("errors", errors, 0),
+    Check("recompiles", recompiles, 2),
+    Check("speed", speed, 2),
+)

@@ -1,0 +1,173 @@
+"""What an executor says it does: that it takes what it declares, refuses with a sentence, and decides by nothing else than what it is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from dovetail.extend import BoundSymbol, Trace
+from dovetail.langs.torch import spec_of
+from dovetail_conformance.case import Case
+from dovetail_conformance.cell import Cell, Outcome, whole
+from dovetail_conformance.opinfo import ErrorSample, SampleInput
+from dovetail_conformance.program import inexact, program_of, said
+from dovetail_conformance.subject import NO_REASON, every
+
+NOBODY = "the programs that ran have no line for anybody to run: they give back what they were given"
+ASKED = 6  # cases whose lines a checker is asked about
+
+
+def claims(cell: Cell) -> Outcome:
+    """What is declared is taken, what is not declared is left; the executed trace says which of the two it was."""
+    subject, cases = cell.subject, cell.cases
+    says = subject.says(cell.info.symbol.id, cell.dtype, cell.device.type)
+    refusal = first_refusal(cell)
+    if not cell.claimed:
+        if says == "yes":
+            return Outcome("fail", f"it declares {cell.dtype.name} and takes none of {len(cases)} samples: {refusal}", 0, len(cases))
+        state = "unsupported" if refusal and _declares(cell) else "not-claimed"
+        nobody = all(case.ran.lines[1] == 0 for case in cases)
+        return Outcome(state, refusal or (NOBODY if nobody else "no line of the programs that ran was its own"), 0, len(cases))
+    if says == "no" and (taken := next((case for case in cell.claimed if _taken_whole(case)), None)) is not None:
+        return Outcome("fail", f"it took {taken}, and declares neither this operation with this dtype nor this device", 1, len(cases))
+    return cell.right()
+
+
+def _declares(cell: Cell) -> bool:
+    """Whether the executor names this operation."""
+    return bool(cell.subject.declared["operations"]) and cell.info.symbol.id in cell.subject.declared["operations"]
+
+
+def _taken_whole(case: Case) -> bool:
+    """Whether a line of the executed trace is this very operation, by the executor under test."""
+    if case.ran.error is not None:
+        return False
+    lines = [line for line in case.executed if line.implementation is not None and line.implementation.executor == case.subject.name]
+    return any(line.symbol is case.info.symbol for line in lines)
+
+
+def first_refusal(cell: Cell) -> str:
+    """The first sentence with which the executor refused a sample."""
+    for case in cell.cases[:ASKED]:
+        for line in lines_of(cell, case):
+            try:
+                verdict = cell.subject.executor.verdict(line)
+            except Exception as error:
+                return f"its checker raised {whole(error)}"
+            if verdict is not True:
+                return str(verdict)
+    return ""
+
+
+def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]:
+    """The lines that the executor would be offered, for tensors that are not there."""
+    try:
+        trace = case.specs(cell.device, grad=grad)
+    except Exception:
+        return []  # the operation is refused before anybody is asked, or needs values
+    return every(trace.lines, whole=False)
+
+
+def refusals(cell: Cell) -> Outcome | None:
+    """Whoever refuses an operation that it implements says why, in a sentence."""
+    asked = 0
+    for case in cell.cases[:ASKED]:
+        for line in lines_of(cell, case):
+            if not _implements(cell, line):
+                continue
+            asked += 1
+            try:
+                verdict = cell.subject.executor.verdict(line)
+            except Exception:
+                continue  # the check of that name says so
+            if verdict is not True and (not isinstance(verdict, str) or verdict == NO_REASON or " " not in verdict.strip()):
+                return Outcome("fail", f"{case}: {line.symbol} was refused with {verdict!r}; return a sentence that says why", 0, len(cell.cases))
+    return Outcome("pass", "", asked, asked) if asked else None
+
+
+def _implements(cell: Cell, line: BoundSymbol) -> bool:
+    """Whether the declaration names the operation of `line`."""
+    return bool(cell.subject.declared["operations"]) and line.symbol.id in cell.subject.declared["operations"]
+
+
+def checkers(cell: Cell) -> Outcome | None:
+    """A checker never raises and always answers alike: after other questions, without gradients, under another default dtype or seed."""
+    asked = 0
+    for case in cell.cases[:ASKED]:
+        for grad in (False, True) if any(map(inexact, case.program.inputs)) else (False,):
+            lines = [line for line in lines_of(cell, case, grad=grad) if _implements(cell, line) or cell.subject.declared["operations"] is None]
+            answers = [_ask(cell, line) for line in lines]
+            asked += len(lines)
+            again = [_ask(cell, line) for line in reversed(lines)][::-1]
+            with _elsewhere():
+                other = [_ask(cell, line) for line in lines]
+            for line, answer, second, third in zip(lines, answers, again, other):
+                if isinstance(answer, Exception):
+                    return Outcome("fail", f"{case}: the checker of {line.symbol} raised {whole(answer)}", 0, len(cell.cases))
+                if not _same(answer, second) or not _same(answer, third):
+                    found = next(x for x in (second, third) if not _same(answer, x))
+                    return Outcome(
+                        "fail", f"{case}: the checker of {line.symbol} said {answer!r} and then {found!r} to the same question", 0, len(cell.cases)
+                    )
+    for sample in _error_samples(cell):
+        if (line := unrecorded(cell, sample)) is not None:
+            asked += 1
+            if isinstance(answer := _ask(cell, line), Exception):
+                return Outcome(
+                    "fail", f"{said(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
+                )
+    return Outcome("pass", "", asked, asked) if asked else None
+
+
+def _ask(cell: Cell, line: BoundSymbol) -> Any:
+    """What the executor says to a line, or the error that it raises."""
+    try:
+        return cell.subject.executor.verdict(line)
+    except Exception as error:
+        return error
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and (isinstance(a, Exception) or a == b)
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """The same process in another mood: nothing that a checker may look at."""
+    dtype, state, folder = torch.get_default_dtype(), torch.get_rng_state(), os.environ.get("DOVETAIL_CONFORMANCE")
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(12345)
+    os.environ["DOVETAIL_CONFORMANCE"] = "elsewhere"
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_rng_state(state)
+        if folder is None:
+            del os.environ["DOVETAIL_CONFORMANCE"]
+        else:
+            os.environ["DOVETAIL_CONFORMANCE"] = folder
+
+
+def _error_samples(cell: Cell) -> Iterator[ErrorSample]:
+    declared = bool(cell.subject.declared["operations"]) and cell.info.symbol.id in cell.subject.declared["operations"]
+    if declared and cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0] and cell.device.type == "cpu":
+        yield from cell.info.error_samples(cell.device)
+
+
+def unrecorded(cell: Cell, sample: SampleInput | ErrorSample) -> BoundSymbol | None:
+    """A line for arguments that the operation refuses, as no trace has it; None where they are no arguments at all."""
+    trace, program = Trace(), program_of(cell.info.symbol, sample)
+    proxies = [trace.tensor(spec_of(x.detach())) for x in program.inputs]
+    args, kwargs = program.arguments(proxies)
+    try:
+        if hasattr(cell.info.symbol, "bind"):
+            args, kwargs = cell.info.symbol.bind(*args, **kwargs)
+    except Exception:
+        return None
+    return BoundSymbol(cell.info.symbol, tuple(args), dict(kwargs), None, list(proxies))

@@ -1,0 +1,249 @@
+"""`dovetail conformance`: hold executors to the suite, and read, compare and check what it found."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import dovetail_conformance
+from dovetail.errors import DovetailError
+from dovetail_conformance import compare
+from dovetail_conformance.render import parts, terminal
+from dovetail_conformance.render.badge import badge
+from dovetail_conformance.render.html import html
+from dovetail_conformance.render.junit import junit
+from dovetail_conformance.render.markdown import markdown
+from dovetail_conformance.report import Report, Row
+
+LEVELS = ("smoke", "core", "full", "stress")
+MOST = 20  # changes that `diff` tells of each kind
+HELP = {"help_option_names": ["-h", "--help"]}
+OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
+IN = click.Path(exists=True, dir_okay=False, path_type=Path)
+FORMS: dict[str, tuple[str, Callable[[Sequence[Report]], str]]] = {  # option: (what it writes, how)
+    "json": ("the report as data, for the other commands", compare.combined),
+    "html": ("one page for a browser, that needs nothing else", html),
+    "markdown": ("Markdown, for the summary of a CI run", markdown),
+    "junit": ("JUnit XML, for a CI service", junit),
+    "badge": ("the JSON of a badge of shields.io; of one executor", lambda reports: badge(reports[0])),
+}
+
+
+class NamesOrCommands(click.Group):
+    """A group whose first word may also be the name of an executor: then it is the command `run`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["NAME... [OPTIONS]", "|", "COMMAND ..."]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        run.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def written(command: Callable) -> Callable:
+    """`command` with an option for each form in which a report can be written."""
+    for name, (what, _) in reversed(FORMS.items()):
+        command = click.option(f"--{name}", f"{name}_file", type=OUT, callback=_into, metavar="FILE", help=f"Write {what}.")(command)
+    return command
+
+
+def _into(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """A file that can be written later: a long run must not end in a folder that is not there."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}", context, option)
+    return path
+
+
+@contextmanager
+def plain_errors(kind: type[click.ClickException] = click.UsageError, errors: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
+    """What is the user's to correct is a message, not a traceback."""
+    try:
+        yield
+    except errors as error:
+        raise kind(str(error)) from error
+
+
+@click.group("conformance", cls=NamesOrCommands, context_settings=HELP)
+def conformance() -> None:
+    """Hold executors to the conformance suite, and read, compare and check its reports.
+
+    NAME is an executor that is installed, or file.py:name or package.module:name of one. `dovetail conformance NAME` ends with 1 where a
+    check fails, with 2 where it was called wrongly, else with 0.
+    """
+
+
+@conformance.command("run", context_settings=HELP)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--level", type=click.Choice(LEVELS), default="core", show_default=True, help="How much is tested.")
+@click.option("-k", "operations", multiple=True, metavar="PATTERN", help="Only operations with this in their name, or that match: 'torch.*max'.")
+@click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="Only this dtype.")
+@click.option("--device", "devices", multiple=True, metavar="KIND", help="Only this kind of device.")
+@click.option("-n", "processes", type=click.IntRange(0), default=0, show_default=True, metavar="PROCESSES", help="Work in so many: a crash is a row.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, help="Seconds that a task may take, with -n.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random programs.")
+@click.option("--expectations", type=IN, metavar="FILE", help="What is known to fail, and why; conformance.toml beside the executor's code.")
+@click.option("--lock", type=OUT, metavar="FILE", help="How many samples ran, which may only grow; conformance.lock beside the executor's code.")
+@click.option("--update-lock", is_flag=True, help="Write the lock anew.")
+@written
+@click.option("-v", "--verbose", is_flag=True, help="Print every operation and every reason, and a script for each failure.")
+def run(names: tuple[str, ...], verbose: bool, **given: Any) -> None:
+    """Run the suite with one executor after another; the same as without the word `run`."""
+    names = tuple(dict.fromkeys(names))
+    files = {name: given.pop(f"{name}_file") for name in FORMS}
+    if files["badge"] and len(names) > 1:
+        raise click.UsageError("a badge is of one executor; name one, or leave --badge out")
+    how = {key: value if value != () else None for key, value in given.items()}
+    reports = [_checked(name, how) for name in names]
+    for report in reports:
+        _show(report, verbose)
+    _write(reports, files)
+    sys.exit(1 if any(report.failures for report in reports) else 0)
+
+
+def _checked(name: str, how: dict[str, Any]) -> Report:
+    with plain_errors(errors=(DovetailError, ValueError)), _bar(name) as progress:
+        report = dovetail_conformance.check(name, progress=progress, **how)
+    if not report.rows:
+        raise click.UsageError(f"nothing was checked: no check of {name} is what --check, --dtype, --device and -k ask for together")
+    return report
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int, Row | None], None] | None]:
+    """What `check` tells of its progress; a bar where there is a terminal, nothing where there is none."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task, failed = bar.add_task(name, total=None), 0
+
+        def progress(done: int, total: int, row: Row | None) -> None:
+            nonlocal failed
+            if row is not None and row.failed:
+                failed += 1
+                console.print(f"{row.state}  {parts.in_full(row)}", style=parts.LETTERS[row.state][1], markup=False, highlight=False)
+            bar.update(task, completed=done, total=total, description=f"{name}, {failed:,} failed" if failed else name)
+
+        yield progress
+
+
+def _show(report: Report, verbose: bool = False) -> None:
+    terminal.show(Console(highlight=False), report, verbose=verbose)
+    click.echo()
+
+
+def _write(reports: Sequence[Report], files: dict[str, Path | None]) -> None:
+    with plain_errors(click.ClickException):
+        for name, path in files.items():
+            if path is not None:
+                path.write_text(FORMS[name][1](reports), encoding="utf-8")
+                click.echo(f"{path} written")
+
+
+def _loaded(paths: Sequence[Path]) -> list[Report]:
+    with plain_errors():
+        return [report for path in paths for report in compare.load(path)]
+
+
+def _one(path: Path) -> Report:
+    reports = _loaded([path])
+    if len(reports) != 1:
+        raise click.UsageError(f"{path} holds {len(reports)} reports; this takes one")
+    return reports[0]
+
+
+@conformance.command("render", context_settings=HELP)
+@click.argument("files", nargs=-1, required=True, type=IN, metavar="REPORT...")
+@written
+@click.option("-v", "--verbose", is_flag=True, help="Print every operation and every reason, and a script for each failure.")
+def render(files: tuple[Path, ...], verbose: bool, **forms: Path | None) -> None:
+    """Print reports, or write them in another form."""
+    reports = _loaded(files)
+    wanted = {name: forms[f"{name}_file"] for name in FORMS}
+    if wanted["badge"] and len(reports) != 1:
+        raise click.UsageError("a badge is of one executor; name one report, or leave --badge out")
+    if not any(wanted.values()):
+        for report in reports:
+            _show(report, verbose)
+    _write(reports, wanted)
+
+
+@conformance.command("combine", context_settings=HELP)
+@click.argument("files", nargs=-1, required=True, type=IN, metavar="REPORT...")
+@written
+def combine(files: tuple[Path, ...], **forms: Path | None) -> None:
+    """Put reports of several executors together: of one suite, and of no executor two."""
+    wanted = {name: forms[f"{name}_file"] for name in FORMS if name != "badge"}
+    if forms["badge_file"]:
+        raise click.UsageError("a badge is of one executor; make it with `dovetail conformance render`")
+    loaded = _loaded(files)
+    with plain_errors(click.ClickException):
+        reports = compare.combine(loaded)
+    if not any(wanted.values()):
+        click.echo(compare.combined(reports), nl=False)
+    _write(reports, wanted)
+
+
+@conformance.command("diff", context_settings=HELP)
+@click.argument("old", type=IN)
+@click.argument("new", type=IN)
+@click.option("-v", "--verbose", is_flag=True, help="Print every change.")
+def diff(old: Path, new: Path, verbose: bool) -> None:
+    """What changed from the report OLD to the report NEW; ends with 1 where something is worse."""
+    found = compare.diff(_one(old), _one(new))
+    for remark in found.remarks:
+        click.echo(remark)
+    for what, changes in (("worse", found.worse), ("better", found.better), ("otherwise changed", found.others)):
+        if changes:
+            click.echo(f"\n{parts.number(len(changes))} {what}")
+        for change in changes if verbose else changes[:MOST]:
+            click.echo(f"  {change}")
+        if not verbose and len(changes) > MOST:
+            click.echo(f"  and {len(changes) - MOST:,} more; -v prints them")
+    if not found.changes:
+        click.echo("No row changed.")
+    sys.exit(1 if found.worse else 0)
+
+
+@conformance.command("trend", context_settings=HELP)
+@click.argument("files", nargs=-1, required=True, type=IN, metavar="REPORT...")
+def trend(files: tuple[Path, ...]) -> None:
+    """How the reports of an executor went over time, the oldest first."""
+    head = None
+    for point in compare.trend(_loaded(files)):
+        report = point.report
+        if head != (report.name, report.level):
+            click.echo(f"{report.name} at level {report.level}")
+            head = (report.name, report.level)
+        change = "" if point.worse is None else f", {point.worse:,} worse and {point.better:,} better"
+        made_by = f"version {report.executor.get('version', '?')}, suite {report.suite.get('version')}"
+        click.echo(f"  {report.created or 'no date'}  {parts.score(report)}, {len(report.failures):,} failed ({made_by}{change})")
+
+
+@conformance.command("verify", context_settings=HELP)
+@click.argument("report", type=IN)
+def verify(report: Path) -> None:
+    """Check a report that somebody sends in: whole, of the suite that is installed, of a clean commit, and without failures."""
+    look = importlib.import_module("dovetail_conformance.verify")  # it reads every OpInfo, and the help of `dovetail` imports this file
+    with plain_errors():
+        found = look.problems(report.read_text(encoding="utf-8"))
+    for said in found:
+        click.echo(said)
+    click.echo(f"{report}: {len(found)} problem{'s' * (len(found) != 1)}." if found else f"{report} holds.")
+    sys.exit(1 if found else 0)

@@ -1,0 +1,97 @@
+"""Programs with the executor under test in front, and in every position beside each other executor that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dovetail
+from dovetail.extend import Executor, checked, executors
+from dovetail_conformance.case import SEED, cotangents, executed
+from dovetail_conformance.cell import Outcome, whole
+from dovetail_conformance.oracle import differs, flat
+from dovetail_conformance.plan import Wanted
+from dovetail_conformance.program import calm, fresh, inexact
+from dovetail_conformance.programs import Example
+from dovetail_conformance.report import Row
+from dovetail_conformance.script import script
+from dovetail_conformance.subject import Subject
+
+SLACK = 10.0  # a program has several operations, each with a rounding of its own
+
+
+def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: Callable[[str], None], missing: str) -> Iterator[Row]:
+    """Two rows of a program: "programs", with the executor in front, and "composition", in all other arrangements."""
+    front, *others = arrangements(subject)
+    for check, chosen in (("programs", [front]), ("composition", others)):
+        if wanted.check(check) and chosen:
+            doing(check)
+            began = perf_counter()
+            outcome = Outcome("not-run", missing) if missing else arranged(subject, program, chosen, check)
+            replay = outcome.replay if outcome.state not in ("pass", "partly") else ""
+            yield Row(
+                program.name,
+                check,
+                "",
+                "cpu",
+                outcome.state,
+                outcome.ran,
+                outcome.samples,
+                outcome.lines,
+                outcome.said,
+                replay,
+                seconds=perf_counter() - began,
+            )
+
+
+def arrangements(subject: Subject) -> list[list[Executor]]:
+    """The executor alone in front of those of last resort; before and behind each other; among all of them, at every place."""
+    ex, found = subject.executor, [[subject.executor]]
+    others = [other for other in executors() if other.name != ex.name and not other.last_resort and other.available() is True]
+    for other in others:
+        found += [[ex, other], [other, ex]]
+    if len(others) > 1:
+        found += [[*others[:i], ex, *others[i:]] for i in range(len(others) + 1)]
+    if not ex.last_resort and subject.others:
+        found.append([*subject.others, ex])
+    return found
+
+
+def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Executor]], check: str) -> Outcome:
+    """What a program gives with the executors in each of these orders."""
+    expected, lines, ran = results(program, program.fn), (0, 0), 0
+    for order in chosen:
+        function = dovetail.jit(program.fn, executors=list(order), passes=[checked])
+        names = " before ".join(ex.name for ex in order)
+        replay = script(f"{program.name}: {check}, {names}", program.text, program.inputs(), subject.name)
+        try:
+            got = results(program, function)
+        except Exception as error:
+            return Outcome("error", f"{names}: {whole(error)}", ran, len(chosen), lines, replay)
+        found = differs(got, expected, results(program, program.fn, wide=True), slack=SLACK)
+        if found is not None:
+            return Outcome("fail", f"{names}: {found}", ran, len(chosen), lines, replay)
+        own, every = subject.lines(*executed(function))
+        lines, ran = (lines[0] + own, lines[1] + every), ran + (own > 0)
+    state = "pass" if ran else "not-claimed"
+    return Outcome(state, "" if ran else "other executors ran all of it", ran, len(chosen), lines)
+
+
+def results(program: Example, fn: Callable[..., Any], *, wide: bool = False) -> list[Any]:
+    """What a program gives, what it leaves of its inputs, and the gradients where these are asked for."""
+    torch.manual_seed(SEED)
+    given = [x.double() if wide else x for x in fresh(program.inputs())]
+    kept = [x.clone() for x in given]
+    with calm(), torch.no_grad():
+        found = [fn(*given), list(given)]
+    if program.grad:
+        leaves = [x.requires_grad_(inexact(x)) for x in kept]
+        with calm():
+            out = fn(*leaves)
+            outs = [x for x in flat(out) if isinstance(x, Tensor) and x.requires_grad]
+            found.append(list(torch.autograd.grad(outs, leaves, cotangents(outs), allow_unused=True)))
+    return found

@@ -1,0 +1,53 @@
+"""What is known of a result whose values are not: shape and dtype, and of random numbers their bounds and moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FAR, MANY = 6.0, 30  # standard errors that a mean may be off by, of how many numbers or more
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A function that says what is wrong with a result, or None.
+
+    Numbers lie in [low, high], and are `whole` or not; their mean and standard deviation are asked of complex numbers' parts, and of samples
+    that are large enough to tell.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None = None
+    low: float = -inf
+    high: float = inf
+    mean: float | None = None
+    std: float | None = None
+    whole: bool = False
+
+    def __call__(self, got: Any) -> str | None:
+        if not isinstance(got, Tensor) or tuple(got.shape) != tuple(self.shape):
+            return f"{tuple(got.shape) if isinstance(got, Tensor) else got!r} in place of a tensor of shape {tuple(self.shape)}"
+        if self.dtype not in (None, got.dtype):
+            return f"{got.dtype} in place of {self.dtype}"
+        values = torch.view_as_real(got.resolve_conj()) if got.is_complex() else got
+        return self.said(values.detach().cpu().to(torch.float64).numpy().reshape(-1))
+
+    def said(self, x: np.ndarray) -> str | None:
+        """What is wrong with these numbers."""
+        outside = x[~((x >= self.low) & (x <= self.high))] if (self.low, self.high) != (-inf, inf) else x[:0]
+        if outside.size:
+            return f"{outside[0]:.7g} lies outside [{self.low}, {self.high}]"
+        if self.whole and (x != np.round(x)).any():
+            return f"{x[x != np.round(x)][0]:.7g} is no whole number"
+        if self.mean is not None and self.std is not None and x.size >= MANY:
+            error = FAR * self.std / np.sqrt(x.size)
+            if abs(x.mean() - self.mean) > error:
+                return f"the mean of {x.size} numbers is {x.mean():.4g}, where {self.mean:.4g} is expected, give or take {error:.2g}"
+            if not self.std / 2 <= x.std() <= 2 * self.std:
+                return f"the standard deviation of {x.size} numbers is {x.std():.4g}, where {self.std:.4g} is expected"
+        return None

@@ -1,0 +1,151 @@
+"""Does one task: every check of one operation with one dtype, or one check of the whole executor, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import torch
+
+from dovetail.devices import device as named
+from dovetail.dtypes import DType
+from dovetail_conformance import claims
+from dovetail_conformance.cell import Cell, Outcome, whole
+from dovetail_conformance.checks import CHECKS
+from dovetail_conformance.composition import composition_rows
+from dovetail_conformance.declaration import declaration
+from dovetail_conformance.levels import Level
+from dovetail_conformance.plan import Task, Wanted, is_new, opinfos
+from dovetail_conformance.programs import PROGRAMS
+from dovetail_conformance.random_programs import random_programs
+from dovetail_conformance.report import Row
+from dovetail_conformance.subject import Subject
+
+Doing = Callable[[str], None]  # told the check that is about to run
+
+
+def rows_of(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None) -> Iterator[Row]:
+    """The rows of a task; those that fail are asked twice, and say so where they do not fail again."""
+    for row in _rows(task, subject, level, wanted, seed, doing):
+        if row.failed and row.state in ("fail", "error"):
+            only = Wanted(wanted.operations, (row.check,), wanted.dtypes, wanted.devices)
+            again = next((other for other in _rows(task, subject, level, only, seed, doing) if other.key == row.key), row)
+            if not again.failed:
+                row.state, row.said = "flaky", f"the first time: {row.said}"
+        yield row
+
+
+def _rows(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
+    if task.dtype is not None:
+        yield from _cell_rows(task, task.dtype, subject, level, wanted, doing)
+    elif task.operation == "declaration":
+        yield from _whole("declaration", wanted, doing, lambda: declaration(subject))
+    elif task.operation == "random":
+        yield from _whole("random", wanted, doing, lambda: random_programs(subject, level, seed), absent(subject, "cpu"))
+    else:
+        program = next(program for program in PROGRAMS if program.name == task.operation)
+        yield from composition_rows(subject, program, wanted, doing, absent(subject, "cpu"))
+
+
+def _whole(check: str, wanted: Wanted, doing: Doing, run: Callable[[], Outcome], missing: str = "") -> Iterator[Row]:
+    if wanted.check(check):
+        doing(check)
+        began = perf_counter()
+        outcome = Outcome("not-run", missing) if missing else guarded(run)
+        yield row_of("", check, "", "cpu", outcome, began)
+
+
+def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted: Wanted, doing: Doing) -> Iterator[Row]:
+    info, missing = opinfos()[task.operation], absent(subject, task.device)
+    device = named(task.device)
+    cell = Cell(subject, info, dtype, device, level, named("cpu") if missing else device)
+
+    def row(check: str, run: Callable[[], Outcome | None]) -> Iterator[Row]:
+        doing(check)
+        began = perf_counter()
+        said = next((each for each in info.directives if each.covers(check, dtype, task.device)), None)
+        if said is not None and said.kind == "skip":
+            yield row_of(task.operation, check, dtype.name, task.device, Outcome("waived", said.reason), began)
+        elif (outcome := guarded(run)) is not None:
+            if said is not None:
+                outcome = expected_failure(outcome, said.reason)
+            yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
+
+    if not _has_samples(cell):
+        return  # an operation in place that eager does not run with this dtype
+    if missing:
+        cell.device = named(task.device)  # nothing runs, and checkers can be asked all the same
+        yield from row("claims", lambda: Outcome("not-run", missing)) if wanted.check("claims") else ()
+        if _declared(cell):
+            yield from row("checkers", lambda: claims.checkers(cell)) if wanted.check("checkers") else ()
+        return
+    if wanted.check("claims"):
+        yield from row("claims", lambda: claims.claims(cell))
+    if _declared(cell):
+        for name, run in (("refusals", claims.refusals), ("checkers", claims.checkers)):
+            if wanted.check(name):
+                yield from row(name, lambda run=run: run(cell))
+    if guarded(lambda: Outcome("pass" if cell.claimed else "not-claimed")).state != "pass":
+        return
+    for check in CHECKS:
+        if check.level <= level.rank and wanted.check(check.name):
+            yield from row(check.name, lambda check=check: check.run(cell))
+
+
+def _has_samples(cell: Cell) -> bool:
+    """Whether the operation has samples; those that cannot be made are a matter of the checks."""
+    try:
+        return bool(cell.cases)
+    except Exception:
+        return True
+
+
+def _declared(cell: Cell) -> bool:
+    """Whether the executor may have a checker for the operation."""
+    rows = cell.subject.declared["operations"]
+    return rows is None or cell.info.symbol.id in rows
+
+
+def absent(subject: Subject, kind: str) -> str:
+    """Why nothing can run on a kind of device here, or nothing."""
+    if subject.available is not True:
+        return f"{subject.name} is not available here: {subject.available}"
+    if kind == "cuda" and not torch.cuda.is_available():
+        return "there is no CUDA device here"
+    return ""
+
+
+def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:
+    """What a check says; an error that it does not expect is one of the executor's."""
+    try:
+        return run()
+    except Exception as error:
+        return Outcome("error", whole(error))
+
+
+def expected_failure(outcome: Outcome, reason: str) -> Outcome:
+    """The outcome of a check that is known to fail."""
+    if outcome.state in ("fail", "error", "crash", "timeout"):
+        outcome.state, outcome.said = "xfail", f"{reason} ({outcome.said})"
+    elif outcome.state in ("pass", "partly"):
+        outcome.state, outcome.said = "xpass", f"it is expected to fail, since {reason}; take the expectation away"
+    return outcome
+
+
+def row_of(operation: str, check: str, dtype: str, device: str, outcome: Outcome, began: float) -> Row:
+    """The row of an outcome."""
+    return Row(
+        operation,
+        check,
+        dtype,
+        device,
+        outcome.state,
+        outcome.ran,
+        outcome.samples,
+        outcome.lines,
+        outcome.said,
+        outcome.replay if outcome.state not in ("pass", "partly") else "",
+        seconds=perf_counter() - began,
+        new=is_new(operation, check),
+        against=outcome.against,
+    )

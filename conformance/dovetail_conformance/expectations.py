@@ -1,0 +1,208 @@
+"""What a plugin knows of itself beforehand: checks that fail for a reason, and how many samples it has ever run.
+
+`conformance.toml`, written by hand, lies in the plugin's package or beside its tests:
+
+    [[expect]]
+    operation = "torch.softmax"            # or a pattern, "torch.*softmax"
+    check = "backward"                     # left out: every check
+    dtype = "float16"                      # left out: every dtype; also a list
+    state = "xfail"                        # or "skip"; an xfail that passes fails the run
+    class = "bug"                          # bug, unsupported, planned or upstream
+    reason = "the sum is accumulated in half precision"
+    url = "https://example.com/issues/12"  # may be left out
+    until = "0.4"                          # the plugin's version from which it no longer holds; may be left out
+    when = { torch = "<2.12" }             # torch, cuda, python, machine or executor; may be left out
+
+`conformance.lock`, written by the suite, holds for each operation, dtype and check how many samples the executor ran: fewer is a failure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import platform
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from dovetail.extend import Executor
+from dovetail_conformance.environment import folder
+from dovetail_conformance.report import Row
+
+CLASSES = ("bug", "unsupported", "planned", "upstream")
+KEYS = {"operation", "check", "dtype", "device", "state", "class", "reason", "url", "until", "when"}
+
+
+class BadExpectations(ValueError):
+    """The file of expectations says something that means nothing."""
+
+
+@dataclass
+class Expectation:
+    """What one entry says; `used` is set when a row was what it said."""
+
+    operation: str
+    reason: str
+    kind: str
+    state: str = "xfail"
+    check: str = "*"
+    dtypes: tuple[str, ...] = ()
+    device: str = "*"
+    url: str = ""
+    until: str = ""
+    when: dict[str, str] = field(default_factory=dict)
+    used: bool = False
+
+    def covers(self, row: Row) -> bool:
+        """Whether it speaks of this row."""
+        named = fnmatch.fnmatchcase(row.operation, self.operation)
+        return named and self.check in ("*", row.check) and self.device in ("*", row.device) and (not self.dtypes or row.dtype in self.dtypes)
+
+    def __str__(self) -> str:
+        return f"{self.state} of {self.operation}" + (f", {self.check}" if self.check != "*" else "")
+
+
+def found(ex: Executor, named: str | Path | None) -> list[Expectation]:
+    """The expectations of an executor that hold: of the file that is named, else of `conformance.toml` in its package."""
+    path = Path(named) if named is not None else _beside(ex, "conformance.toml")
+    if path is None:
+        return []
+    if not path.is_file():
+        raise BadExpectations(f"there is no file {path} of expectations")
+    return read(path, ex.version)
+
+
+def lock_of(ex: Executor, named: str | Path | None) -> Path | None:
+    """The lock file of an executor: the one that is named, else `conformance.lock` in its package, where there is one."""
+    return Path(named) if named is not None else _beside(ex, "conformance.lock")
+
+
+def _beside(ex: Executor, name: str) -> Path | None:
+    where = folder(ex)
+    return where / name if where is not None and (where / name).is_file() else None
+
+
+def read(path: Path, executor_version: str) -> list[Expectation]:
+    """The expectations of a file that hold here and now."""
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadExpectations(f"{path} cannot be read: {error}") from None
+    if extra := set(said) - {"expect"}:
+        raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries alone")
+    made = [_made(path, i, entry, executor_version) for i, entry in enumerate(said.get("expect", []), 1)]
+    return [each for each in made if _holds(each, executor_version)]
+
+
+def _made(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> Expectation:
+    where = f"{path}, entry {i}"
+    if extra := set(entry) - KEYS:
+        raise BadExpectations(f"{where} has {', '.join(sorted(extra))}; it may have {', '.join(sorted(KEYS))}")
+    for key in ("operation", "reason", "class"):
+        if not str(entry.get(key, "")).strip():
+            raise BadExpectations(f"{where} has no {key}; an expectation says what fails, why, and of which class that is")
+    if entry["class"] not in CLASSES:
+        raise BadExpectations(f"{where} is of the class {entry['class']!r}; there are {', '.join(CLASSES)}")
+    if entry.get("state", "xfail") not in ("xfail", "skip"):
+        raise BadExpectations(f"{where} has the state {entry['state']!r}; there are xfail and skip")
+    until = str(entry.get("until", ""))
+    if until and Version(executor_version) >= Version(until):
+        raise BadExpectations(
+            f"{where} held until {until}, and this is {executor_version}: {entry['reason']}; mend it, or say until when it holds now"
+        )
+    dtypes = entry.get("dtype", ())
+    return Expectation(
+        entry["operation"],
+        entry["reason"],
+        entry["class"],
+        entry.get("state", "xfail"),
+        entry.get("check", "*"),
+        (dtypes,) if isinstance(dtypes, str) else tuple(dtypes),
+        entry.get("device", "*"),
+        entry.get("url", ""),
+        until,
+        _conditions(where, entry.get("when", {})),
+    )
+
+
+def _conditions(where: str, when: dict[str, str]) -> dict[str, str]:
+    for key, wanted in when.items():
+        if key not in ("torch", "cuda", "python", "machine", "executor"):
+            raise BadExpectations(f"{where} asks for {key}; `when` knows torch, cuda, python, machine and executor")
+        if key != "machine":
+            try:
+                SpecifierSet(wanted)
+            except InvalidSpecifier:
+                raise BadExpectations(
+                    f"{where} wants {key} {wanted!r}, which is no range of versions; write one as pip does: '>=2.10,<2.12'"
+                ) from None
+    return when
+
+
+def _holds(each: Expectation, executor_version: str) -> bool:
+    found = {"torch": torch.__version__, "cuda": torch.version.cuda, "python": platform.python_version(), "executor": executor_version}
+    for key, wanted in each.when.items():
+        if key == "machine":
+            if platform.machine() != wanted:
+                return False
+        elif found[key] is None or not SpecifierSet(wanted).contains(Version(found[key]), prereleases=True):
+            return False
+    return True
+
+
+def applied(rows: Iterable[Row], expected: list[Expectation]) -> Iterator[Row]:
+    """The rows as expectations have them: known failures, skips, and what was expected to fail and does not."""
+    for row in rows:
+        each = next((each for each in expected if each.covers(row)), None)
+        if each is None or row.state == "not-run":
+            yield row
+            continue
+        each.used = True
+        if each.state == "skip":
+            row.state, row.reason, row.replay = "waived", each.reason, ""
+        elif row.failed:
+            row.state, row.reason = "xfail", each.reason
+        elif row.state in ("pass", "partly"):
+            row.state, row.said = "xpass", f"it was expected to fail ({each.reason}) and does not; take the entry away"
+        yield row
+
+
+def stale(expected: list[Expectation]) -> Iterator[Row]:
+    """A failing row for each entry that spoke of nothing."""
+    for each in expected:
+        if not each.used:
+            yield Row("", f"expectation {each}", state="fail", said="no row is what it speaks of; take the entry away", reason=each.reason)
+
+
+def locked(rows: Iterable[Row], path: Path, level: str) -> Iterator[Row]:
+    """A failing row for each check that ran fewer samples than the lock file has for this level, or that is gone."""
+    if not path.is_file():
+        raise BadExpectations(f"there is no lock file {path}; make it with --update-lock")
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        had: dict[str, int] = said["ran"]
+    except (ValueError, KeyError, TypeError):
+        raise BadExpectations(f"{path} is no lock file of the suite; make it anew with --update-lock") from None
+    if said["level"] != level:
+        return
+    now = counts(rows)
+    for key, n in had.items():
+        if now.get(key, 0) < n:
+            operation, check, dtype, device = key.split("|")
+            said = f"{now.get(key, 0)} samples were run where {n} are locked; if that is meant, run the suite with --update-lock"
+            yield Row(operation, f"lock of {check}", dtype, device, "fail", now.get(key, 0), n, said=said)
+
+
+def counts(rows: Iterable[Row]) -> dict[str, int]:
+    """How many samples the executor ran, by operation, check, dtype and device."""
+    return {"|".join((row.operation, row.check, row.dtype, row.device)): row.ran for row in rows if row.ran and row.check not in ("speed", "random")}
+
+
+def write_lock(rows: Iterable[Row], path: Path, suite_version: str, level: str) -> None:
+    path.write_text(json.dumps({"suite": suite_version, "level": level, "ran": counts(rows)}, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,40 @@
+"""How much of the suite is run: what each level tests, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail import dtypes
+from dovetail.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is tested at a level: dtypes, how many samples of each operation, how many random programs.
+
+    `first` means the first of `dtypes` alone that an operation takes; `extremes` are the dtypes whose samples also come with large values,
+    infinities and NaN.
+    """
+
+    name: str
+    rank: int
+    dtypes: tuple[DType, ...]
+    samples: int
+    programs: int
+    extremes: tuple[DType, ...] = ()
+    first: bool = False
+
+    def dtypes_for(self, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
+        """The dtypes of an operation that takes these ones."""
+        found = tuple(dtype for dtype in self.dtypes if dtype in accepted)
+        return (found[:1] if self.first else found) or accepted[:1]
+
+
+FEW = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
+MANY = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_, dtypes.complex64)
+LEVELS = {
+    "smoke": Level("smoke", 0, FEW, samples=3, programs=10, first=True),
+    "core": Level("core", 1, MANY, samples=10, programs=50, extremes=(dtypes.float32, dtypes.float16)),
+    "full": Level("full", 2, dtypes.ALL, samples=400, programs=300, extremes=dtypes.ALL),
+    "stress": Level("stress", 3, dtypes.ALL, samples=400, programs=3000, extremes=dtypes.ALL),
+}

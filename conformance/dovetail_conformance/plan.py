@@ -1,0 +1,127 @@
+"""What there is to test: tasks, each a piece of work that a process does on its own."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from packaging.version import Version
+
+import dovetail_conformance.prims
+import dovetail_conformance.torch  # noqa: F401
+from dovetail import dtypes as all_dtypes
+from dovetail.dtypes import DType
+from dovetail_conformance import environment
+from dovetail_conformance.checks import CHECKS, Check
+from dovetail_conformance.levels import LEVELS, Level
+from dovetail_conformance.opinfo import OPINFOS, OpInfo
+from dovetail_conformance.programs import PROGRAMS
+from dovetail_conformance.subject import Subject
+from dovetail_conformance.twins import twins
+
+CLAIM_CHECKS = ("claims", "refusals", "checkers")
+FIRST = "0.1"  # what came with it was never new
+WHOLE = ("declaration", "random")  # checks of the executor as a whole
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operation with one dtype on one kind of device; or a check of the whole executor, or a program, where `dtype` is None."""
+
+    operation: str
+    dtype: DType | None = None
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return "-".join(part for part in (self.operation, self.dtype.name.removesuffix("_") if self.dtype else "", self.device) if part)
+
+
+@cache
+def opinfos() -> dict[str, OpInfo]:
+    """The OpInfo of every operation by its id, those in place among them."""
+    return {info.symbol.id: info for info in (*OPINFOS, *twins())}
+
+
+def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
+    """What is to be done for an executor, in order: whole-executor checks, programs, operations."""
+    kinds = [kind for kind in subject.devices() if wanted.device(kind)]
+    found = [Task(name) for name in WHOLE if wanted.operation(name)]
+    found += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
+    for id, info in opinfos().items():
+        if wanted.operation(id):
+            chosen = (
+                [d for d in level.dtypes_for(info.dtypes) if wanted.dtype(d)]
+                if wanted.dtypes is None
+                else [d for d in info.dtypes if wanted.dtype(d)]
+            )
+            found += [Task(id, dtype, kind) for kind in kinds for dtype in chosen]
+    return found
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is restricted to: patterns of operations, names of checks, dtypes, devices; None for all."""
+
+    operations: tuple[str, ...] | None = None
+    checks: tuple[str, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+    devices: tuple[str, ...] | None = None
+
+    def operation(self, id: str) -> bool:
+        """Whether a pattern means the operation: "softmax" any that has it in its name, "prims" all of a module, "torch.*max" what matches."""
+        last = id.rpartition(".")[2]
+        return self.operations is None or any(
+            [p in last or id.startswith(f"{p}.") or fnmatch.fnmatchcase(id, p) or fnmatch.fnmatchcase(last, p) for p in self.operations]
+        )
+
+    def check(self, name: str) -> bool:
+        return self.checks is None or name in self.checks
+
+    def dtype(self, dtype: DType) -> bool:
+        return self.dtypes is None or {dtype.name, dtype.name.removesuffix("_"), dtype.short} & set(self.dtypes) != set()
+
+    def device(self, kind: str) -> bool:
+        return self.devices is None or kind in self.devices
+
+    def problems(self) -> Iterator[str]:
+        """Sentences about what means nothing."""
+        known = {"declaration", "random", "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
+        for name in self.checks or ():
+            if name not in known:
+                yield f"no check is called {name}; there are {', '.join(sorted(known))}"
+        names = {word for d in all_dtypes.ALL for word in (d.name, d.name.removesuffix("_"), d.short)}
+        for name in self.dtypes or ():
+            if name not in names:
+                yield f"no dtype is called {name}; name one as torch does: float32"
+        ids = [*opinfos(), *WHOLE, *(program.name for program in PROGRAMS)]
+        for pattern in self.operations or ():
+            if not any(Wanted(operations=(pattern,)).operation(id) for id in ids):
+                yield f"no operation matches {pattern}"
+
+
+def is_new(operation: str, check: str) -> bool:
+    """Whether a case came with this minor version of the suite: until the next one it is reported, and fails nobody."""
+    since = [each.since for each in (opinfos().get(operation), *CHECKS) if each is not None and (not isinstance(each, Check) or each.name == check)]
+    now = Version(environment.suite_version()).release[:2]
+    return any(version != FIRST and Version(version).release[:2] == now for version in since)
+
+
+def mustpass(level: str = "core") -> set[tuple[str, str, str]]:
+    """Every (operation, dtype, device) that a complete report has rows for; operations in place, which need not take all dtypes, aside."""
+    at = LEVELS[level]
+    in_place = {info.symbol.id for info in twins()}
+    cells = {(id, dtype.name, "cpu") for id, info in opinfos().items() if id not in in_place for dtype in at.dtypes_for(info.dtypes)}
+    return cells | {(program.name, "", "cpu") for program in PROGRAMS} | {(name, "", "cpu") for name in WHOLE}
+
+
+def as_words(task: Task) -> dict[str, str]:
+    """A task as data."""
+    return {"operation": task.operation, "dtype": task.dtype.name if task.dtype else "", "device": task.device}
+
+
+def task_of(words: dict[str, str]) -> Task:
+    """The task that `as_words` made data of."""
+    dtype = next((d for d in all_dtypes.ALL if d.name == words["dtype"]), None)
+    return Task(words["operation"], dtype, words["device"])

@@ -1,0 +1,171 @@
+"""Processes that do tasks: one that dies or hangs is a row, and another takes its place."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from dovetail_conformance.plan import Task, as_words
+from dovetail_conformance.report import Row, of_data
+
+LATE = 120.0  # seconds for a process to start, besides the limit of a task
+LONG = 10  # times the limit is what checks of the whole executor may take
+
+
+@dataclass
+class Done:
+    """A task and its rows, and which operations the executor has run so far in that process."""
+
+    task: Task
+    rows: list[Row] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
+
+
+class Pool:
+    """`processes` workers for one executor at one level; `setup` is what each is told first."""
+
+    def __init__(self, setup: dict[str, Any], processes: int, timeout: float):
+        self.setup, self.processes, self.timeout = setup, processes, timeout
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """The tasks as they are done, in any order."""
+        todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Done | BaseException | None] = queue.SimpleQueue()
+        for task in tasks:
+            todo.put(task)
+        workers = [threading.Thread(target=self._work, args=(todo, done), daemon=True) for _ in range(self.processes)]
+        for worker in workers:
+            worker.start()
+        left = len(workers)
+        while left:
+            found = done.get()
+            if found is None:
+                left -= 1
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                yield found
+
+    def _work(self, todo: queue.SimpleQueue, done: queue.SimpleQueue) -> None:
+        process: Process | None = None
+        try:
+            while True:
+                try:
+                    task = todo.get_nowait()
+                except queue.Empty:
+                    break
+                process = process or Process(self.setup, self.timeout)
+                found = process.do(task)
+                done.put(found)
+                if process.over:
+                    process = None
+        except BaseException as error:
+            done.put(error)
+        finally:
+            if process is not None:
+                process.close()
+            done.put(None)
+
+
+class CannotStart(RuntimeError):
+    """A worker ended before it did anything."""
+
+
+class Process:
+    """One worker."""
+
+    def __init__(self, setup: dict[str, Any], timeout: float):
+        self.timeout, self.over = timeout, False
+        command = [sys.executable, "-X", "faulthandler", "-P", "-m", "dovetail_conformance.worker"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+        self.printed: list[str] = []
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.drain = threading.Thread(target=self._drain, daemon=True)
+        self.drain.start()
+        self._say(setup)
+        if self._hear(monotonic() + LATE) is None:
+            self.close()
+            raise CannotStart(f"a worker of the suite {self._ended()} before it began:\n{self._tail()}")
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def _drain(self) -> None:
+        for line in self.process.stderr:
+            self.printed.append(line)
+            del self.printed[:-40]
+
+    def _say(self, what: Any) -> None:
+        try:
+            self.process.stdin.write(json.dumps(what) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # what it died of is read below
+
+    def _hear(self, until: float) -> dict[str, Any] | None:
+        """What it says next; None when it has ended, or `until` is over."""
+        try:
+            line = self.lines.get(timeout=max(0.0, until - monotonic()))
+        except queue.Empty:
+            return None
+        return None if line is None else json.loads(line)
+
+    def do(self, task: Task) -> Done:
+        """The rows of a task; where the process dies or takes too long, the last is about the check that it was at."""
+        found, doing = Done(task), "claims"
+        limit = self.timeout * (LONG if task.dtype is None else 1)
+        until = monotonic() + limit
+        self._say(as_words(task))
+        while (said := self._hear(until)) is not None:
+            if "doing" in said:
+                doing = said["doing"]
+            elif "row" in said:
+                found.rows.append(of_data(said["row"]))
+            elif "end" in said:
+                found.ran = said["end"]
+                return found
+        self.over = True
+        late = monotonic() >= until
+        self.close()
+        state, words = ("timeout", f"it was stopped after {limit:g} seconds") if late else ("crash", f"the process {self._ended()}")
+        name = task.operation if task.dtype is not None or task.operation.startswith("program.") else ""
+        dtype = task.dtype.name if task.dtype is not None else ""
+        found.rows.append(Row(name, doing, dtype, task.device, state, said=f"{words}\n{self._tail()}".strip()))
+        return found
+
+    def _ended(self) -> str:
+        code = self.process.wait()
+        if code >= 0:
+            return f"ended with code {code}"
+        try:
+            return f"crashed with {signal.Signals(-code).name}"
+        except ValueError:
+            return f"crashed with signal {-code}"
+
+    def _tail(self) -> str:
+        self.drain.join(timeout=1)
+        return "".join(self.printed[-12:])
+
+    def close(self) -> None:
+        """End it."""
+        if self.process.poll() is None:
+            try:
+                self.process.stdin.close()
+                self.process.wait(timeout=2)
+            except (subprocess.TimeoutExpired, BrokenPipeError, OSError):
+                self.process.kill()
+                self.process.wait()
+
+
+Progress = Callable[[int, int, Row | None], None]

@@ -1,0 +1,190 @@
+"""A sample as a program of its tensors: to be compiled, run eagerly, run on other values, and printed as a script."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.langs.torch import TorchSymbol
+from dovetail.prims import Symbol
+from dovetail_conformance.layout import overlaps as overlaps
+from dovetail_conformance.opinfo import SampleInput
+from dovetail_conformance.script import Name, spelled_call
+
+WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+@dataclass
+class Program:
+    """`fn` of `inputs`; `text` is its source as a script has it, with x0, x1, ... for the inputs."""
+
+    fn: Callable[..., Any]
+    inputs: list[Tensor]
+    text: str
+    symbolic: Callable[..., Any] | None = field(default=None, repr=False)  # the same with the symbol itself, which any proxy can be given to
+    arguments: Callable[..., Any] | None = field(default=None, repr=False)  # (args, kwargs) of the operation, from its tensors
+    template: Any = field(default=None, repr=False)  # equal for programs that differ in their tensors alone
+    eager: bool = True  # whether it runs without Dovetail
+
+    def on(self, inputs: Iterable[Tensor]) -> Any:
+        """What it gives for other inputs, eagerly."""
+        with calm():
+            return self.fn(*inputs)
+
+
+def program_of(symbol: Symbol, sample: SampleInput) -> Program:
+    """A program that calls `symbol` as the sample does."""
+    inputs: list[Tensor] = []
+    args, kwargs = _lifted((sample.args, sample.kwargs), inputs)
+    operation = _spelled(symbol)
+
+    def fn(*tensors: Any) -> Any:
+        words, names = _placed((args, kwargs), tensors)
+        return operation(*words, **names)
+
+    def symbolic(*tensors: Any) -> Any:
+        words, names = _placed((args, kwargs), tensors)
+        return symbol(*words, **names)
+
+    named_args, named_kwargs = _placed((args, kwargs), [Name(f"x{i}") for i in range(len(inputs))])
+    text = spelled_call(symbol, named_args, named_kwargs)
+    return Program(
+        fn,
+        inputs,
+        text,
+        symbolic,
+        lambda tensors: _placed((args, kwargs), tensors),
+        (symbol.id, repr((args, kwargs))),
+        isinstance(symbol, TorchSymbol) and symbol.callable is not None,
+    )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor stands among the arguments."""
+
+    index: int
+
+
+def _lifted(nest: Any, inputs: list[Tensor]) -> Any:
+    """`nest` with places for its tensors, which go to `inputs`; one that appears twice has one place."""
+    if isinstance(nest, Tensor):
+        for i, x in enumerate(inputs):
+            if x is nest:
+                return _Place(i)
+        inputs.append(nest)
+        return _Place(len(inputs) - 1)
+    if type(nest) in (tuple, list):
+        return type(nest)(_lifted(x, inputs) for x in nest)
+    if isinstance(nest, slice):
+        return slice(*(_lifted(x, inputs) for x in (nest.start, nest.stop, nest.step)))
+    return {key: _lifted(x, inputs) for key, x in nest.items()} if type(nest) is dict else nest
+
+
+def _placed(nest: Any, tensors: Any) -> Any:
+    if type(nest) is _Place:
+        return tensors[nest.index]
+    if type(nest) in (tuple, list):
+        return type(nest)(_placed(x, tensors) for x in nest)
+    if isinstance(nest, slice):
+        return slice(*(_placed(x, tensors) for x in (nest.start, nest.stop, nest.step)))
+    return {key: _placed(x, tensors) for key, x in nest.items()} if type(nest) is dict else nest
+
+
+def _spelled(symbol: Symbol) -> Callable[..., Any]:
+    """`symbol` as a program calls it, traced or not."""
+    if not isinstance(symbol, TorchSymbol) or symbol.callable is None:
+        return symbol
+    if type(symbol.callable).__name__ in ("method_descriptor", "wrapper_descriptor"):
+        name = symbol.callable.__name__
+        return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
+    return symbol.callable
+
+
+def inexact(x: Any) -> bool:
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
+
+
+def fresh(inputs: Iterable[Tensor], *, grad: bool = False) -> list[Tensor]:
+    """Copies in the same layout; those that can require grad do where `grad`."""
+    made = []
+    for x in inputs:
+        new = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if not overlaps(x) else _alike(x)
+        if not overlaps(x):
+            new.copy_(x.detach())
+        made.append(new.requires_grad_(grad and inexact(new)))
+    return made
+
+
+def _alike(x: Tensor) -> Tensor:
+    """A copy of the memory, seen in the same way."""
+    new = x.detach().new_empty(0)
+    new.set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
+    return new
+
+
+def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
+    """Other values of the same kind in the same layout: each tensor's own, moved on by one element."""
+    made = fresh(inputs)
+    for x in made:
+        if x.numel() > 1 and not overlaps(x):
+            x.copy_(x.clone(memory_format=torch.contiguous_format).flatten().roll(1).view(x.shape))
+        elif x.numel() and x.dtype is not torch.bool and inexact(x):
+            base = x if not overlaps(x) else x.as_strided((1,), (1,), x.storage_offset())
+            base.mul_(0.75)
+    return made
+
+
+def widened(inputs: Iterable[Tensor]) -> list[Tensor]:
+    """The inputs in twice the precision."""
+    return [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
+
+
+def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:
+    """The inputs with large values, infinities or NaN among them; None where there is no place for any."""
+    made, put = fresh(inputs), False
+    for x in made:
+        if not inexact(x) or overlaps(x) or x.numel() < 4 or x.dtype.itemsize == 1:
+            continue
+        flat = x.clone(memory_format=torch.contiguous_format).flatten()
+        values = {"large": (1e4, -1e4, -0.0, 3e4), "inf": (float("inf"), float("-inf")), "nan": (float("nan"),)}[kind]
+        for i, value in enumerate(values):
+            flat[i * (len(flat) - 1) // max(1, len(values) - 1) if len(values) > 1 else len(flat) // 2] = value
+        x.copy_(flat.view(x.shape))
+        put = True
+    return made if put else None
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """Without warnings, and with what is printed gone."""
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def said(sample: SampleInput | Program) -> str:
+    """The arguments of a sample in one line: tensors by dtype, shape and strides."""
+    if isinstance(sample, Program):
+        return sample.text
+    words = [*map(_word, sample.args), *(f"{key}={_word(value)}" for key, value in sample.kwargs.items())]
+    return f"({', '.join(words)})"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Tensor):
+        laid = "" if value.is_contiguous() else f" strides {list(value.stride())}"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{laid}"
+    if type(value) in (list, tuple):
+        inner = ", ".join(map(_word, value))
+        return f"[{inner}]" if type(value) is list else f"({inner})"
+    return value.name if isinstance(value, DType) else str(value) if isinstance(value, Device) else repr(value)

@@ -1,0 +1,99 @@
+"""The suite as tests: one for each operation, dtype and device, for each executor.
+
+    from dovetail_conformance import suite
+
+    test_executor = suite("mine")
+
+`pytest -k unfold` runs one operation, `pytest -rs` shows what an executor refuses and why, `pytest -n 4` uses four processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+PROPERTY = "dovetail conformance"
+
+
+@dataclass
+class Asked:
+    """What one call of `suite` asks for; None as the command line has it."""
+
+    executors: tuple[Any, ...]
+    level: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def suite(*executors: Any, level: str | None = None, **options: Any) -> Callable[..., None]:
+    """A test for each operation of the suite, dtype and device, for each of `executors`: for all that are installed where none is named.
+
+    `executors` and `options` (operations, checks, dtypes, devices, expectations, lock, seed, timeout) are what `check` takes.
+    """
+
+    def test(conformance_task: Any, request: pytest.FixtureRequest) -> None:
+        request.getfixturevalue("conformance_runs").test(conformance_task, request.node)
+
+    test.asked = Asked(executors, level, options)  # type: ignore[attr-defined]
+    return test
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "conformance of Dovetail's executors")
+    group.addoption("--conformance-level", choices=("smoke", "core", "full", "stress"), default="core", help="how much is tested (core)")
+    group.addoption("--conformance-inline", action="store_true", help="test in pytest's own process, for a debugger: a crash ends the run")
+    group.addoption("--conformance-json", metavar="FILE", help="write the report of each executor there")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    asked = getattr(metafunc.function, "asked", None)
+    if not isinstance(asked, Asked):
+        return
+    from dovetail_conformance.session import cases
+
+    found = cases(asked, asked.level or metafunc.config.getoption("--conformance-level"))
+    metafunc.parametrize("conformance_task", found, ids=str)
+
+
+@pytest.fixture(scope="session")
+def conformance_runs(request: pytest.FixtureRequest) -> Any:
+    """What does the tasks, one process for each executor; ends with the session."""
+    from dovetail_conformance.session import Runs
+
+    runs = Runs(inline=request.config.getoption("--conformance-inline"))
+    yield runs
+    runs.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # with pytest-xdist the controller alone hears of every test
+        config.pluginmanager.register(Collected(config), "dovetail conformance reports")
+
+
+class Collected:
+    """The rows of all tests; at the end of a whole run they are held to the lock and written down."""
+
+    def __init__(self, config: pytest.Config):
+        self.config, self.rows, self.said = config, {}, []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == PROPERTY and report.when == "call":
+                self.rows.setdefault(value["run"], []).append(value)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self.rows:
+            return
+        from dovetail_conformance.session import finished
+
+        for run, values in self.rows.items():
+            self.said += finished(run, values, self.config.getoption("--conformance-json"), len(self.rows) == 1)
+        if self.said and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for line in self.said:
+            terminalreporter.write_line(f"conformance: {line}", red=True)

@@ -1,0 +1,263 @@
+"""Random programs over what an executor runs: drawn and shrunk by hypothesis, compared with eager PyTorch, printed as a script.
+
+Each step is a call of an operation with one of its samples, in which values computed before may stand for tensors of their kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+import dovetail
+from dovetail import devices, dtypes
+from dovetail.errors import Unsupported
+from dovetail.extend import Symbol
+from dovetail_conformance.case import SEED, Case, executed
+from dovetail_conformance.cell import Outcome, whole
+from dovetail_conformance.levels import Level
+from dovetail_conformance.opinfo import SampleInput
+from dovetail_conformance.oracle import flat
+from dovetail_conformance.plan import opinfos
+from dovetail_conformance.program import Program, calm, fresh, inexact, program_of, said, widened
+from dovetail_conformance.script import Name, script, spelled_call
+from dovetail_conformance.subject import Subject
+
+STEPS, LARGEST, SAMPLES = 6, 200, 3  # calls in a program, elements of a tensor, samples of an operation
+RELATIVE, ABSOLUTE = 1e-3, 1e-4  # roundings grow on their way through a program
+
+
+@dataclass
+class Call:
+    """An operation with one of its samples."""
+
+    symbol: Symbol
+    program: Program
+
+    @property
+    def kinds(self) -> list[Any]:
+        """For each tensor what a value has to be to stand for it; None where none can, as for indices."""
+        return [kind_of(x) if inexact(x) else None for x in self.program.inputs]
+
+
+def kind_of(x: Tensor) -> tuple[Any, ...]:
+    return tuple(x.shape), x.dtype
+
+
+@dataclass
+class Drawn:
+    """A program: calls, and for each of their tensors the number of a value computed before, or of an input."""
+
+    calls: list[Call] = field(default_factory=list)
+    sources: list[list[int]] = field(default_factory=list)  # >= 0: a value; < 0: the input -1 - n
+    inputs: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)  # as eager computes them
+    origin: list[tuple[int, int]] = field(default_factory=list)  # of each value: its call, and which of its results it is
+
+    def run(self, *given: Any) -> Any:
+        """Every result that no later call uses, and the last."""
+        results: list[list[Any]] = []
+        for call, sources in zip(self.calls, self.sources):
+            taken = [given[-1 - n] if n < 0 else results[self.origin[n][0]][self.origin[n][1]] for n in sources]
+            results.append(flat(call.program.fn(*taken)))
+        return [results[at][i] for at, i in self.ends()]
+
+    def ends(self) -> list[tuple[int, int]]:
+        """The values that the program returns, by call and result."""
+        used = {n for sources in self.sources for n in sources if n >= 0}
+        return [where for n, where in enumerate(self.origin) if n not in used or where[0] == len(self.calls) - 1]
+
+    @property
+    def text(self) -> str:
+        """Its source, with x0, x1, ... for the inputs."""
+        rows = []
+        for i, (call, sources) in enumerate(zip(self.calls, self.sources)):
+            names = [Name(f"x{-1 - n}") if n < 0 else Name(self.name(n)) for n in sources]
+            args, kwargs = call.program.arguments(names)
+            rows.append(f"v{i} = {spelled_call(call.symbol, args, kwargs)}")
+        ends = [self.name(self.origin.index(where)) for where in self.ends()]
+        return "\n".join([*rows, f"return [{', '.join(ends)}]"])
+
+    def name(self, n: int) -> str:
+        """How the program calls a value."""
+        at, i = self.origin[n]
+        return f"v{at}" if sum(where[0] == at for where in self.origin) == 1 and i == 0 else f"v{at}[{i}]"
+
+
+class Wrong(Exception):
+    """A program whose result is not eager's."""
+
+
+def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
+    """Small random programs over the operations that the executor runs give what eager gives; one that does not is shrunk."""
+    pool = claimed_calls(subject)
+    if not pool:
+        return Outcome("not-claimed", "it runs no operation that a random program could be made of")
+    found: list[tuple[Drawn, str]] = []
+    counts = {"ran": 0, "drawn": 0}
+
+    def try_one(data: st.DataObject) -> None:
+        drawn = draw(data, pool)
+        wrong = judged(subject, drawn, counts)
+        if wrong is not None:
+            found.append((drawn, wrong))
+            raise Wrong
+
+    test = hypothesis.given(st.data())(try_one)
+    test = hypothesis.seed(seed)(hypothesis.settings(max_examples=level.programs, **_QUIETLY)(test))
+    try:
+        with calm():
+            test()
+    except (Wrong, hypothesis.errors.Flaky, BaseExceptionGroup):
+        drawn, wrong = found[-1]
+        replay = script(
+            f"random program, seed {seed}\nfound by dovetail-conformance",
+            drawn.text,
+            drawn.inputs,
+            subject.name,
+            eager=all(call.program.eager for call in drawn.calls),
+        )
+        return Outcome("fail", f"a program of {len(drawn.calls)} operations: {wrong}", counts["ran"], counts["drawn"], replay=replay)
+    return Outcome("pass" if counts["ran"] else "not-claimed", "", counts["ran"], counts["drawn"])
+
+
+_QUIETLY: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "report_multiple_bugs": False,
+    "print_blob": False,
+    "suppress_health_check": list(hypothesis.HealthCheck),
+    "phases": (hypothesis.Phase.generate, hypothesis.Phase.shrink),
+}
+
+
+def claimed_calls(subject: Subject) -> list[Call]:
+    """Calls of operations in float32 that the executor runs at least a line of; simple operations first, which shrinking prefers."""
+    found: list[Call] = []
+    for info in opinfos().values():
+        if dtypes.float32 not in info.dtypes or info.random:
+            continue
+        for sample in islice(info.samples(dtypes.float32, devices.cpu), SAMPLES):
+            call = _usable(subject, info, sample)
+            if call is None:
+                break
+            found.append(call)
+    return sorted(found, key=lambda call: len(call.program.inputs))
+
+
+def _usable(subject: Subject, info: Any, sample: SampleInput) -> Call | None:
+    """The call, where the executor runs it, it runs in eager, and its tensors are few and small."""
+    case = Case(subject, info, program_of(info.symbol, sample), said(sample), sample)
+    inputs = case.program.inputs
+    if case.reference is None or not any(map(inexact, inputs)) or sum(x.numel() for x in inputs) > LARGEST:
+        return None
+    if case.expected.error is not None or case.ran.error is not None or not case.ran.lines[0]:
+        return None
+    return Call(info.symbol, case.program)
+
+
+def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
+    """A program of one to STEPS calls; each but the first is one that can use a value computed before, where there is any."""
+    drawn = Drawn()
+    for _ in range(data.draw(st.integers(1, STEPS))):
+        kinds = {kind_of(x) for x in drawn.values if inexact(x)}
+        fitting = [call for call in pool if kinds.intersection(call.kinds)] if kinds else []
+        call = data.draw(st.sampled_from(fitting or pool))
+        sources, taken = [], []
+        for x, kind in zip(call.program.inputs, call.kinds):
+            having = [n for n, value in enumerate(drawn.values) if kind is not None and kind_of(value) == kind]
+            n = data.draw(st.sampled_from(having[::-1])) if having and (not taken or data.draw(st.booleans())) else None
+            if n is None:
+                drawn.inputs.append(x)
+                n = -len(drawn.inputs)
+            taken.append(n)
+            sources.append(n)
+        drawn.calls.append(call)
+        drawn.sources.append(sources)
+        _eagerly(drawn)
+    return drawn
+
+
+def _eagerly(drawn: Drawn) -> None:
+    """Run the program so far; it is given up where eager does not run it, or its values are no longer ordinary ones."""
+    given, results = fresh(drawn.inputs), []
+    torch.manual_seed(SEED)
+    try:
+        with torch.no_grad():
+            for call, sources in zip(drawn.calls, drawn.sources):
+                results.append(flat(call.program.fn(*[given[-1 - n] if n < 0 else drawn.values[n] for n in sources])))
+    except Exception:
+        hypothesis.reject()
+    last = len(drawn.calls) - 1
+    for i, x in enumerate(results[last]):
+        if isinstance(x, Tensor):
+            hypothesis.assume(x.numel() <= LARGEST and x.untyped_storage().nbytes() <= 64 * LARGEST)
+            drawn.origin.append((last, i))
+            drawn.values.append(x.detach().clone())
+
+
+def judged(subject: Subject, drawn: Drawn, counts: dict[str, int]) -> str | None:
+    """What is wrong with what the executor makes of a program; None where nothing is, or where rounding decides the result."""
+    if not drawn.origin:
+        hypothesis.reject()
+    runs = {"eager": fresh(drawn.inputs), "exact": widened(drawn.inputs), "ours": fresh(drawn.inputs)}
+    eager = all(call.program.eager for call in drawn.calls)
+    reference = drawn.run if eager else dovetail.jit(drawn.run, executors=list(subject.others))
+    torch.manual_seed(SEED)
+    try:
+        with torch.no_grad():
+            expected, exact = reference(*runs["eager"]), reference(*runs["exact"])
+    except Exception:
+        hypothesis.reject()
+    expected, exact = [*expected, *runs["eager"]], [*exact, *runs["exact"]]
+    if any(unlike(a, b, 0.1) for a, b in zip(expected, exact)):
+        hypothesis.reject()  # a rounding more or less changes the result
+    function = dovetail.jit(drawn.run, executors=[subject.executor])
+    counts["drawn"] += 1
+    try:
+        with torch.no_grad():
+            got = [*function(*runs["ours"]), *runs["ours"]]
+    except Unsupported:
+        hypothesis.reject()
+    except Exception as error:
+        return whole(error)
+    counts["ran"] += subject.lines(*executed(function))[0] > 0
+    for i, (a, b) in enumerate(zip(got, expected)):
+        if said_of := unlike(a, b, 1.0) or _other_kind(a, b):
+            return f"result {i}: {said_of}" if i < len(got) - len(runs["ours"]) else f"the input it leaves: {said_of}"
+    return None
+
+
+def _other_kind(a: Any, b: Any) -> str:
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype != b.dtype:
+        return f"{a.dtype} in place of {b.dtype}"
+    return ""
+
+
+def unlike(a: Any, b: Any, slack: float) -> str:
+    """How two results differ by more than `slack` times what roundings may amount to; empty where they do not."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return "" if a == b or a != a else f"{a!r} in place of {b!r}"
+    if a.shape != b.shape:
+        return f"shape {list(a.shape)} in place of {list(b.shape)}"
+    if not a.numel():
+        return ""
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+    ours, theirs = a.detach().to(wide), b.detach().to(wide)
+    loose = inexact(a)
+    scale = float(theirs.abs().nan_to_num(posinf=0.0).max()) if loose else 0.0
+    same = torch.isclose(
+        ours, theirs, rtol=slack * RELATIVE if loose else 0.0, atol=slack * ABSOLUTE * max(1.0, scale) if loose else 0.0, equal_nan=True
+    )
+    if bool(same.all()):
+        return ""
+    at = int((~same).flatten().to(torch.int64).argmax())
+    return (
+        f"{int((~same).sum())} of {a.numel()} elements differ, one is {ours.flatten()[at].item():.6g} in place of {theirs.flatten()[at].item():.6g}"
+    )

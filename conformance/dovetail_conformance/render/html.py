@@ -1,0 +1,60 @@
+"""Reports as one page that needs nothing else: operations x dtypes for each executor, and what was found at a click."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from dovetail_conformance.render import parts
+from dovetail_conformance.report import STATES, WORST, Report, Row
+
+PAGE = "page.html"
+WORDS = ("operation", "check", "dtype", "device", "state", "said", "replay", "reason")  # columns of strings
+
+
+def html(reports: Sequence[Report]) -> str:
+    """The page.  Its data is packed, so that tens of thousands of rows with their scripts stay small; a browser unpacks it without a server."""
+    packed = gzip.compress(json.dumps(data(reports), separators=(",", ":")).encode(), mtime=0)
+    page = files("dovetail_conformance.render").joinpath(PAGE).read_text(encoding="utf-8")
+    names = ", ".join(dict.fromkeys(report.name for report in reports))
+    filled = {"title": escape(names), "overview": "".join(map(_overview, reports)), "data": base64.b64encode(packed).decode()}
+    return re.sub(r"\{\{(\w+)\}\}", lambda hole: filled[hole[1]], page)
+
+
+def _overview(report: Report) -> str:
+    """What is worth knowing before anything is clicked; it needs no script to be read."""
+    notices = "".join(f"<p class=notice>{escape(said)}</p>" for said in parts.notices(report))
+    counts = ", ".join(f"{n:,} {state}" for state, n in report.counts.items())
+    head = f"<h2>{escape(parts.title(report))}: {escape(parts.score(report))} passed</h2>"
+    return f"<section>{head}<p>{escape(counts)}</p>{notices}<p class=quiet>{escape(parts.about(report))}</p></section>"
+
+
+def data(reports: Sequence[Report]) -> dict[str, Any]:
+    """The rows column by column; each distinct string once, as its place among `words`."""
+    words: dict[str, int] = {"": 0}
+    dtypes = parts.sorted_dtypes(row for report in reports for row in report)
+    return {
+        "reports": [{"name": report.name, "title": parts.title(report), "columns": _columns(report.rows, words)} for report in reports],
+        "dtypes": [[dtype, parts.short(dtype)] for dtype in dtypes],
+        "states": [[state, parts.LETTERS[state][0], int(fails), says] for state, (fails, says) in STATES.items()],
+        "worst": WORST,
+        "whole": parts.WHOLE,
+        "words": list(words),
+    }
+
+
+def _columns(rows: Iterable[Row], words: dict[str, int]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        said: dict[str, Any] = {key: words.setdefault(getattr(row, key), len(words)) for key in WORDS}
+        said |= {"ran": row.ran, "samples": row.samples, "own": row.lines[0], "lines": row.lines[1], "new": int(row.new)}
+        said |= {"ms": round(row.seconds * 1000), "against": None if row.against is None else round(row.against, 2)}
+        for key, value in said.items():
+            columns.setdefault(key, []).append(value)
+    return columns

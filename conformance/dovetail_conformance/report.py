@@ -1,0 +1,191 @@
+"""What a run of the suite found: rows, and what they were found with; as JSON and back.
+
+The JSON follows `report.schema.json`, which is published with the package.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1  # of the JSON; a reader refuses what it does not know
+
+# state: (whether it fails the run, what it says of a check)
+STATES: dict[str, tuple[bool, str]] = {
+    "pass": (False, "the executor ran every sample that it claimed, and was right"),
+    "partly": (False, "right, and other executors ran a part of it"),
+    "fail": (True, "a result, a gradient, an error or a claim is not what it has to be"),
+    "error": (True, "the executor raised an error where it has to give a result"),
+    "crash": (True, "the process died"),
+    "timeout": (True, "it did not end in time"),
+    "unsupported": (False, "the executor says that it does not support this"),
+    "not-claimed": (False, "the executor took none of the samples"),
+    "xfail": (False, "known to fail, with a reason, and it does"),
+    "xpass": (True, "expected to fail, and it does not: the expectation is out of date"),
+    "flaky": (True, "it failed, and did not fail when it was run again"),
+    "waived": (False, "skipped on purpose, with a reason"),
+    "not-run": (False, "there is no such device here, or the executor is not available"),
+}
+COUNTED = ("pass", "partly", "fail", "error", "crash", "timeout", "xfail", "xpass", "flaky", "waived")  # what an executor's score is out of
+
+WORST = ("crash", "timeout", "error", "fail", "flaky", "xpass", "xfail", "waived", "partly")  # one row of such a state decides for its cell
+
+
+@dataclass
+class Row:
+    """One check of one operation with one dtype on one kind of device.
+
+    `operation` is an operation's id ("torch.softmax", "prims.sin"), or the name of a program for checks of whole programs, or "" for those
+    of the executor as a whole.  Of `samples` samples the executor under test ran `ran`, as the executed traces show; `lines` is how many of
+    their lines were its, of how many.  `said` is a sentence; `replay` a script that shows the failure without the suite; `new` marks a case
+    that came with this version of the suite and does not count yet.  `against` is the time of a call relative to eager's, where measured.
+    """
+
+    operation: str
+    check: str
+    dtype: str = ""
+    device: str = "cpu"
+    state: str = "pass"
+    ran: int = 0
+    samples: int = 0
+    lines: tuple[int, int] = (0, 0)
+    said: str = ""
+    replay: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    new: bool = False
+    against: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells rows of one report apart."""
+        return self.operation, self.check, self.dtype, self.device
+
+    @property
+    def failed(self) -> bool:
+        """Whether the row fails the run."""
+        return STATES[self.state][0] and not self.new
+
+    def __str__(self) -> str:
+        return "-".join(part for part in (self.operation or "executor", self.dtype, self.device, self.check) if part)
+
+
+@dataclass
+class Report:
+    """The rows of one executor at one level, and what they were found with.
+
+    `suite` has the version and the hash of the suite, `executor` the name, version, distribution and declaration of the executor,
+    `environment` the versions and the machine, `source` the commit of the executor's repository and whether it was clean.
+    """
+
+    executor: dict[str, Any]
+    level: str
+    suite: dict[str, Any]
+    environment: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    seconds: float = 0.0
+    created: str = ""
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.executor["name"]
+
+    @property
+    def failures(self) -> list[Row]:
+        """The rows that fail the run."""
+        return [row for row in self.rows if row.failed]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows there are in each state, in the order of STATES."""
+        found = Counter(row.state for row in self.rows)
+        return {state: found[state] for state in STATES if found[state]}
+
+    @property
+    def score(self) -> tuple[int, int]:
+        """How many rows passed, out of those that count: a refusal that was declared is no failure, and no success."""
+        counted = [row for row in self.rows if row.state in COUNTED and not row.new]
+        return sum(row.state == "pass" for row in counted), len(counted)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def to_json(self) -> str:
+        """The report as `report.schema.json` describes it."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        passed, counted = self.score
+        summary = {"counts": self.counts, "passed": passed, "counted": counted, "failed": len(self.failures)}
+        return json.dumps({"format": FORMAT, **said, "summary": summary, "rows": [as_data(row) for row in self.rows]}, indent=1)
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def of_json(cls, text: str) -> Report:
+        """The report that `to_json` wrote; a ValueError says what is wrong with another text."""
+        try:
+            said = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is no report, since it is no JSON: {error}") from None
+        if not isinstance(said, dict) or said.get("format") != FORMAT:
+            raise ValueError(f"this is no report of format {FORMAT}, which `dovetail conformance NAME --json FILE` writes")
+        return cls.of_data(said)
+
+    @classmethod
+    def of_data(cls, said: dict[str, Any]) -> Report:
+        """The report that such data is; a ValueError says what is wrong with other data."""
+        try:
+            rows = [of_data(row) for row in said["rows"]]
+            made = cls(**{f.name: said[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
+            unknown = {row.state for row in rows} - set(STATES)
+            named = isinstance(made.name, str)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"this is no report as report.schema.json describes it: {type(error).__name__}: {error}") from None
+        if unknown or not named:
+            raise ValueError(
+                f"this is no report: {f'it has rows of the unknown state {min(map(str, unknown))}' if unknown else 'its executor has no name'}"
+            )
+        return made
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        return cls.of_json(Path(path).read_text(encoding="utf-8"))
+
+
+_DEFAULTS = asdict(Row("", ""))
+
+
+def as_data(row: Row) -> dict[str, Any]:
+    """A row as JSON holds it: what is as usual is left out."""
+    said = {**asdict(row), "lines": list(row.lines), "seconds": round(row.seconds, 6)}
+    return {key: value for key, value in said.items() if key in ("operation", "check", "state") or value not in (_DEFAULTS[key], [0, 0])}
+
+
+def of_data(said: dict[str, Any]) -> Row:
+    return Row(**{**said, "lines": tuple(said.get("lines", (0, 0)))})
+
+
+def together(rows: Iterable[Row]) -> str:
+    """The state of several rows as one: the worst there is; and what passed where its neighbours were not taken is partly right."""
+    states = {row.state for row in rows}
+    for state in WORST:
+        if state in states:
+            return state
+    refused = states & {"not-claimed", "unsupported"}
+    if "pass" in states:
+        return "partly" if refused else "pass"
+    return min(refused, default="not-run")
+
+
+def matrix(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Rows by operation and then by dtype."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        found.setdefault(row.operation, {}).setdefault(row.dtype, []).append(row)
+    return found

@@ -1,0 +1,168 @@
+"""The suite in a run of pytest: what is collected, what does a test, and what is said of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.extend import Executor, executors
+from dovetail_conformance import environment, expectations
+from dovetail_conformance.engine import rows_of
+from dovetail_conformance.levels import LEVELS
+from dovetail_conformance.plan import Task, Wanted, tasks
+from dovetail_conformance.pool import Process
+from dovetail_conformance.pytest_plugin import PROPERTY, Asked
+from dovetail_conformance.report import Report, Row, as_data, of_data
+from dovetail_conformance.subject import Subject
+from dovetail_conformance.suite import finish, idle, import_opinfos, setup_of, unspoken
+
+RUNS: dict[str, Run] = {}  # the registry: what each call of `suite` makes of an executor, by a name of its own
+
+
+@dataclass
+class Run:
+    """One executor at one level, as a call of `suite` asks for it."""
+
+    executor: Executor | str
+    level: str
+    wanted: Wanted
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.executor if isinstance(self.executor, str) else self.executor.name
+
+    def about(self) -> dict[str, Any] | None:
+        """The run as data, for the process that hears of every test; None for an executor that lives in this one alone."""
+        if not isinstance(self.executor, str):
+            return None
+        options = {key: str(value) if isinstance(value, Path) else value for key, value in self.options.items()}
+        return {"executor": self.executor, "level": self.level, "wanted": asdict(self.wanted), "options": options}
+
+
+def run_of(about: dict[str, Any]) -> Run:
+    """The run that `about` made data of."""
+    wanted = {key: value and tuple(value) for key, value in about["wanted"].items()}
+    return Run(about["executor"], about["level"], Wanted(**wanted), about["options"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task of a run."""
+
+    run: str
+    executor: str
+    task: Task
+
+    def __str__(self) -> str:
+        return f"{self.executor}-{self.task}"
+
+
+@cache
+def subject_of(executor: Executor | str) -> Subject:
+    return Subject.of(executor)
+
+
+def cases(asked: Asked, level: str) -> list[Case]:
+    """Every task of every executor that is asked for."""
+    import_opinfos()
+    found = []
+    for executor in asked.executors or [ex.name for ex in executors() if ex.available() is True]:
+        given = {key: asked.options.get(key) for key in ("operations", "checks", "dtypes", "devices")}
+        wanted = Wanted(**{key: tuple(value) if value is not None else None for key, value in given.items()})
+        if problem := next(wanted.problems(), None):
+            raise pytest.UsageError(problem)
+        run = Run(executor, level, wanted, asked.options)
+        key = f"{run.name} {level} {wanted}"
+        RUNS[key] = run
+        found += [Case(key, run.name.rpartition(":")[2], task) for task in tasks(subject_of(executor), LEVELS[level], wanted)]
+    return found
+
+
+class Runs:
+    """Does the tests of one process of pytest: in a process of their own, so that a crash is a failure like another."""
+
+    def __init__(self, *, inline: bool):
+        self.inline = inline
+        self.processes: dict[str, Process] = {}
+        self.known: dict[str, list[expectations.Expectation]] = {}
+
+    def test(self, case: Case, item: pytest.Item) -> None:
+        """Do a task; fail or skip the test by its rows."""
+        run = RUNS[case.run]
+        rows, ran = self.rows(case, run)
+        rows = list(expectations.applied(rows, self.expected(case.run, run)))
+        done = {"task": str(case.task), "rows": [as_data(row) for row in rows], "ran": ran}
+        item.user_properties.append((PROPERTY, {"run": case.run, "about": run.about(), **done}))
+        failed = [row for row in rows if row.failed]
+        if failed:
+            pytest.fail("\n\n".join(map(said, failed)), pytrace=False)
+        if not any(row.state in ("pass", "partly") for row in rows):
+            pytest.skip("; ".join(dict.fromkeys(f"{row.state}: {row.reason or row.said}" for row in rows)) or "nothing to test")
+
+    def rows(self, case: Case, run: Run) -> tuple[list[Row], list[str]]:
+        """The rows of a task, and which operations the executor has run so far."""
+        seed, timeout = run.options.get("seed", 0), run.options.get("timeout", 120.0)
+        if self.inline or not isinstance(run.executor, str):
+            subject = subject_of(run.executor)
+            return list(rows_of(case.task, subject, LEVELS[run.level], run.wanted, seed)), sorted(subject.ran)
+        process = self.processes.get(case.run)
+        if process is None:
+            process = self.processes[case.run] = Process(setup_of(run.executor, run.level, run.wanted, seed, 1), timeout)
+        done = process.do(case.task)
+        if process.over:
+            del self.processes[case.run]
+        return done.rows, done.ran
+
+    def expected(self, key: str, run: Run) -> list[expectations.Expectation]:
+        if key not in self.known:
+            self.known[key] = known(run)
+        return self.known[key]
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.close()
+
+
+def known(run: Run) -> list[expectations.Expectation]:
+    """The expectations that hold for a run."""
+    return expectations.found(subject_of(run.executor).executor, run.options.get("expectations"))
+
+
+def said(row: Row) -> str:
+    """A failing row as pytest shows it."""
+    return f"{row}: {row.state}\n{row.said}" + (f"\n\nTo see it without the suite:\n\n{row.replay}" if row.replay else "")
+
+
+def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bool) -> list[str]:
+    """What a whole run fails by besides its tests, as sentences; its report is written where one is asked for."""
+    run = RUNS.get(key) or (run_of(values[0]["about"]) if values[0]["about"] else None)
+    if run is None:
+        return []
+    import_opinfos()
+    subject = subject_of(run.executor)
+    plan = [str(task) for task in tasks(subject, LEVELS[run.level], run.wanted)]
+    whole = run.wanted == Wanted() and set(plan) <= {value["task"] for value in values}
+    place = {name: i for i, name in enumerate(plan)}
+    rows = [of_data(row) for value in sorted(values, key=lambda value: place[value["task"]]) for row in value["rows"]]
+    before = len(rows)
+    expected = known(run)
+    for row in rows:
+        for each in expected:
+            each.used = each.used or each.covers(row)
+    if whole:
+        rows += idle(subject, rows)
+        rows += unspoken(subject, {id for value in values for id in value["ran"]}, run.level)
+        finish(rows, run.level, expected, expectations.lock_of(subject.executor, run.options.get("lock")), update=False)
+    if json:
+        about = (environment.suite(), environment.machine(), environment.source(subject.executor))
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        report = Report(environment.identity(subject.executor), run.level, *about, run.options.get("seed", 0), 0.0, made, rows)
+        path = Path(json)
+        report.save(path if alone else path.with_name(f"{path.stem}-{report.name}{path.suffix}"))
+    return [f"{row}: {row.said}" for row in rows[before:] if row.failed]

@@ -1,0 +1,115 @@
+"""The executor under test, and what it says of itself."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dovetail.dtypes import DType
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, executors, get_executor
+
+NO_REASON = "gave no reason"  # what a checker that returns a bare False is recorded to say
+
+
+class UnknownExecutor(ValueError):
+    """No executor is meant by a name."""
+
+
+def executor_of(wanted: Executor | str) -> Executor:
+    """An executor, or that of a name, or the one that "module:attribute" or "file.py:attribute" means; a function there is called."""
+    if isinstance(wanted, Executor):
+        return wanted
+    module, colon, attribute = wanted.rpartition(":")
+    if not colon:
+        return get_executor(wanted)
+    found = getattr(_module(module), attribute, None)
+    made = found() if callable(found) and not isinstance(found, Executor) else found
+    if not isinstance(made, Executor):
+        raise UnknownExecutor(f"{wanted} is {type(made).__name__}, not an executor; name an executor, or a function that makes one")
+    return made
+
+
+def _module(name: str) -> Any:
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    path = Path(name).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UnknownExecutor(f"{path} is no file of Python; write it as file.py:attribute")
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Subject:
+    """An executor under test, and the executors of last resort that take what it leaves."""
+
+    executor: Executor
+    others: tuple[Executor, ...] = field(default=())
+    ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
+
+    @classmethod
+    def of(cls, wanted: Executor | str) -> Subject:
+        ex = executor_of(wanted)
+        return cls(ex, tuple(other for other in executors() if other.last_resort and other.name != ex.name))
+
+    @property
+    def name(self) -> str:
+        return self.executor.name
+
+    @cached_property
+    def declared(self) -> dict[str, Any]:
+        """Its declaration, which dispatch reads as well."""
+        return self.executor.declaration()
+
+    @cached_property
+    def available(self) -> bool | str:
+        """True, or why it cannot run on this machine."""
+        return self.executor.available()
+
+    def says(self, operation: str, dtype: DType, device: str) -> str:
+        """What its declaration says of an operation: "yes", "no", or "open" where it names no operations, dtypes or devices."""
+        rows = self.declared["operations"]
+        row = rows.get(operation) if rows else None
+        if row is None:
+            return "no" if rows is not None and not self.declared.get("family") and self.declared["kind"] == "operator" else "open"
+        for wanted, had in ((dtype.name.removesuffix("_"), row["dtypes"]), (device, row["devices"])):
+            if had is not None and wanted not in had:
+                return "no"
+        return "yes" if row["dtypes"] is not None else "open"
+
+    def devices(self) -> tuple[str, ...]:
+        """The kinds of device that it is tested on: those that it declares, else all that the suite knows."""
+        had = self.declared["devices"]
+        return KINDS if had is None else tuple(kind for kind in KINDS if kind in had)
+
+    def lines(self, *traces: Trace) -> tuple[int, int]:
+        """How many lines of executed traces the executor runs, of how many that somebody runs."""
+        ran = [line for trace in traces for line in trace.lines if line.implementation is not None]
+        own = [line for line in ran if line.implementation.executor == self.name]
+        self.ran.update(inner.symbol.id for line in own for inner in every([line], whole=not is_fusion(self.executor)))
+        return len(own), len(ran)
+
+
+KINDS = ("cpu", "cuda")
+
+
+def every(lines: Iterable[BoundSymbol], whole: bool) -> list[BoundSymbol]:
+    """Lines, and where not only `whole` ones count, the lines that they decompose to."""
+    found = []
+    for line in lines:
+        found.append(line)
+        if line.body and not whole:
+            found += every(line.body, whole)
+    return found
+
+
+def is_fusion(ex: Executor) -> bool:
+    return isinstance(ex, FusionExecutor)

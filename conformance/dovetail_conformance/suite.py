@@ -1,0 +1,137 @@
+"""The suite as a Python call, and as one line of a test file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from importlib_metadata import entry_points
+
+from dovetail.extend import Executor
+from dovetail_conformance import environment
+from dovetail_conformance.engine import rows_of
+from dovetail_conformance.expectations import Expectation, applied, found, lock_of, locked, stale, write_lock
+from dovetail_conformance.levels import LEVELS
+from dovetail_conformance.plan import Task, Wanted, opinfos, tasks
+from dovetail_conformance.pool import Done, Pool
+from dovetail_conformance.report import Report, Row
+from dovetail_conformance.subject import Subject
+
+GROUP = "dovetail.opinfos"  # entry points of modules that append to OPINFOS
+Progress = Callable[[int, int, Row | None], None]  # told how many tasks are done, of how many, and a row that fails
+
+
+def check(
+    executor: Executor | str,
+    *,
+    level: str = "core",
+    operations: Iterable[str] | None = None,
+    checks: Iterable[str] | None = None,
+    dtypes: Iterable[str] | None = None,
+    devices: Iterable[str] | None = None,
+    processes: int = 0,
+    seed: int = 0,
+    timeout: float = 120.0,
+    expectations: str | Path | None = None,
+    lock: str | Path | None = None,
+    update_lock: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Hold an executor to the suite, and report what was found.
+
+    `executor` is an executor, the name of one that is installed, or "file.py:name" or "package.module:name" of one or of a function that
+    makes it.  `level` is "smoke", "core", "full" or "stress"; `operations` are names, parts of names or patterns, `checks`, `dtypes` and
+    `devices` names, None for all.  With `processes` the work is done in so many others, where a crash is a row and `timeout` seconds are
+    the most that a task may take; an executor that is passed as an object stays in this process.  `expectations` and `lock` are files,
+    looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.
+    A ValueError says what in the arguments means nothing.
+    """
+    began = perf_counter()
+    wanted = Wanted(*(tuple(given) if given is not None else None for given in (operations, checks, dtypes, devices)))
+    if level not in LEVELS:
+        raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}")
+    import_opinfos()
+    subject = Subject.of(executor)
+    if problem := next(wanted.problems(), None):
+        raise ValueError(problem)
+    plan = tasks(subject, LEVELS[level], wanted)
+    known, lock_file = found(subject.executor, expectations), lock_of(subject.executor, lock)
+    if update_lock and (wanted != Wanted() or lock_file is None):
+        raise ValueError("a lock is updated by a whole run: name a file with lock=, and restrict nothing")
+    rows, ran = [], set()
+    if processes > 0 and isinstance(executor, str):
+        done = Pool(setup_of(executor, level, wanted, seed, processes), min(processes, len(plan)), timeout).run(plan)
+    else:
+        done = _here(subject, level, wanted, seed, plan)
+    for i, each in enumerate(done, 1):
+        rows += applied(each.rows, known)
+        ran.update(each.ran)
+        if progress is not None:
+            progress(i, len(plan), next((row for row in each.rows if row.failed), None))
+    rows = _sorted(rows, plan)
+    if wanted == Wanted():
+        rows += [*idle(subject, rows), *unspoken(subject, ran, level)]
+        finish(rows, level, known, lock_file, update=update_lock)
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    about = (environment.suite(), environment.machine(), environment.source(subject.executor))
+    return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), made, rows)
+
+
+def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Task]) -> Iterator[Done]:
+    for task in plan:
+        yield Done(task, list(rows_of(task, subject, LEVELS[level], wanted, seed)), sorted(subject.ran))
+
+
+def setup_of(executor: str, level: str, wanted: Wanted, seed: int, processes: int) -> dict[str, Any]:
+    """What a process that does tasks is told first."""
+    threads = max(1, torch.get_num_threads() // processes)
+    about = {"executor": executor, "level": level, "wanted": asdict(wanted), "seed": seed, "threads": threads}
+    return {**about, "opinfos": import_opinfos(), "path": sys.path}
+
+
+def import_opinfos(names: Iterable[str] = ()) -> list[str]:
+    """Import the modules that bring OpInfos for operations of plugins: those of the entry points, and `names`."""
+    found = [*names] or sorted(ep.module for ep in entry_points(group=GROUP))
+    for name in found:
+        importlib.import_module(name)
+    if found:
+        opinfos.cache_clear()
+    return found
+
+
+def finish(rows: list[Row], level: str, known: list[Expectation], lock: Path | None, *, update: bool) -> None:
+    """Hold the rows of a whole run to expectations that speak of nothing and to the lock: what is wrong is added to them."""
+    rows += stale(known)
+    if update and lock is not None:
+        write_lock(rows, lock, environment.suite()["version"], level)
+    elif lock is not None:
+        rows += locked(rows, lock, level)
+
+
+def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:
+    """A failing row for an executor that is available and ran nothing: what nobody ran, nobody tested."""
+    if subject.available is not True or any(row.ran and row.check in ("claims", "programs", "random") for row in rows):
+        return []
+    return [Row("", "claims", state="fail", said="the executor is available, and no program that was compiled for it has a line of its own")]
+
+
+def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
+    """A row for each operation of the executor's own that has no OpInfo: it has to run as a part of those that have."""
+    own = [id for id in subject.declared["operations"] or () if id not in opinfos()]
+    if LEVELS[level].rank == 0 or subject.available is not True:
+        return []
+    said = {True: "it has no OpInfo, and ran as a part of other operations", False: "it has no OpInfo, and no other operation made it run"}
+    return [Row(id, "claims", state="pass" if id in ran else "fail", ran=int(id in ran), samples=1, said=said[id in ran]) for id in own]
+
+
+def _sorted(rows: list[Row], plan: list[Task]) -> list[Row]:
+    """Rows in the order of the plan, whoever was done first."""
+    place = {task.operation: i for i, task in reversed(list(enumerate(plan)))}
+    return sorted(rows, key=lambda row: (place.get(row.operation, -1), row.device, row.dtype))

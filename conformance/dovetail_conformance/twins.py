@@ -1,0 +1,58 @@
+"""In-place operations: their OpInfos are made from those of the operations that they write the results of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from dovetail import dtypes
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.langs.torch import TorchSymbol
+from dovetail.prims import SYMBOLS
+from dovetail_conformance.layout import overlaps
+from dovetail_conformance.opinfo import OPINFOS, Directive, OpInfo, SampleInput, no_errors
+
+
+def twin_of(symbol: TorchSymbol) -> TorchSymbol | None:
+    """The operation that writes nothing and computes what `symbol` writes; None where `symbol` is none of those in place."""
+    if not symbol.id.startswith("torch.Tensor.") or not symbol.id.endswith("_"):
+        return None
+    return next((s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s.meta is getattr(symbol.meta, "__wrapped__", None)), None)
+
+
+def twins() -> list[OpInfo]:
+    """An OpInfo for each operation in place whose twin has one."""
+    have = {info.symbol: info for info in OPINFOS}
+    symbols = [s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s not in have]
+    return [in_place(symbol, have[twin]) for symbol in symbols if (twin := twin_of(symbol)) in have]
+
+
+def in_place(symbol: TorchSymbol, info: OpInfo) -> OpInfo:
+    """The OpInfo of `symbol`, which writes what that of `info` computes into its first argument."""
+
+    def samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+        for sample in info.samples(dtype, device):
+            if takes_its_result(symbol, sample):
+                yield sample
+
+    known = (KEEPS_BOOL,) if symbol.name in ("cumsum_", "cumprod_") else ()
+    return replace(info, symbol=symbol, samples=samples, error_samples=no_errors, grad=False, directives=known)
+
+
+KEEPS_BOOL = Directive("skip", "eager sums booleans in place as booleans, and Dovetail refuses to", dtypes=(dtypes.bool_,))
+
+
+def takes_its_result(symbol: TorchSymbol, sample: SampleInput) -> bool:
+    """Whether eager can write the result into the first argument."""
+    if not sample.args or not isinstance(sample.args[0], torch.Tensor) or symbol.callable is None:
+        return False
+    x = sample.args[0]
+    if overlaps(x):
+        return False
+    try:
+        return symbol.callable(x.clone(), *sample.args[1:], **sample.kwargs).shape == x.shape
+    except Exception:
+        return False

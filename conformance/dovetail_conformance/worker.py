@@ -1,0 +1,49 @@
+"""A process that does tasks, one after the other, so that a crash or a hang of one is a row and not the end.
+
+It reads a line of JSON for each task and answers with lines of JSON: what it is doing, a row, the end.  What plugins print goes elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+import torch
+
+
+def main() -> None:
+    """Serve the pipe that standard input and output are; everything else that is printed goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    setup = json.loads(sys.stdin.readline())
+    sys.path[:] = setup["path"]
+    torch.set_num_threads(setup["threads"])
+    serve(setup, answers)
+
+
+def serve(setup: dict[str, Any], answers: TextIO) -> None:
+    from dovetail_conformance.engine import rows_of
+    from dovetail_conformance.levels import LEVELS
+    from dovetail_conformance.plan import Wanted, opinfos, task_of
+    from dovetail_conformance.report import as_data
+    from dovetail_conformance.subject import Subject
+    from dovetail_conformance.suite import import_opinfos
+
+    def say(**what: Any) -> None:
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    import_opinfos(setup["opinfos"])
+    subject, level, wanted = Subject.of(setup["executor"]), LEVELS[setup["level"]], Wanted(**{k: v and tuple(v) for k, v in setup["wanted"].items()})
+    opinfos()
+    say(ready=True)
+    for line in sys.stdin:
+        for row in rows_of(task_of(json.loads(line)), subject, level, wanted, setup["seed"], lambda check: say(doing=check)):
+            say(row=as_data(row))
+        say(end=sorted(subject.ran))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The suite as a Python call: what it counts, what it refuses to count, and what it is asked for wrongly."""
+
+from __future__ import annotations
+
+import torch
+from pytest import fixture, mark, raises
+
+import dovetail
+from dovetail.extend import OperatorExecutor
+from dovetail_conformance import Report, check
+from dovetail_conformance.broken import running
+from dovetail_conformance.subject import Subject
+from dovetail_conformance.suite import idle, unspoken
+
+SIN = ["torch.sin"]
+
+
+@fixture
+def sine() -> OperatorExecutor:
+    return running(torch.sin)
+
+
+def states(report: Report, name: str) -> set[str]:
+    return {row.state for row in report if row.check == name}
+
+
+def test_what_the_executor_ran_is_counted(sine) -> None:
+    report = check(sine, operations=SIN, devices=["cpu"])
+
+    assert not report.failures
+    forward = next(row for row in report if row.check == "forward" and row.dtype == "float32")
+    assert forward.ran == forward.samples >= 10 and forward.lines[0] == forward.lines[1] == forward.ran
+    assert report.score[0] == report.score[1] > 50
+
+
+def test_what_others_ran_is_never_a_pass(sine) -> None:
+    report = check(sine, operations=["torch.cos"], devices=["cpu"])
+
+    assert {row.state for row in report} == {"not-claimed"}
+    assert report.score == (0, 0)
+    assert "does not implement torch.cos" in {row.said for row in report}
+
+
+def test_an_executor_that_runs_nothing_fails() -> None:
+    report = check(OperatorExecutor("idle"), operations=SIN, devices=["cpu"])
+
+    (row,) = idle(Subject(OperatorExecutor("idle")), report.rows)
+
+    assert row.failed
+    assert row.said == "the executor is available, and no program that was compiled for it has a line of its own"
+
+
+def test_a_part_that_others_ran_is_told_apart() -> None:
+    report = check(running(torch.mul, "torch.mul", dtypes=["float32"]), operations=["program.chain"], devices=["cpu"])
+
+    row = next(row for row in report if row.check == "programs")
+    assert row.state == "pass" and 0 < row.lines[0] < row.lines[1]
+
+
+def test_a_dtype_that_is_not_declared_is_unsupported() -> None:
+    report = check(running(torch.sin, dtypes=["float32"]), operations=SIN, devices=["cpu"])
+
+    claims = {row.dtype: row for row in report if row.check == "claims"}
+    assert claims["float32"].state == "pass"
+    assert claims["float64"].state == "unsupported"
+    assert claims["float64"].said.startswith("wants tensors of f32, got")
+
+
+def test_a_device_that_is_not_there_is_not_run(sine) -> None:
+    report = check(sine, operations=SIN, devices=["cuda"], dtypes=["float32"])
+
+    if torch.cuda.is_available():
+        assert not report.failures
+    else:
+        assert {row.check: row.state for row in report} == {"claims": "not-run", "checkers": "pass"}  # checkers need no device
+        assert report.score == (1, 1)
+
+
+def test_an_executor_that_is_not_available_is_not_run() -> None:
+    ex = OperatorExecutor("far", available=lambda: "needs a machine with wings")
+    ex.implements("torch.sin", torch.sin)
+
+    report = check(ex, operations=["torch.sin", "random", "program.chain"], devices=["cpu"], dtypes=["float32"])
+
+    assert {row.state for row in report if row.check != "checkers"} == {"not-run"}
+    assert all("needs a machine with wings" in row.said for row in report if row.state == "not-run")
+
+
+def test_an_operation_of_its_own_has_to_run_somewhere() -> None:
+    ex = OperatorExecutor("mine")
+    ex.operation("conformance_twice", lambda x: x * 2, meta=lambda x: x, replace=True)
+    ex.operation("conformance_never", lambda x: x, meta=lambda x: x, replace=True)
+
+    rows = unspoken(Subject(ex), ran={"mine.conformance_twice"}, level="core")
+
+    assert {row.operation: row.state for row in rows} == {"mine.conformance_twice": "pass", "mine.conformance_never": "fail"}
+
+
+def test_an_operation_that_ran_inside_another_is_seen() -> None:
+    ex = OperatorExecutor("mine")
+    twice = ex.operation("conformance_half", lambda x: x * 0.5, meta=lambda x: x, replace=True)
+    ex.implements("torch.square", execution_transform=lambda x: twice(x))
+    subject = Subject.of(ex)
+
+    subject.lines(dovetail.last_traces(called(dovetail.jit(lambda x: torch.square(x), executors=[ex])))[-1])
+
+    assert "mine.conformance_half" in subject.ran
+
+
+def called(function):
+    function(torch.ones(2))
+    return function
+
+
+def test_a_failure_comes_with_a_script_that_shows_it() -> None:
+    report = check(running(lambda x: torch.sin(x) + 1), operations=SIN, devices=["cpu"], dtypes=["float32"], checks=["forward"])
+
+    script = next(row.replay for row in report.failures)
+    scope: dict = {}
+    with raises(Exception, match=r"broken"):  # the executor of this test is installed nowhere
+        exec(script, scope)
+    exec(script.replace('executors=["broken"]', "executors=[]"), scope)
+    torch.testing.assert_close(scope["expected"], scope["got"], equal_nan=True)
+
+
+@mark.parametrize(
+    ("how", "said"),
+    [
+        ({"level": "extreme"}, "there is no level 'extreme'; there are smoke, core, full, stress"),
+        ({"operations": ["sinusoid"]}, "no operation matches sinusoid"),
+        ({"checks": ["fast"]}, "no check is called fast; there are "),
+        ({"dtypes": ["float33"]}, "no dtype is called float33"),
+        ({"update_lock": True, "operations": SIN}, "a lock is updated by a whole run"),
+        ({"expectations": "nowhere.toml"}, "there is no file nowhere.toml of expectations"),
+    ],
+)
+def test_what_means_nothing_is_refused(sine, how, said) -> None:
+    with raises(ValueError, match=said):
+        check(sine, **how)
+
+
+def test_processes_find_what_one_finds() -> None:
+    one, two = (check("dovetail_conformance.broken:ignores_an_argument", operations=["gelu"], devices=["cpu"], processes=n) for n in (0, 2))
+
+    assert [(str(row), row.state, row.said) for row in one] == [(str(row), row.state, row.said) for row in two]
+
+
+def test_progress_is_told() -> None:
+    heard = []
+
+    check(running(torch.sin), operations=SIN, dtypes=["float32", "float64"], devices=["cpu"], progress=lambda *said: heard.append(said))
+
+    assert heard == [(1, 2, None), (2, 2, None)]
+
+
+def test_a_report_says_what_it_was_made_with(sine) -> None:
+    report = check(sine, operations=SIN, dtypes=["float32"], devices=["cpu"])
+
+    assert report.environment["torch"] == torch.__version__
+    assert len(report.suite["hash"]) == 64
+    assert report.executor["declaration"]["operations"]["torch.sin"]["checker"] is False
+    assert [(str(row), row.state, row.ran) for row in Report.of_json(report.to_json())] == [(str(row), row.state, row.ran) for row in report]

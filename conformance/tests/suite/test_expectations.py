@@ -1,0 +1,110 @@
+"""What a plugin knows of itself: known failures that have to fail, entries that are out of date, counts that may only grow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dovetail_conformance import check
+from dovetail_conformance.broken import running
+from dovetail_conformance.expectations import BadExpectations, applied, locked, read, stale, write_lock
+from dovetail_conformance.report import Row
+
+ENTRY = '[[expect]]\noperation = "torch.sin"\ncheck = "forward"\nclass = "bug"\nreason = "the range reduction is coarse"\n'
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / "conformance.toml"
+
+
+def test_a_known_failure_is_no_failure(file) -> None:
+    known = read(written(file, ENTRY), "1.0")
+
+    rows = list(applied([Row("torch.sin", "forward", state="fail", said="differs"), Row("torch.sin", "meta", state="fail")], known))
+
+    assert [(row.state, row.reason) for row in rows] == [("xfail", "the range reduction is coarse"), ("fail", "")]
+
+
+def test_a_known_failure_that_passes_is_one(file) -> None:
+    known = read(written(file, ENTRY), "1.0")
+
+    (row,) = applied([Row("torch.sin", "forward")], known)
+
+    assert row.state == "xpass" and row.failed
+    assert row.said == "it was expected to fail (the range reduction is coarse) and does not; take the entry away"
+
+
+def test_an_entry_that_speaks_of_nothing_fails(file) -> None:
+    known = read(written(file, ENTRY), "1.0")
+
+    list(applied([Row("torch.cos", "forward")], known))
+
+    assert [(str(row), row.state) for row in stale(known)] == [("executor-cpu-expectation xfail of torch.sin, forward", "fail")]
+
+
+def test_a_skip_is_waived_with_its_reason(file) -> None:
+    known = read(written(file, ENTRY + 'state = "skip"\ndtype = ["float16"]\n'), "1.0")
+
+    rows = list(applied([Row("torch.sin", "forward", "float16", state="error"), Row("torch.sin", "forward", "float32", state="error")], known))
+
+    assert [row.state for row in rows] == ["waived", "error"]
+
+
+@pytest.mark.parametrize(
+    ("when", "holds"),
+    [
+        ('{ torch = ">=2" }', True),
+        ('{ torch = "<2" }', False),
+        ('{ executor = ">=1.0", python = ">=3.11" }', True),
+        ('{ machine = "abacus" }', False),
+        ('{ cuda = ">=1" }', torch.version.cuda is not None),
+    ],
+)
+def test_conditions(file, when, holds) -> None:
+    assert bool(read(written(file, ENTRY + f"when = {when}\n"), "1.0")) == holds
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("expect = [", "cannot be read"),
+        ("[expct]\na = 1\n", r"has expct; it may hold \[\[expect\]\] entries alone"),
+        ('[[expect]]\noperation = "torch.sin"\nclass = "bug"\n', "entry 1 has no reason"),
+        (ENTRY.replace('"bug"', '"whim"'), "entry 1 is of the class 'whim'; there are bug, unsupported, planned, upstream"),
+        (ENTRY + 'sate = "skip"\n', "entry 1 has sate; it may have "),
+        (ENTRY + 'state = "off"\n', "entry 1 has the state 'off'; there are xfail and skip"),
+        (ENTRY + 'until = "0.9"\n', "entry 1 held until 0.9, and this is 1.0: the range reduction is coarse; "),
+        (ENTRY + 'when = { weather = "fine" }\n', "entry 1 asks for weather; `when` knows "),
+        (ENTRY + 'when = { torch = "new" }\n', "entry 1 wants torch 'new', which is no range of versions"),
+    ],
+)
+def test_what_means_nothing_is_refused(file, text, said) -> None:
+    with pytest.raises(BadExpectations, match=said):
+        read(written(file, text), "1.0")
+
+
+def test_the_lock_fails_when_less_is_run(tmp_path) -> None:
+    lock = tmp_path / "conformance.lock"
+    how = {"operations": ["torch.sin"], "dtypes": ["float32", "float64"], "devices": ["cpu"]}
+    write_lock(check(running(torch.sin), **how), lock, "0.1.0", "core")
+
+    less = check(running(torch.sin, dtypes=["float32"], checker=lambda x: True if x.spec.shape else "wants a dimension"), **how)
+
+    failed = list(locked(less, lock, "core"))
+    assert {(row.check, row.dtype) for row in failed} >= {("lock of forward", "float32"), ("lock of claims", "float64")}
+    assert all(row.failed and row.said.endswith("if that is meant, run the suite with --update-lock") for row in failed)
+    assert not list(locked(check(running(torch.sin), **how), lock, "core"))
+    assert not list(locked(less, lock, "smoke"))  # another level runs others
+
+
+def test_a_lock_that_is_not_there(tmp_path) -> None:
+    with pytest.raises(BadExpectations, match="there is no lock file"):
+        list(locked([], tmp_path / "conformance.lock", "core"))

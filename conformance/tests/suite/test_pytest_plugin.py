@@ -1,0 +1,79 @@
+"""The suite as one line of a test file, in a folder that has nothing to do with this repository."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = "from dovetail_conformance import suite\n"
+
+
+def run(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess:
+    """What pytest says of a test file in an empty folder."""
+    Path(folder, "test_mine.py").write_text(HEAD + text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_an_installed_executor_by_its_name(tmp_path) -> None:
+    done = run(tmp_path, 'test_it = suite("torch", level="smoke", devices=["cpu"])\n', "-v", "-k", "unfold")
+
+    assert done.returncode == 0, done.stdout
+    assert "test_it[torch-torch.Tensor.unfold-float32-cpu] PASSED" in done.stdout
+    assert "test_it[torch-prims.unfold-float32-cpu] PASSED" in done.stdout
+
+
+def test_failures_name_operation_and_check_and_bring_a_script(tmp_path) -> None:
+    done = run(
+        tmp_path, 'test_it = suite("dovetail_conformance.broken:ignores_an_argument", operations=["gelu"], dtypes=["float32"], devices=["cpu"])\n'
+    )
+
+    assert done.returncode == 1
+    assert "torch.nn.functional.gelu-float32-cpu-forward: fail" in done.stdout
+    assert "To see it without the suite:" in done.stdout and "def program(x0):" in done.stdout
+
+
+def test_a_crash_fails_one_test(tmp_path) -> None:
+    text = (
+        'test_it = suite("dovetail_conformance.broken:crashes", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"], timeout=20)\n'
+    )
+
+    done = run(tmp_path, text, "-q")
+
+    assert "2 failed" in done.stdout and "crashed with SIGSEGV" in done.stdout
+
+
+def test_an_executor_of_the_test_file_itself(tmp_path) -> None:
+    text = (
+        "import torch\nfrom dovetail.extend import OperatorExecutor\n"
+        'ex = OperatorExecutor("mine")\nex.implements("torch.sin", torch.sin)\n'
+        'test_it = suite(ex, operations=["torch.sin", "torch.cos"], devices=["cpu"], dtypes=["float32"])\n'
+    )
+
+    done = run(tmp_path, text, "-q")
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed, 1 skipped" in done.stdout
+    assert "not-claimed: does not implement torch.cos" in done.stdout
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_report_of_a_run(tmp_path, workers) -> None:
+    file = tmp_path / "report.json"
+
+    run(tmp_path, 'test_it = suite("torch", level="smoke", operations=["cumsum"], devices=["cpu"])\n', "-n", workers, "--conformance-json", str(file))
+
+    report = json.loads(file.read_text())
+    assert report["executor"]["name"] == "torch" and report["level"] == "smoke"
+    assert {row["operation"] for row in report["rows"]} == {"prims.cumsum", "torch.cumsum", "torch.Tensor.cumsum_"}
+
+
+def test_a_mistake_is_said_when_tests_are_collected(tmp_path) -> None:
+    done = run(tmp_path, 'test_it = suite("torch", operations=["sinusoid"])\n')
+
+    assert done.returncode != 0
+    assert "no operation matches sinusoid" in done.stdout + done.stderr

@@ -1,0 +1,56 @@
+"""The suite itself: each executor that is broken on purpose is caught by the check that was named beforehand, and the loopback passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail_conformance import check
+from dovetail_conformance.broken import BROKEN, Broken, replayed, running
+from dovetail_conformance.claims import NOBODY
+from dovetail_conformance.loopback import loopback
+
+HERE = [broken for broken in BROKEN.values() if not broken.isolated]
+ELSEWHERE = [broken for broken in BROKEN.values() if broken.isolated]
+
+
+@pytest.mark.parametrize("broken", HERE, ids=lambda broken: broken.name)
+def test_the_named_check_finds_it(broken: Broken) -> None:
+    report = check(broken.make(), operations=broken.operations, devices=["cpu"])
+
+    assert broken.check in {row.check for row in report.failures}, report.counts
+
+
+@pytest.mark.parametrize("broken", ELSEWHERE, ids=lambda broken: broken.name)
+def test_a_process_that_ends_is_a_row(broken: Broken) -> None:
+    report = check(
+        f"dovetail_conformance.broken:{broken.name}",
+        operations=broken.operations,
+        dtypes=["float32", "int64"],
+        devices=["cpu"],
+        processes=1,
+        timeout=5,
+    )
+
+    assert [row.state for row in report.failures] == [broken.check] * 2
+    assert {row.dtype for row in report.failures} == {"float32", "int64"}  # and the run went on
+
+
+def test_there_are_at_least_25() -> None:
+    assert len(BROKEN) >= 25
+
+
+def test_the_loopback_has_no_failure_and_no_unexplained_skip() -> None:
+    report = check(loopback(), level="smoke", devices=["cpu"])
+
+    assert not report.failures
+    assert not [row for row in report if row.state in ("not-claimed", "unsupported", "waived") and not (row.said or row.reason)]
+    left = [row for row in report if row.state in ("not-claimed", "unsupported", "not-run") and row.check != "composition"]
+    assert {row.said for row in left} <= {NOBODY}
+    assert report.score[0] >= 0.99 * report.score[1]
+
+
+def test_what_the_broken_ones_are_made_of_is_right() -> None:
+    import torch
+
+    assert not check(running(torch.sin), operations=["torch.sin"], devices=["cpu"]).failures
+    assert not check(replayed(), operations=["program.*", "random", "torch.softmax", "torch.add"], devices=["cpu"]).failures

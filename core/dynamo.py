@@ -1,0 +1,201 @@
+"""`torch.compile(model, backend="dovetail")`: graphs that Dynamo makes of a program, compiled as functions are, and a report of them.
+
+Dynamo runs the Python of the program, breaks it into graphs where it has to, and guards what it read; each graph comes here.  Its
+gradients are ours: one backward for each graph, with what it saves chosen by our own split.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from dovetail.errors import NoGradRule, TracedValueError, Unsupported
+from dovetail.frontend.fx import run_graph, user_line_of
+from dovetail.jit import cache_of, jit
+from dovetail.langs.torch import OpaqueSymbol, name_of
+from dovetail.trace import BoundSymbol
+
+_NOT_OURS = (Unsupported, TracedValueError, NoGradRule)  # what tracing refuses, before anything has run
+_OPTIONS = ("executors", "recompute")
+_OWN = "it holds parameters of its own, where Dynamo makes them arguments unless torch._dynamo.config.inline_inbuilt_nn_modules is False"
+
+
+class Opaque(NamedTuple):
+    """An operation that no decomposition covers: PyTorch runs it, and PyTorch differentiates it."""
+
+    name: str
+    where: str | None
+
+    def __str__(self) -> str:
+        return self.name + (f" at {self.where}" if self.where else "")
+
+
+@dataclass(eq=False)
+class Graph:
+    """One graph of a program, and what became of it.
+
+    `id` is Dynamo's: the number of the frame, and how often it was compiled before.  `where` is the user's line of the first operation, and
+    `ended` the line and the reason where the graph stops short of the end of its function.  `eager` is why it runs without us, None where
+    it does not; `function` is the compiled function, for `dovetail.explain` and `dovetail.last_traces`.
+    """
+
+    id: str
+    where: str | None
+    operations: int
+    ended: str | None
+    module: fx.GraphModule = field(repr=False)
+    function: Callable = field(repr=False)
+    eager: str | None = None
+
+    @property
+    def opaque(self) -> list[Opaque]:
+        """The operations that stayed opaque in some program of this graph."""
+        found = (_opaque(line) for entry in cache_of(self.function).entries for top in entry.traces[0].lines for line in _all(top))
+        return list(dict.fromkeys(one for one in found if one is not None))
+
+    def __str__(self) -> str:
+        head = f"[{self.id}] {self.where or 'nowhere'}: {self.operations} operations"
+        if self.eager is not None:
+            head += f", run by PyTorch: {self.eager}"
+        rows = [head, *(f"opaque: {each}" for each in self.opaque)]
+        return "\n    ".join(rows + ([f"graph break: {self.ended}"] if self.ended else []))
+
+
+class Report(tuple[Graph, ...]):
+    """The graphs of this process, in the order in which Dynamo made them; str() is a text, with one paragraph for each."""
+
+    @property
+    def breaks(self) -> list[str]:
+        """The reasons for graph breaks, each with the user's line where that is known; once for each graph that ends so."""
+        seen = [graph.ended for graph in self if graph.ended]
+        counted = map(_short, _breaks_of_dynamo() - _counted_before)
+        return seen + [reason for reason in counted if not any([reason in each for each in seen])]
+
+    def __str__(self) -> str:
+        head = f"{len(self)} graphs, {len(self.breaks)} graph breaks, {sum(len(graph.opaque) for graph in self)} opaque operations"
+        elsewhere = self.breaks[len([graph for graph in self if graph.ended]) :]
+        return "\n".join([head, *map(str, self), *(f"graph break without a graph: {reason}" for reason in elsewhere)])
+
+
+_graphs: list[weakref.ref[Graph]] = []  # the registry: every graph since Dynamo was last reset, for as long as Dynamo keeps it
+_counted_before: Counter[str] = Counter()  # graph breaks that Dynamo had counted then
+
+
+def report() -> Report:
+    """The graphs that `torch.compile(..., backend="dovetail")` has made in this process since `torch._dynamo.reset()`.
+
+    Each says where its function was broken off and why, which operations stayed opaque, and whether PyTorch had to run it.
+    """
+    return Report(graph for one in _graphs if (graph := one()) is not None)
+
+
+def reset() -> None:
+    """Forget the graphs that there were."""
+    _graphs.clear()
+    _counted_before.clear()
+    _counted_before.update(_breaks_of_dynamo())
+
+
+def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None) -> Callable:
+    """The backend that Dynamo asks: a function of the graph's flat inputs that gives a tuple of its results.
+
+    `options` may hold `executors` and `recompute`, as `dovetail.jit` takes them.  A size that Dynamo keeps symbolic is a number here, so a
+    program is compiled for each, under one graph.  A graph that cannot be traced is run by PyTorch, with a warning.
+    """
+    unknown = [name for name in options or () if name not in _OPTIONS]
+    if unknown or mode is not None:
+        what = f"the mode {mode!r}" if mode is not None else f"the option {unknown[0]!r}"
+        raise ValueError(f'torch.compile(backend="dovetail") has no use for {what}; options are {", ".join(_OPTIONS)}')
+    before = torch.is_grad_enabled()
+
+    def traced(*args: Any) -> Any:
+        try:
+            return run_graph(gm, *args)
+        finally:
+            torch.set_grad_enabled(before)  # a graph may switch it off for good, and compilation goes on
+
+    traced.__name__ = traced.__qualname__ = "graph_" + (name := _compile_id()).replace("/", "_")
+    compiled = jit(traced, **(options or {}))
+    calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
+    where = next(filter(None, map(user_line_of, calls)), None)
+    graph = Graph(name, where, len(calls), _ended(gm), gm, compiled, _OWN if any(p.requires_grad for p in gm.parameters()) else None)
+    _graphs.append(weakref.ref(graph))
+    return _runner(graph, _last_grad_mode(gm.graph))
+
+
+backend.reset = reset  # Dynamo calls it when it is reset
+
+
+def _runner(graph: Graph, leaves: bool | None) -> Callable:
+    """What Dynamo calls; `leaves` is the grad mode that the graph sets last."""
+    compiled, gm = graph.function, graph.module
+
+    def run(*args: Any) -> Any:
+        if graph.eager is not None:
+            return gm(*args)
+        try:
+            result = compiled(*args)
+        except _NOT_OURS as error:
+            graph.eager = str(error).partition("\n")[0]
+            warnings.warn(f"dovetail: PyTorch runs graph {graph.id} ({graph.where}): {graph.eager}", stacklevel=2)
+            return gm(*args)
+        if leaves is not None:
+            torch.set_grad_enabled(leaves)
+        return result
+
+    return run
+
+
+def _last_grad_mode(graph: fx.Graph) -> bool | None:
+    """The grad mode that a graph leaves behind, where it sets any: Dynamo relies on the graph for it."""
+    set_ = [node.args[0] for node in graph.nodes if node.target is torch._C._set_grad_enabled]
+    return set_[-1] if set_ else None
+
+
+def _compile_id() -> str:
+    """Dynamo's name for what it is compiling."""
+    found = torch._guards.CompileContext.current_compile_id()
+    return str(found) if found is not None else str(len(_graphs))
+
+
+def _ended(gm: fx.GraphModule) -> str | None:
+    """The line and the reason where Dynamo broke off, if it did."""
+    reason = getattr(gm, "compile_subgraph_reason", None)
+    if reason is None or not reason.graph_break:
+        return None
+    text = _short(reason.reason)
+    frame = reason.user_stack[-1] if reason.user_stack else None
+    return text if frame is None else f"{frame.filename}:{frame.lineno}: {text}"
+
+
+def _short(reason: str) -> str:
+    """What Dynamo says of a graph break, without its hints."""
+    if reason.startswith("generic_jump"):
+        return "the program branches on the value of a tensor"
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    said = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    return said[0] if said else lines[0] if lines else "no reason given"
+
+
+def _breaks_of_dynamo() -> Counter[str]:
+    """Every graph break that Dynamo has counted, whether a graph stood before it or not."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return Counter() if utils is None else Counter(utils.counters["graph_break"])
+
+
+def _all(line: BoundSymbol) -> Iterator[BoundSymbol]:
+    yield line
+    for inner in line.body:
+        yield from _all(inner)
+
+
+def _opaque(line: BoundSymbol) -> Opaque | None:
+    return Opaque(name_of(line.symbol.func), line.where) if isinstance(line.symbol, OpaqueSymbol) else None

@@ -1,0 +1,118 @@
+"""Calls of ATen's overloads, which graphs of torch.export and AOTAutograd are made of, as calls of the torch operations that they are.
+
+Where no torch operation fits a call, it stays as it is, and becomes an opaque line.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from dovetail.langs.torch import TABLE, TorchSymbol
+
+_OF_NO_ACCOUNT = {"pin_memory": (False, None), "layout": (torch.strided, None), "memory_format": (None,), "implicit": (False,), "device": (None,)}
+_PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.fft}
+
+
+def meaning(op: OpOverload) -> Callable:
+    """A function of the arguments of `op` that makes the call a torch operation where there is one, else calls `op`."""
+    if (row := ROWS.get(op.name().removesuffix(".default"))) is not None:
+        return row
+    symbol = _operation(op)
+    if symbol is None:
+        return op
+    names, taken = [a.name for a in op._schema.arguments if not a.kwarg_only], list(inspect.signature(symbol.meta).parameters)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {k: v for k, v in kwargs.items() if v not in _OF_NO_ACCOUNT.get(k, ())}
+        fits = names[1 : len(args)] == taken[1 : len(args)] and set(kwargs) <= set(taken)
+        return symbol(*args, **kwargs) if fits else op(*args, **kwargs)
+
+    return call
+
+
+@functools.cache
+def _operation(op: OpOverload) -> TorchSymbol | None:
+    """The torch operation that bears the name of an overload."""
+    space, _, name = op._schema.name.partition("::")
+    if space != "aten" or op._overloadname.endswith("out"):
+        return None
+    places = [(torch, name), (torch.Tensor, name), (torch._C._nn, name), (torch.nn.functional, name)]
+    places += [(module, name.removeprefix(prefix)) for prefix, module in _PREFIXES.items() if name.startswith(prefix)]
+    for place, word in places:
+        function = getattr(place, word, None)
+        if function is not None and isinstance(symbol := TABLE.get(function), TorchSymbol):
+            return symbol
+    return None
+
+
+def _slice(x: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    return x[(slice(None),) * (dim % x.dim()) + (slice(start, end, step),)]
+
+
+def _index(x: Any, indices: list) -> Any:
+    return x[tuple([slice(None) if i is None else i for i in indices])]
+
+
+def _to_copy(x: Any, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **_: Any) -> Any:
+    return x.to(device=device, dtype=dtype or x.dtype, copy=True, memory_format=memory_format or torch.preserve_format)
+
+
+def _softmax(function: Callable) -> Callable:
+    return lambda x, dim, half_to_float: function(x, dim, dtype=torch.float32 if half_to_float else None)
+
+
+def _plain(function: Callable) -> Callable:
+    """`function`, which is not told what says nothing."""
+    return lambda *args, **kwargs: function(*args, **{k: v for k, v in kwargs.items() if v not in _OF_NO_ACCOUNT.get(k, ())})
+
+
+def _convolution(
+    x: Any, weight: Any, bias: Any, stride: list, padding: list, dilation: list, transposed: bool, output_padding: list, groups: int
+) -> Any:
+    name = f"conv{'_transpose' * transposed}{x.dim() - 2}d"
+    more = (output_padding, groups, dilation) if transposed else (dilation, groups)
+    return getattr(torch.nn.functional, name)(x, weight, bias, stride, padding, *more)
+
+
+def _layer_norm(x: Any, shape: list, weight: Any, bias: Any, eps: float) -> tuple:
+    dims = tuple(range(x.dim() - len(shape), x.dim()))
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    var, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
+    return torch.nn.functional.layer_norm(x, tuple(shape), weight, bias, eps), mean, torch.rsqrt(var + eps)
+
+
+def _embedding(weight: Any, index: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+    padding = padding_idx if padding_idx >= 0 else None
+    return torch.nn.functional.embedding(index, weight, padding, None, 2.0, scale_grad_by_freq, sparse)
+
+
+ROWS: dict[str, Callable] = {  # overload -> what it is, where names or signatures differ
+    "aten::view": lambda x, size: x.view(size),
+    "aten::_unsafe_view": lambda x, size: x.reshape(size),
+    "aten::reshape": lambda x, shape: x.reshape(shape),
+    "aten::expand": lambda x, size, *, implicit=False: x.expand(size),
+    "aten::permute": lambda x, dims: x.permute(dims),
+    "aten::repeat": lambda x, repeats: x.repeat(repeats),
+    "aten::split.Tensor": lambda x, size, dim=0: x.split(size, dim),
+    "aten::split_with_sizes": lambda x, sizes, dim=0: x.split(sizes, dim),
+    "aten::alias": lambda x: x.expand(x.shape),
+    "aten::lift_fresh_copy": lambda x: x.clone(),
+    **dict.fromkeys(("aten::arange", "aten::arange.start", "aten::arange.start_step"), _plain(torch.arange)),
+    "aten::where.self": lambda condition, a, b: torch.where(condition, a, b),
+    "aten::convolution": _convolution,
+    "aten::slice.Tensor": _slice,
+    "aten::index.Tensor": _index,
+    "aten::_to_copy": _to_copy,
+    "aten::copy": lambda x, source, non_blocking=False: source.expand(x.shape).to(x.dtype, copy=True),
+    "aten::_softmax": _softmax(torch.softmax),
+    "aten::_log_softmax": _softmax(torch.log_softmax),
+    "aten::native_layer_norm": _layer_norm,
+    "aten::embedding": _embedding,
+    "prims::convert_element_type": lambda x, dtype: x.to(dtype, copy=True),
+}

@@ -1,0 +1,142 @@
+"""A torch.fx graph as a program of ours: its nodes are called one by one on proxies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from dovetail.errors import Unsupported, require
+from dovetail.frontend.fx import aten
+from dovetail.frontend.tracing import AUTOCAST, acquire
+from dovetail.langs.torch import spec_of
+from dovetail.prims import TensorSpec, recorder
+from dovetail.trace import Trace
+
+_INLINED = {"tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint"}  # higher-order operators that call their first argument
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def from_fx(gm: fx.GraphModule, *examples: Any) -> Trace:
+    """The program that `gm` is for arguments like `examples`, as `dovetail.trace` gives it.
+
+    Without examples the placeholders have to say what they stand for, in `meta["spec"]` as in graphs of `to_fx`, or as fake tensors in
+    `meta["val"]` (torch.export, AOTAutograd) or `meta["example_value"]` (Dynamo).  The module's own parameters and buffers are inputs, before
+    the others.
+    """
+    places = gm.graph.find_nodes(op="placeholder")
+    require(len(examples) <= len(places), "the graph takes {} arguments, got {} examples", len(places), len(examples), error=TypeError)
+    given = [*examples, *map(_default if examples else _example, places[len(examples) :])]
+    return acquire(Interpreted(gm, given), (), {}).trace
+
+
+def _example(node: fx.Node) -> Any:
+    """What a placeholder says that it stands for."""
+    for key in ("spec", "val", "example_value"):
+        if (found := node.meta.get(key)) is not None:
+            return found
+    return _default(node)
+
+
+def _default(node: fx.Node) -> Any:
+    """The value of a placeholder that is not given."""
+    if node.args:
+        return node.args[0]
+    raise Unsupported(f"nothing says what the placeholder {node.name} stands for; pass examples: from_fx(gm, *examples)")
+
+
+def _spec(name: str, x: torch.Tensor) -> TensorSpec:
+    """What is known of an example, whose sizes have to be numbers."""
+    if any([not isinstance(n, int) for n in (*x.shape, *x.stride())]):
+        raise Unsupported(f"the placeholder {name} has symbolic sizes, {list(x.shape)}; pass examples: from_fx(gm, *examples)")
+    return spec_of(x)
+
+
+class Interpreted(torch.nn.Module):
+    """A graph module as a module without arguments, so that its tensors are inputs of the trace, and then its placeholders."""
+
+    def __init__(self, gm: fx.GraphModule, examples: list[Any]):
+        super().__init__()
+        self.gm, self._examples = gm, examples
+
+    def forward(self) -> Any:
+        """Run on new inputs of the trace that is recorded."""
+        new, seen, args = recorder.get(), {}, []
+        for node, x in zip(self.gm.graph.find_nodes(op="placeholder"), self._examples, strict=True):
+            if isinstance(x, (torch.Tensor, TensorSpec)):
+                if id(x) not in seen:
+                    seen[id(x)] = new.tensor(x if isinstance(x, TensorSpec) else _spec(node.name, x))
+                    new.inputs.append(seen[id(x)])
+                x = seen[id(x)]
+            args.append(x)
+        return run_graph(self.gm, *args)
+
+
+def run_graph(gm: fx.GraphModule, *args: Any) -> Any:
+    """What `gm` gives for `args`, node by node; under a recorder, each line that a node records knows the user's file:line."""
+    refuse(gm.graph)
+    values, given, lines = {}, iter(args), getattr(recorder.get(), "lines", [])
+    for node in gm.graph.nodes:
+        now_args, now_kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        before = len(lines)
+        if node.op == "placeholder":
+            values[node] = next(given, *now_args)
+        elif node.op == "get_attr":
+            values[node] = _attribute(gm, node.target)
+        elif node.op == "call_function":
+            values[node] = _called(node.target)(*now_args, **now_kwargs)
+        elif node.op == "call_method":
+            values[node] = getattr(now_args[0], node.target)(*now_args[1:], **now_kwargs)
+        elif node.op == "call_module":
+            values[node] = gm.get_submodule(node.target)(*now_args, **now_kwargs)
+        else:
+            return now_args[0]
+        if len(lines) > before and (where := user_line_of(node)) is not None:
+            for line in lines[before:]:
+                line.where = where
+    raise Unsupported("the graph has no output node")
+
+
+def _attribute(gm: torch.nn.Module, target: str) -> Any:
+    for name in target.split("."):
+        gm = getattr(gm, name)
+    return gm
+
+
+def _called(target: Callable) -> Callable:
+    """What a call of `target` means here."""
+    if isinstance(target, OpOverloadPacket):
+        return target
+    if isinstance(target, OpOverload):
+        return aten.meaning(target)
+    if isinstance(target, HigherOrderOperator):
+        return lambda body, *args, **_: run_graph(body, *args)
+    return target
+
+
+def refuse(graph: fx.Graph) -> None:
+    """Raise Unsupported for a node that would change the process while it is traced, or that calls what is not traced."""
+    for node in graph.nodes:
+        name = getattr(node.target, "__name__", "")
+        if node.op != "call_function":
+            continue
+        if name in ("_enter_autocast", "_exit_autocast"):
+            raise Unsupported(AUTOCAST)
+        if isinstance(node.target, HigherOrderOperator) and node.target.name() not in _INLINED:
+            raise Unsupported(f"the higher-order operator {node.target.name()} is not traced")
+        if "functorch" in (getattr(node.target, "__module__", "") or ""):
+            raise Unsupported(
+                f"{name}, a part of torch.func, is not traced; use dovetail.grad or dovetail.vjp in a function that dovetail.jit compiles"
+            )
+
+
+def user_line_of(node: fx.Node) -> str | None:
+    """file:line of the user's call that a node stands for: the innermost frame of its stack trace that is not torch's."""
+    if (where := node.meta.get("where")) is not None:
+        return where
+    frames = [(file, line) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "") if "-packages/torch/" not in file]
+    return ":".join(frames[-1]) if frames else None

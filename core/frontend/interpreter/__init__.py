@@ -1,0 +1,31 @@
+"""A CPython bytecode interpreter in Python, for 3.11 to 3.13, whose values mean what a `World` says; no torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.frontend.interpreter import recursion
+from dovetail.frontend.interpreter.frame import Frame as Frame
+from dovetail.frontend.interpreter.tracebacks import strip
+from dovetail.frontend.interpreter.world import World as World
+
+
+def interpret(fn: Callable, world: World | None = None) -> Callable:
+    """`interpret(fn)(*args, **kwargs)` is fn(*args, **kwargs), with the bytecode of `fn`, and of the Python that it calls, run by this interpreter.
+
+    `world` says what values mean; without one they mean what they mean in CPython.  Errors carry the user's traceback.
+    """
+
+    @functools.wraps(fn)
+    def interpreted(*args: Any, **kwargs: Any) -> Any:
+        found = World() if world is None else world
+        try:
+            with recursion.raised() as found.limit:
+                return found.call(fn, list(args), kwargs, None)
+        except BaseException as error:
+            error.__traceback__ = strip(error.__traceback__)
+            raise
+
+    return interpreted

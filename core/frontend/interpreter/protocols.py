@@ -1,0 +1,362 @@
+"""CPython's object protocols in Python: what an attribute, an operator or an iteration does when the class says so with a Python function.
+
+`World` leaves these to C, which runs the functions natively.  `Protocols` finds them and interprets them: a tracker has to see what they
+read.  What a value's class and its instance dictionary hold is asked of `from_class` and `from_instance`, where a tracker looks.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.world import SUSPENDED, World
+
+REFLECTED_COMPARISONS = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__", "__ne__": "__ne__"}
+COMPARISON_SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
+SYMBOLS = {
+    op: symbol
+    for op, inplace, symbol in (
+        (operator.add, operator.iadd, "+"),
+        (operator.sub, operator.isub, "-"),
+        (operator.mul, operator.imul, "*"),
+        (operator.truediv, operator.itruediv, "/"),
+        (operator.floordiv, operator.ifloordiv, "//"),
+        (operator.mod, operator.imod, "%"),
+        (operator.pow, operator.ipow, "** or pow()"),
+        (operator.matmul, operator.imatmul, "@"),
+        (operator.lshift, operator.ilshift, "<<"),
+        (operator.rshift, operator.irshift, ">>"),
+        (operator.and_, operator.iand, "&"),
+        (operator.or_, operator.ior, "|"),
+        (operator.xor, operator.ixor, "^"),
+    )
+    for op, symbol in ((op, symbol), (inplace, f"{symbol.split()[0]}="))
+}
+_OWN_LOOKUP = (  # classes in C that find attributes in a way of their own
+    type,
+    types.ModuleType,
+    super,
+    MethodType,
+    types.GenericAlias,
+    types.UnionType,
+    weakref.ProxyType,
+    weakref.CallableProxyType,
+    threading.local,
+)
+_SEQUENCES = (list, tuple, str, bytes, bytearray)
+_CONVERSIONS = {1: ("__str__", "__repr__"), 2: ("__repr__",), 3: ("__repr__",)}
+
+
+def dunder(op: Callable) -> str:
+    """The method of a function of the module `operator`: `__add__` of add, `__and__` of and_."""
+    return f"__{op.__name__.rstrip('_')}__"
+
+
+class Protocols(World):
+    """CPython's semantics, with every Python function that takes part in them interpreted."""
+
+    # where classes and instances are looked into
+
+    def from_instance(self, owner: Any, name: str) -> Any:
+        """What an instance dictionary has under this name; NULL when there is nothing."""
+        try:
+            found = object.__getattribute__(owner, "__dict__")
+        except AttributeError:
+            return NULL
+        return found.get(name, NULL) if isinstance(found, dict) else NULL
+
+    def method(self, value: Any, name: str) -> FunctionType | None:
+        """The Python function that value's class has under this name; None where it has none, or something native."""
+        found = lookup(type(value), name)
+        return self.from_class(type(value), name) if type(found) is FunctionType else None
+
+    # attributes
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        if type(owner) in SUSPENDED:
+            return super().load_attr(owner, name)
+        getter = lookup(type(owner), "__getattribute__")
+        if isinstance(owner, _OWN_LOOKUP) or type(getter) not in (FunctionType, types.WrapperDescriptorType):
+            return self.native_attr(owner, name)
+        hook = lookup(type(owner), "__getattr__")
+        try:
+            if type(getter) is FunctionType:
+                return self.call_function(self.method(owner, "__getattribute__"), [owner, name], {})
+            return self.generic_attr(owner, name)
+        except AttributeError:
+            if type(hook) is not FunctionType:
+                raise
+        return self.call_function(self.method(owner, "__getattr__"), [owner, name], {})
+
+    def native_attr(self, owner: Any, name: str) -> Any:
+        """An attribute of a class, a module, a `super` or another object whose lookup is in C."""
+        if type(owner) is super and owner.__self__ is not owner.__self_class__ and name != "__class__":
+            mro = owner.__self_class__.__mro__
+            for cls in mro[mro.index(owner.__thisclass__) + 1 :]:
+                if name in vars(cls):
+                    return self.bound(self.from_class(cls, name), owner.__self__, owner.__self_class__, name)
+        return super().load_attr(owner, name)
+
+    def generic_attr(self, owner: Any, name: str) -> Any:
+        """object.__getattribute__(owner, name)"""
+        cls = type(owner)
+        raw = lookup(cls, name)
+        if raw is not NULL and _is_data(raw):
+            return self.bound(self.from_class(cls, name), owner, cls, name)
+        found = self.from_instance(owner, name)
+        if found is not NULL:
+            return found
+        if raw is not NULL:
+            return self.bound(self.from_class(cls, name), owner, cls, name)
+        return self.missing_attr(owner, cls, name)
+
+    def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
+        """An attribute that neither class nor instance has: CPython's own words, unless a class in C finds it in its own way."""
+        hooked = type(lookup(cls, "__getattr__")) is FunctionType
+        return object.__getattribute__(owner, name) if hooked else getattr(owner, name)
+
+    def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
+        """What `owner.name` is where the class has `raw`: the descriptor protocol."""
+        kind = type(raw)
+        if kind is FunctionType:
+            return MethodType(raw, owner)
+        if kind is property and type(raw.fget) is FunctionType:
+            return self.call(raw.fget, [owner], {}, None)
+        if kind is staticmethod:
+            return raw.__func__
+        if kind is classmethod and type(raw.__func__) is FunctionType:
+            return MethodType(raw.__func__, cls)
+        get = lookup(kind, "__get__")
+        if get is NULL:
+            return raw
+        if type(get) is FunctionType:
+            return self.call_function(self.method(raw, "__get__"), [raw, owner, cls], {})
+        return self.native_bound(raw, owner, cls, name)
+
+    def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
+        """`owner.name` through a descriptor in C, as a slot or a C function."""
+        return type(raw).__get__(raw, owner, cls)
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+        setter = self.method(owner, "__setattr__")
+        if setter is not None:
+            self.call_function(setter, [owner, name, value], {})
+        else:
+            self.generic_store(owner, name, value)
+
+    def generic_store(self, owner: Any, name: str, value: Any) -> None:
+        """object.__setattr__(owner, name, value)"""
+        raw = lookup(type(owner), name)
+        if type(raw) is property and type(raw.fset) is FunctionType and not isinstance(owner, type):
+            self.call(self.from_class(type(owner), name).fset, [owner, value], {}, None)
+        elif raw is not NULL and type(lookup(type(raw), "__set__")) is FunctionType and not isinstance(owner, type):
+            self.call_function(self.method(raw, "__set__"), [self.from_class(type(owner), name), owner, value], {})
+        else:
+            self.set_native(owner, name, value)
+
+    def set_native(self, owner: Any, name: str, value: Any) -> None:
+        """owner.name = value, where no Python function takes part."""
+        if type(lookup(type(owner), "__setattr__")) is FunctionType:
+            object.__setattr__(owner, name, value)
+        else:
+            setattr(owner, name, value)
+
+    def delete_attr(self, owner: Any, name: str) -> None:
+        deleter = self.method(owner, "__delattr__")
+        if deleter is not None:
+            self.call_function(deleter, [owner, name], {})
+        else:
+            self.generic_delete(owner, name)
+
+    def generic_delete(self, owner: Any, name: str) -> None:
+        """object.__delattr__(owner, name)"""
+        raw = lookup(type(owner), name)
+        if type(raw) is property and type(raw.fdel) is FunctionType and not isinstance(owner, type):
+            self.call(self.from_class(type(owner), name).fdel, [owner], {}, None)
+        else:
+            self.delete_native(owner, name)
+
+    def delete_native(self, owner: Any, name: str) -> None:
+        """del owner.name, where no Python function takes part."""
+        if type(lookup(type(owner), "__delattr__")) is FunctionType:
+            object.__delattr__(owner, name)
+        else:
+            delattr(owner, name)
+
+    def special(self, owner: Any, name: str) -> Any:
+        if lookup(type(owner), name) is NULL:
+            return None
+        return self.bound(self.from_class(type(owner), name), owner, type(owner), name)
+
+    # items, iteration, sizes
+
+    def get_item(self, owner: Any, key: Any) -> Any:
+        method = self.method(owner, "__getitem__")
+        if method is not None:
+            return self.call_function(method, [owner, key], {})
+        if isinstance(owner, type) and type(lookup(type(owner), "__getitem__")) is not FunctionType:
+            made = lookup(owner, "__class_getitem__")
+            if type(made) is classmethod and type(made.__func__) is FunctionType:
+                return self.call(self.load_attr(owner, "__class_getitem__"), [key], {}, None)
+        return super().get_item(owner, key)
+
+    def set_item(self, owner: Any, key: Any, value: Any) -> None:
+        method = self.method(owner, "__setitem__")
+        if method is None:
+            super().set_item(owner, key, value)
+        else:
+            self.call_function(method, [owner, key, value], {})
+
+    def delete_item(self, owner: Any, key: Any) -> None:
+        method = self.method(owner, "__delitem__")
+        if method is None:
+            super().delete_item(owner, key)
+        else:
+            self.call_function(method, [owner, key], {})
+
+    def contains(self, container: Any, item: Any) -> bool:
+        method = self.method(container, "__contains__")
+        if method is not None:
+            return self.truth(self.call_function(method, [container, item], {}))
+        if lookup(type(container), "__contains__") is NULL and self.method(container, "__iter__") is not None:
+            return any(found is item or self.truth(self.compare(operator.eq, found, item)) for found in self.spread(container))
+        return super().contains(container, item)
+
+    def len(self, value: Any) -> int:
+        method = self.method(value, "__len__")
+        return super().len(value) if method is None else _length(self.call_function(method, [value], {}))
+
+    def iter(self, value: Any) -> Iterator[Any]:
+        method = self.method(value, "__iter__")
+        if method is None:
+            return super().iter(value)
+        made = self.call_function(method, [value], {})
+        if lookup(type(made), "__next__") is NULL:
+            raise TypeError(f"iter() returned non-iterator of type '{type(made).__name__}'")
+        return made
+
+    def next(self, iterator: Iterator[Any]) -> Any:
+        method = self.method(iterator, "__next__")
+        return super().next(iterator) if method is None else self.call_function(method, [iterator], {})
+
+    # operators
+
+    def truth(self, value: Any) -> bool:
+        method = self.method(value, "__bool__")
+        if method is not None:
+            found = self.call_function(method, [value], {})
+            if type(found) is not bool:
+                raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
+            return found
+        if lookup(type(value), "__bool__") is NULL and self.method(value, "__len__") is not None:
+            return self.len(value) != 0
+        return super().truth(value)
+
+    def unary(self, op: Callable, x: Any) -> Any:
+        method = self.method(x, dunder(op))
+        return super().unary(op, x) if method is None else self.call_function(method, [x], {})
+
+    def binary(self, op: Callable, x: Any, y: Any) -> Any:
+        return self.operator(op, x, y, dunder(op), f"__r{dunder(op)[2:]}")
+
+    def inplace(self, op: Callable, x: Any, y: Any) -> Any:
+        method = self.method(x, dunder(op))
+        if method is not None:
+            found = self.call_function(method, [x, y], {})
+            if found is not NotImplemented:
+                return found
+        elif lookup(type(x), dunder(op)) is not NULL:
+            return super().inplace(op, x, y)
+        name = dunder(op)[3:]
+        return self.operator(op, x, y, f"__{name}", f"__r{name}")
+
+    def compare(self, op: Callable, x: Any, y: Any) -> Any:
+        return self.operator(op, x, y, dunder(op), REFLECTED_COMPARISONS[dunder(op)])
+
+    def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
+        """A binary operator: the left operand's method and the right one's, which goes first where its class is derived from the left's."""
+        one, other = self.method(x, name), self.method(y, reflected)
+        if one is None and other is None:
+            return self.native_operator(op, x, y)
+        comparison = reflected in REFLECTED_COMPARISONS
+        tries = [(one, x, y, name), (other, y, x, reflected)]
+        if type(x) is type(y) and not comparison:
+            tries.pop()
+        elif type(y) is not type(x) and type(x) in type(y).__mro__ and (comparison or lookup(type(y), reflected) is not lookup(type(x), reflected)):
+            tries.reverse()
+        elif one is None and isinstance(x, _SEQUENCES) and name in ("__add__", "__mul__"):
+            tries.reverse()  # C concatenates and repeats only when no number method wants to
+        for method, left, right, which in tries:
+            found = self.call_function(method, [left, right], {}) if method is not None else _native_try(left, right, which)
+            if found is not NotImplemented:
+                return found
+        return self._refused(op, x, y)
+
+    def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
+        """op(x, y), where no Python function takes part."""
+        return op(x, y)
+
+    def _refused(self, op: Callable, x: Any, y: Any) -> Any:
+        """What an operator is where both operands have declined."""
+        if op is operator.eq:
+            return self.is_(x, y)
+        if op is operator.ne:
+            return not self.is_(x, y)
+        kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
+        if op in COMPARISON_SYMBOLS:
+            raise TypeError(f"'{COMPARISON_SYMBOLS[op]}' not supported between instances of {kinds}")
+        raise TypeError(f"unsupported operand type(s) for {SYMBOLS[op]}: {kinds}")
+
+    def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | None:
+        """The first of these methods that value's class has, if it is a Python function; what `object` has does not count."""
+        for name in names:
+            found = lookup(type(value), name)
+            if type(found) is FunctionType:
+                return self.from_class(type(value), name)
+            if found is not NULL and found is not object.__dict__.get(name):
+                return None
+        return None
+
+    def format(self, value: Any, conversion: int, spec: str | None) -> str:
+        method = self.first_method(value, _CONVERSIONS[conversion]) if conversion else None
+        if method is not None:
+            found = self.call_function(method, [value], {})
+            if isinstance(found, str):
+                value, conversion = found, 3 if conversion == 3 and not found.isascii() else 0
+        elif not conversion and spec is not None:
+            method = self.method(value, "__format__")
+            if method is not None:
+                return self.call_function(method, [value, spec], {})
+            plain = not spec and lookup(type(value), "__format__") is object.__format__
+            if plain and self.first_method(value, _CONVERSIONS[1]) is not None:
+                return self.format(value, 1, None)
+        return super().format(value, conversion, spec)
+
+
+def _is_data(raw: Any) -> bool:
+    kind = type(raw)
+    return lookup(kind, "__get__") is not NULL and (lookup(kind, "__set__") is not NULL or lookup(kind, "__delete__") is not NULL)
+
+
+def _native_try(left: Any, right: Any, name: str) -> Any:
+    """left.name(right) of a class in C, NotImplemented where it has none."""
+    method = lookup(type(left), name)
+    if method is NULL:
+        return NotImplemented
+    if method is None:
+        raise TypeError("'NoneType' object is not callable")
+    return method.__get__(left, type(left))(right)
+
+
+def _length(found: Any) -> int:
+    length = operator.index(found)
+    if length < 0:
+        raise ValueError("__len__() should return >= 0")
+    return length

@@ -1,0 +1,120 @@
+"""Tracebacks that show the user's lines: an entry for each interpreted frame, and none for the interpreter's own."""
+
+from __future__ import annotations
+
+import dis
+import os
+from collections.abc import Iterator, Mapping
+from types import CodeType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.frame import Frame
+
+_HERE = os.path.dirname((lambda: None).__code__.co_filename)
+_RESUME, _NOP, _LOAD_NAME = (bytes((dis.opmap[name], 0)) for name in ("RESUME", "NOP", "LOAD_NAME"))
+_MISSING = " "  # no variable can have this name
+_BLANK = compile("0", "", "exec").replace(co_names=(_MISSING,), co_exceptiontable=b"")
+
+
+class Locals(Mapping):
+    """The variables of a frame by name, as they are at the time of looking."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: Frame):
+        self.frame = frame
+
+    def __getitem__(self, name: str) -> Any:
+        if name == _MISSING:  # before a namespace that the user wrote is asked
+            raise KeyError(name)
+        return self._names()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __delitem__(self, name: str) -> None:
+        """CPython does this for variables that its own frame lacks, before it gives away this mapping."""
+        raise KeyError(name)
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self._names())
+
+    def _names(self) -> Any:
+        return self.frame.variables() if self.frame.names is None else self.frame.names
+
+
+def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:
+    """A traceback entry for an interpreted frame that fails at instruction `pc`, in front of `rest`.
+
+    A traceback needs a real frame, so one is made: code with the user's names, file and line table fails at the user's offset.
+    """
+    offset = frame.decoded.offsets[pc]
+    stub = frame.decoded.stubs.get(offset)
+    if stub is None:
+        stub = frame.decoded.stubs[offset] = _failing(frame.code, frame.decoded.slot_names, offset)
+    try:
+        exec(stub, frame.globals, Locals(frame))
+    except NameError as error:  # it may not outlive this block: it holds this frame, and the context of an error of the program
+        return TracebackType(rest, error.__traceback__.tb_next.tb_frame, offset, -1)  # the line follows from the offset
+    raise AssertionError("the code of a traceback entry did not fail")
+
+
+def line_of(frame: Frame, pc: int) -> int:
+    """The line of instruction `pc`."""
+    offset = frame.decoded.offsets[pc]
+    found = next((line for start, end, line in frame.code.co_lines() if start <= offset < end), None)
+    return frame.code.co_firstlineno if found is None else found
+
+
+def _failing(code: CodeType, names: tuple[str, ...], offset: int) -> CodeType:
+    """Code that looks like `code`, whose variables are `names`, and fails at `offset`."""
+    # It is as long as the user's code: CPython's tracing writes an array of the code's length from the line table, and a shorter code
+    # would let it write past the end.
+    before = max(offset // 2 - 1, 0)  # behind RESUME, without which a frame is not complete enough for a traceback
+    body = _RESUME + _NOP * before + _LOAD_NAME + _NOP * (len(code.co_code) // 2 - before - 2)
+    return _BLANK.replace(
+        co_code=body,
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno,
+        co_linetable=code.co_linetable,
+        co_varnames=names,  # CPython's "did you mean" looks here
+        co_nlocals=len(names),
+    )
+
+
+def is_stub(code: CodeType) -> bool:
+    """Whether `code` was made for a traceback entry."""
+    return code.co_names == (_MISSING,)
+
+
+def is_own(frame: FrameType) -> bool:
+    """Whether a real frame runs the interpreter's own code."""
+    return is_own_code(frame.f_code)
+
+
+def is_own_code(code: CodeType) -> bool:
+    """Whether code is the interpreter's own, also where it runs with the user's globals."""
+    return code.co_filename.startswith(_HERE)
+
+
+def strip(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the interpreter's own entries."""
+    kept, clean = [], True
+    while traceback is not None:
+        if is_own(traceback.tb_frame):
+            clean = False
+        else:
+            kept.append((traceback, clean))
+            clean = True
+        traceback = traceback.tb_next
+    rest, same = None, clean
+    for one, joined in reversed(kept):
+        rest = one if same else TracebackType(rest, one.tb_frame, one.tb_lasti, one.tb_lineno)
+        same = same and joined
+    return rest

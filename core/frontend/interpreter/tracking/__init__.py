@@ -1,0 +1,9 @@
+"""Tracked runs: what a program reads from outside is guarded, what it writes there waits until the computation has run; no torch."""
+
+from __future__ import annotations
+
+from dovetail.frontend.interpreter.tracking.capture import Captured as Captured
+from dovetail.frontend.interpreter.tracking.capture import capture as capture
+from dovetail.frontend.interpreter.tracking.guards import Guard as Guard
+from dovetail.frontend.interpreter.tracking.recorder import Recorder as Recorder
+from dovetail.frontend.interpreter.tracking.tracker import Tracker as Tracker

@@ -1,0 +1,157 @@
+"""Attributes in a tracked run: what a class has, what an instance has, what neither has."""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, CellType, MethodType, ModuleType
+from typing import Any
+
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.tracking.effects import DELETED
+from dovetail.frontend.interpreter.tracking.sources import Source
+
+_IMMUTABLE = 1 << 8  # flag of classes in C that cannot be changed
+
+
+class Attributes:
+    """The places where `Protocols` looks into classes and instances, with guards."""
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        if type(owner) in self.atoms:
+            return getattr(owner, name)
+        found = self.recorder.load_attr(self, owner, name)
+        if found is not NULL:
+            return found
+        self.outside(owner)
+        return super().load_attr(owner, name)
+
+    def from_class(self, cls: type, name: str) -> Any:
+        raw = lookup(cls, name)
+        if raw is NULL or cls.__flags__ & _IMMUTABLE or self.is_fresh(cls):
+            return raw
+        if self.effects.written:
+            for base in cls.__mro__:
+                now = self.effects.now(base, name)
+                if now is not NULL:
+                    return now
+        return self.reach(raw, self.sources.static(cls, name))
+
+    def from_instance(self, owner: Any, name: str) -> Any:
+        now = self.effects.now(owner, name)
+        if now is not NULL:
+            return NULL if now is DELETED else now
+        source = self.source(owner)
+        found = super().from_instance(owner, name)
+        if source is None:
+            return found
+        if found is not NULL:
+            return self.reach(found, self.sources.field(source, name))
+        if hasattr(type(owner), "__dict__") and hasattr(owner, "__dict__"):
+            self.guard("hasnot", self.sources.attr(source, "__dict__"), name)
+        return NULL
+
+    def generic_attr(self, owner: Any, name: str) -> Any:
+        if type(owner) is CellType and name == "cell_contents":
+            return self.load_cell(owner)
+        if self.effects.now(owner, name) is DELETED and lookup(type(owner), name) is NULL:
+            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner)
+        return super().generic_attr(owner, name)
+
+    def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
+        now = self.effects.now(owner, name)
+        if now is not NULL and now is not DELETED:
+            return now
+        found = super().native_bound(raw, owner, cls, name)
+        source = self.source(owner)
+        if source is not None and name == "__dict__":
+            return self.view(found, owner, self.sources.attr(source, name))
+        if source is None or callable(raw):  # a C function bound to its owner is a new object
+            return found
+        return self.reach(found, self.sources.attr(source, name))
+
+    def native_attr(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, ModuleType):
+            return self._module_attr(owner, name)
+        if isinstance(owner, type):
+            return self._class_attr(owner, name)
+        return self._natively_found(owner, name, super().native_attr(owner, name))
+
+    def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
+        return self._natively_found(owner, name, super().missing_attr(owner, cls, name))
+
+    def _natively_found(self, owner: Any, name: str, found: Any) -> Any:
+        """What C code found in an object by itself, as in a threading.local."""
+        source = self.source(owner)
+        return found if source is None or isinstance(found, BuiltinFunctionType) else self.reach(found, self.sources.attr(source, name))
+
+    def _module_attr(self, module: ModuleType, name: str) -> Any:
+        found = self.from_namespace(vars(module), name)
+        if found is not NULL:
+            return found
+        return self.reach(super().native_attr(module, name), self.sources.attr(self.sources.const(module), name))
+
+    def _class_attr(self, cls: type, name: str) -> Any:
+        if self.is_fresh(cls):
+            return super().native_attr(cls, name)
+        now = self.effects.now(cls, name)
+        if now is not NULL and now is not DELETED:
+            return now
+        raw = self.from_class(cls, name)
+        found = super().native_attr(cls, name)
+        if raw is not NULL:
+            return found  # the guard is on what the class has
+        source = self.sources.attr(self.sources.const(cls), name)
+        return found if isinstance(found, MethodType) or callable(found) else self.reach(found, source)
+
+    def view(self, namespace: dict[str, Any], owner: Any, source: Source) -> dict[str, Any]:
+        """A dict that holds the attributes of `owner`, or is a module's variables: reads and writes are the same through both."""
+        self.views[id(namespace)] = owner
+        self.known.setdefault(id(namespace), (namespace, source))
+        return namespace
+
+    def from_view(self, namespace: dict[str, Any], name: str) -> Any:
+        """namespace[name], NULL where it is missing."""
+        owner = self.views[id(namespace)]
+        return self.from_namespace(namespace, name) if owner is namespace else self.from_instance(owner, name)
+
+    def set_view(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """Set or delete namespace[name]."""
+        owner = self.views[id(namespace)]
+        self.effects.set(owner, name, value, "item" if owner is namespace else "field")
+
+    def import_from(self, module: Any, name: str) -> Any:
+        try:
+            return self.load_attr(module, name)
+        except AttributeError:
+            return super().import_from(module, name)
+
+    def set_native(self, owner: Any, name: str, value: Any) -> None:
+        if isinstance(owner, ModuleType):
+            self.effects.set(vars(owner), name, value, "item")
+        elif self.is_outside(owner) and _can_be_set(owner, name):
+            self.effects.set(owner, name, value)
+        else:
+            super().set_native(owner, name, value)
+
+    def delete_native(self, owner: Any, name: str) -> None:
+        if isinstance(owner, ModuleType):
+            self.effects.set(vars(owner), name, DELETED, "item")
+        elif self.is_outside(owner) and type(lookup(type(owner), name)) is not property:
+            self.load_attr(owner, name)
+            self.effects.set(owner, name, DELETED)
+        else:
+            super().delete_native(owner, name)
+
+    def is_outside(self, value: Any) -> bool:
+        """Whether writing to `value` has to wait."""
+        return self.source(value) is not None or (isinstance(value, type) and not self.is_fresh(value))
+
+
+def _can_be_set(owner: Any, name: str) -> bool:
+    """Whether setting an attribute is no error: an object without a dictionary has slots alone, and a property may have no setter."""
+    if isinstance(owner, type):
+        return not owner.__flags__ & _IMMUTABLE
+    raw = lookup(type(owner), name)
+    if type(raw) is property:
+        return raw.fset is not None
+    return hasattr(owner, "__dict__") or (raw is not NULL and lookup(type(raw), "__set__") is not NULL)

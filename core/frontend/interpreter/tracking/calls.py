@@ -1,0 +1,148 @@
+"""Calls of a tracked run: Python is interpreted, the framework's functions are recorded, the rest sees plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
+from typing import Any
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, IMPURE, IMPURE_OWNERS, KEEP, TABLE
+from dovetail.frontend.interpreter.tracking.sources import Source
+
+
+class Calls:
+    """The order is: bound method, the framework's, lookaside, Python function, class, callable object, container method, C code."""
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        while type(function) is MethodType:
+            if self.source(function) is not None:
+                self._bound_outside(function)
+            function, args = function.__func__, [function.__self__, *args]
+        if type(function) is MethodWrapperType:  # of `super().__setattr__`: what is known of the unbound one holds
+            unbound = getattr(function.__objclass__, function.__name__, None)
+            if self.lookaside(unbound) is not None:
+                function, args = unbound, [function.__self__, *args]
+        found = self.recorder.call(self, function, args, kwargs, frame)
+        if found is not NULL:
+            return found
+        known = BY_TYPE.get(type(function))
+        if known is not None:
+            return known(self, function, args, kwargs, frame)
+        if type(lookup(type(function), "__call__")) is FunctionType:
+            self.outside(function)
+            return self.call_function(self.method(function, "__call__"), [function, *args], kwargs)
+        return super().call(function, args, kwargs, frame)
+
+    def lookaside(self, function: Any) -> Callable | None:
+        try:
+            found = TABLE.get(function)
+        except TypeError:
+            return None
+        return found or super().lookaside(function)
+
+    def _bound_outside(self, method: MethodType) -> None:
+        """A bound method from outside: what it is bound to, and its function, are found through it."""
+        source = self.outside(method)
+        for name in ("__self__", "__func__"):
+            self.reach(getattr(method, name), self.sources.attr(source, name))
+
+    def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if type(function) is BuiltinFunctionType and not isinstance(function.__self__, (ModuleType, type(None))):
+            found = self.container_method(function, args, kwargs)
+            if found is not NULL:
+                return found
+            if isinstance(function.__self__, ContextVar) and function.__name__ == "get":
+                return self._context_variable(function.__self__, args)
+        self.check_pure(function)
+        args, kwargs = self._for_native(function, args, kwargs)
+        found = super().call_native(function, args, kwargs, frame)
+        if isinstance(found, type) and getattr(function, "__name__", None) == "__new__":
+            self.made_class(found)
+        return found
+
+    def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        args, kwargs = self._for_native(maker, args, kwargs)
+        found = super().make_native(maker, args, kwargs, frame)
+        return self.made_class(found) if isinstance(found, type) and self.source(found) is None else found
+
+    def _for_native(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments as C code may see them.
+
+        A function may look all through its arguments, a class stores or iterates them.  Where C code calls functions that it is given, they
+        come back here.
+        """
+        stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"
+        if function in CALL_BACK if isinstance(function, (type, BuiltinFunctionType)) else False:
+            given = self.native
+        elif stores and isinstance(function, type) and issubclass(function, KEEP):
+            return args, kwargs
+        else:
+            given = self.shallow if stores else self.plain
+        return [given(x) for x in args], kwargs if stores and given is self.shallow else {name: given(x) for name, x in kwargs.items()}
+
+    def _context_variable(self, variable: ContextVar, default: list[Any]) -> Any:
+        found, source = variable.get(NULL), self.source(variable)
+        if source is None or (found is NULL and default):
+            return variable.get(*default)  # that it is unset is not guarded
+        return self.reach(variable.get(), self.sources.call(self.sources.attr(source, "get")))
+
+    def check_pure(self, function: Any) -> None:
+        """Refuse C code whose result would be another at every call: it would be baked in."""
+        owner = getattr(function, "__self__", None)
+        try:
+            impure = function in IMPURE
+        except TypeError:
+            impure = False
+        if impure or isinstance(owner, IMPURE_OWNERS):
+            name = f"{getattr(function, '__module__', None) or type(owner).__name__}.{getattr(function, '__name__', function)}"
+            raise Unsupported(f"{name}() gives something else at every call, and would be traced once; call it outside, and pass what it gives")
+
+    def native(self, value: Any) -> Any:
+        """An argument for C code that calls functions: they come back here when they are called; containers are plain."""
+        inner = value.__func__ if type(value) is MethodType else value
+        python = type(inner) is FunctionType and not is_own_code(inner.__code__)
+        if python or self.recorder.handles(value):
+            return lambda *args, **kwargs: self.call(value, list(args), kwargs, None)
+        return self.plain(value)
+
+    def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
+        source = self.source(function)
+        if source is not None:
+            self.guard("is", self.sources.attr(source, "__code__"), function.__code__)
+            cells = self.sources.attr(source, "__closure__")
+            for i, cell in enumerate(function.__closure__ or ()):
+                self.reach_cell(cell, self.sources.item(cells, i))
+        if id(function.__globals__) not in self.fresh:
+            self.namespaces[id(function.__globals__)] = function.__globals__
+        return super().frame(function, args, kwargs)
+
+    def defaults(self, function: FunctionType) -> tuple[Any, Any]:
+        source, (defaults, kwdefaults) = self.source(function), super().defaults(function)
+        if source is None:
+            return defaults, kwdefaults
+        return (
+            Reached(self, defaults, self.sources.attr(source, "__defaults__")) if defaults else defaults,
+            Reached(self, kwdefaults, self.sources.attr(source, "__kwdefaults__")) if kwdefaults else kwdefaults,
+        )
+
+
+class Reached:
+    """Default values, each of them reached when it is used."""
+
+    def __init__(self, tracker: Any, values: Sequence[Any] | Mapping[str, Any], source: Source):
+        self.tracker, self.values, self.source = tracker, values, source
+        tracker.guard("len", source, len(values))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.tracker.reach(self.values[key], self.tracker.sources.item(self.source, key))

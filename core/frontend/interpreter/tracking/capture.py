@@ -1,0 +1,59 @@
+"""One tracked run of a function: what it depended on, what it computed and what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dovetail.frontend.interpreter import recursion
+from dovetail.frontend.interpreter.tracebacks import strip
+from dovetail.frontend.interpreter.tracking.guards import Guard
+from dovetail.frontend.interpreter.tracking.recorder import Recorder
+from dovetail.frontend.interpreter.tracking.replay import Template, Templates, Values, writes
+from dovetail.frontend.interpreter.tracking.sources import Source
+from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+
+class Captured(NamedTuple):
+    """A trace: `guards` in the order of their discovery, the `sources` of the objects that `result` and `effects` mention.
+
+    A later call that passes the guards has the result `finish(tensors, found)`, where `tensors` are what the computation gave and `found`
+    what the prologue found at the sources.
+    """
+
+    guards: list[Guard]
+    sources: Sequence[Source]
+    result: Template
+    effects: list[Callable[[Values], None]]
+
+    def finish(self, tensors: list[Any], found: tuple) -> Any:
+        """Build the result, and do the writes in order."""
+        values = Values(tensors, found)
+        result = self.result(values)
+        for effect in self.effects:
+            effect(values)
+        return result
+
+
+def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorder) -> tuple[Tracker, Captured]:
+    """Run fn(*args, **kwargs) tracked; nothing outside is written.
+
+    A prologue of what it depends on takes the tuple (fn, *args, kwargs).
+    """
+    tracker = Tracker(recorder)
+    sources = tracker.sources
+    named = sources.arg(len(args) + 1)
+    tracker.guard("keys", named, list(kwargs))
+    try:
+        with recursion.raised() as tracker.limit:
+            function = tracker.reach(fn, sources.const(fn))
+            given = [tracker.reach(value, sources.arg(i + 1)) for i, value in enumerate(args)]
+            named_given = {name: tracker.reach(value, sources.item(named, name)) for name, value in kwargs.items()}
+            result = tracker.call(function, given, named_given, None)
+    except BaseException as error:
+        error.__traceback__ = strip(error.__traceback__)
+        raise
+    tracker.keep_apart()
+    templates = Templates(tracker)
+    made, effects = templates.of(result), writes(templates, tracker.effects.log)
+    return tracker, Captured(list(tracker.guards.values()), templates.sources, made, effects)

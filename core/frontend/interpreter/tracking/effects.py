@@ -1,0 +1,73 @@
+"""Writes to outside objects: they wait until the computation has run, and are seen by what the same trace reads later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dovetail.frontend.interpreter.frame import NULL
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+BLIND = frozenset({"append", "extend", "__setitem__", "add", "update"})  # methods whose result tells nothing about the container
+MUTATORS = BLIND | {"insert", "pop", "remove", "clear", "reverse", "sort", "setdefault", "discard", "popitem", "__delitem__", "move_to_end"}
+MUTATORS |= {"__ior__", "__iadd__", "__iand__", "__isub__", "__ixor__", "__imul__", "appendleft", "extendleft", "popleft", "rotate"}
+MUTATORS |= {"difference_update", "intersection_update", "symmetric_difference_update"}
+DELETED = object()
+
+
+@dataclass
+class Write:
+    """One write: `what` is "attribute" or "item" for a name or key that is set or DELETED, "method" for a method called with `value`, and
+    "call" for a function called with it."""
+
+    owner: Any
+    what: str
+    name: Any
+    value: Any
+
+
+class Effects:
+    """The writes of one trace, in order."""
+
+    def __init__(self, tracker: Tracker):
+        self.tracker = tracker
+        self.log: list[Write] = []
+        self.written: dict[tuple[int, str], Any] = {}  # (id of an owner, name): what it is now, DELETED for nothing
+        self.shadows: dict[int, Any] = {}  # id of a container: a copy that stands in for it from its first read on
+        self.blind: dict[int, list[tuple[str, list]]] = {}  # id of a container: methods called on it before it is read
+
+    def now(self, owner: Any, name: str) -> Any:
+        """What a name of `owner` was set to, DELETED, or NULL when it was not written."""
+        return self.written.get((id(owner), name), NULL) if self.written else NULL
+
+    def set(self, owner: Any, name: str, value: Any, what: str = "attribute") -> None:
+        """Set or delete an attribute of an outside object, a variable of a module, or the content of a cell."""
+        self.written[id(owner), name] = value
+        self.log.append(Write(owner, what, name, value))
+
+    def method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a method that changes an outside container.  One that nobody has read yet stays unread where the result does not tell."""
+        self.log.append(Write(owner, "method", name, (list(args), dict(kwargs))))
+        if id(owner) not in self.shadows:
+            waiting = self.blind.setdefault(id(owner), [])
+            if name in BLIND and not kwargs:
+                waiting.append((name, args))
+                return None
+        return getattr(self.shadow(owner), name)(*args, **{key: self.tracker.native(value) for key, value in kwargs.items()})
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Call what is done for the outside alone."""
+        self.log.append(Write(None, "call", function, (list(args), dict(kwargs))))
+
+    def shadow(self, owner: Any) -> Any:
+        """A container as the program sees it: itself, or a copy with the waiting writes applied."""
+        if not self.blind and not self.shadows:
+            return owner
+        waiting = self.blind.pop(id(owner), None)
+        if waiting is not None:
+            copy = self.shadows[id(owner)] = self.tracker.copied(owner)
+            for name, args in waiting:
+                getattr(copy, name)(*args)
+        return self.shadows.get(id(owner), owner)

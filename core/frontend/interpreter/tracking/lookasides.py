@@ -1,0 +1,278 @@
+"""Builtins that a tracked run answers itself, since they read outside objects or call back."""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cmp_to_key, lru_cache, partial, reduce
+from itertools import accumulate, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
+from random import Random
+from types import CellType, MethodType, SimpleNamespace
+from typing import Any
+
+from dovetail.frontend.interpreter.classes import instantiate, make
+from dovetail.frontend.interpreter.frame import NULL, VARARGS, Frame
+from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
+
+
+def _answer(function: Callable) -> Callable:
+    """A lookaside of function(tracker, *args); calls with other arguments are left to the builtin, which has the words for its errors."""
+    code, optional = function.__code__, len(function.__defaults__ or ())
+    most = None if code.co_flags & VARARGS else code.co_argcount - 1
+    least = code.co_argcount - 1 - optional
+
+    def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if kwargs or len(args) < least or (most is not None and len(args) > most):
+            return tracker.call_native(builtin, args, kwargs, frame)
+        return function(tracker, *args)
+
+    return lookaside
+
+
+def _named(function: Callable) -> Callable:
+    """`_answer` for builtins whose second argument is the name of an attribute."""
+    answer = _answer(function)
+
+    def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if len(args) < 2 or type(args[1]) is not str:
+            return builtin(*args, **kwargs)
+        return answer(tracker, builtin, args, kwargs, frame)
+
+    return lookaside
+
+
+def _isinstance(tracker: Any, value: Any, kinds: Any) -> bool:
+    tracker.outside(value)
+    kinds = tracker.plain(kinds)
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        check = tracker.method(kind, "__instancecheck__") if isinstance(kind, type) else None
+        if check is not None and check.__module__ not in ("abc", "typing") and type(value) is not kind:
+            if tracker.truth(tracker.call_function(check, [kind, value], {})):
+                return True
+        elif isinstance(value, kind):
+            return True
+    return False
+
+
+def _type(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    if len(args) == 1 and not kwargs:
+        tracker.outside(args[0])
+        return type(args[0])
+    return tracker.made_class(make(tracker, type, [tracker.plain(x) for x in args], kwargs, frame))
+
+
+def _hasattr(tracker: Any, owner: Any, name: str) -> bool:
+    try:
+        tracker.load_attr(owner, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _next(tracker: Any, iterator: Any, default: Any = NULL) -> Any:
+    if default is NULL:
+        return tracker.next(iterator)
+    try:
+        return tracker.next(iterator)
+    except StopIteration:
+        return default
+
+
+def _iter(tracker: Any, value: Any, *sentinel: Any) -> Any:
+    return iter(tracker.native(value), *sentinel) if sentinel else tracker.iter(value)
+
+
+def _sum(tracker: Any, items: Any, start: Any = 0) -> Any:
+    for item in tracker.spread(items):
+        start = tracker.binary(operator.add, start, item)
+    return start
+
+
+def _vars(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    if len(args) == 1 and hasattr(args[0], "__dict__"):
+        return tracker.load_attr(args[0], "__dict__")
+    return SCOPES[vars](tracker, builtin, args, kwargs, frame)
+
+
+def _globals(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    return tracker.view(frame.globals, frame.globals, tracker.sources.const(frame.globals))
+
+
+def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """C code that only iterates its arguments gets iterators that reach every item as it is drawn."""
+    found = [tracker.native(x) if callable(x) or not _is_iterated(x) else tracker.spread(x) for x in args]
+    return builtin(*found, **{name: tracker.native(x) for name, x in kwargs.items()})
+
+
+def _reversed(tracker: Any, value: Any) -> Any:
+    method = tracker.method(value, "__reversed__")
+    if method is not None:
+        return tracker.call_function(method, [value], {})
+    return reversed(list(tracker.spread(value)) if tracker.outside_container(value) is not None else value)
+
+
+def _is_iterated(value: Any) -> bool:
+    return hasattr(type(value), "__iter__") and not isinstance(value, (str, bytes, range))
+
+
+def _extremum(op: Callable) -> Callable:
+    """min and max."""
+
+    def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        items = list(tracker.spread(args[0])) if len(args) == 1 else args
+        key = kwargs.get("key")
+        if not items or set(kwargs) - {"key"}:
+            return builtin(*([items] if len(args) == 1 else items), **kwargs)
+        best, rank = items[0], items[0] if key is None else tracker.call(key, [items[0]], {}, frame)
+        for item in items[1:]:
+            found = item if key is None else tracker.call(key, [item], {}, frame)
+            if tracker.truth(tracker.compare(op, found, rank)):
+                best, rank = item, found
+        return best
+
+    return lookaside
+
+
+def _later(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
+    """What is done for the outside alone, as `print`, waits until the computation has run."""
+    tracker.effects.call(builtin, args, kwargs)
+
+
+def _operator(op: Callable, method: str) -> Callable:
+    return _answer(lambda tracker, *args: getattr(tracker, method)(op, *args))
+
+
+def _conversion(kind: type, *names: str) -> Callable:
+    """A builtin of one argument, which asks the class for the first of these methods that it has, and gives a `kind`."""
+
+    def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
+        if method is not None:
+            found = tracker.call_function(method, [args[0]], {})
+            if isinstance(found, kind):
+                return found
+        if isinstance(builtin, type):
+            return instantiate(tracker, builtin, args, kwargs, frame)
+        return tracker.call_native(builtin, args, kwargs, frame)
+
+    return lookaside
+
+
+def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """hex, oct and bin"""
+    method = tracker.method(args[0], "__index__") if len(args) == 1 else None
+    return tracker.call_native(builtin, args if method is None else [tracker.call_function(method, args, {})], kwargs, frame)
+
+
+def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    source = tracker.outside(function)
+    if source is None:
+        return tracker.call(function.func, [*function.args, *args], {**function.keywords, **kwargs}, frame)
+    inner, first, named = (tracker.reach(getattr(function, name), tracker.sources.attr(source, name)) for name in ("func", "args", "keywords"))
+    return tracker.call(inner, [*tracker.spread(first), *args], {**dict(tracker.pairs(named)), **kwargs}, frame)
+
+
+def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """A weak reference: what it leads to is outside, as the reference is."""
+    source = tracker.outside(function)
+    return function() if source is None else tracker.reach(function(), tracker.sources.call(source))
+
+
+def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """A function behind functools.lru_cache is run: what is in the cache depends on reads that nobody guarded."""
+    return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+
+
+def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """operator.itemgetter and operator.attrgetter"""
+    keys = function.__reduce__()[1]
+    if type(function) is operator.itemgetter:
+        found = [tracker.get_item(args[0], key) for key in keys]
+    else:
+        found = [reduce(tracker.load_attr, key.split("."), args[0]) for key in keys]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    maker, given = function.__reduce__()
+    named = maker.keywords if isinstance(maker, partial) else {}
+    name, *first = (*maker.args, *given) if isinstance(maker, partial) else given
+    return tracker.call(tracker.load_attr(args[0], name), list(first), dict(named), frame)
+
+
+BY_TYPE: dict[type, Callable] = {
+    partial: _partial,
+    weakref.ref: _looked_up,
+    type(lru_cache(len)): _uncached,
+    operator.itemgetter: _getters,
+    operator.attrgetter: _getters,
+    operator.methodcaller: _method_caller,
+}
+CALL_BACK = frozenset({reduce, cmp_to_key, sorted, map, filter, defaultdict, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile})
+KEEP = (
+    BaseException,
+    partial,
+    MethodType,
+    CellType,
+    SimpleNamespace,
+    property,
+    staticmethod,
+    classmethod,
+    slice,
+    weakref.ref,
+    repeat,
+)
+IMPURE = frozenset({time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.process_time, os.urandom, input})
+IMPURE_OWNERS = (Random,)
+
+_UNARY = ("neg", "pos", "invert")
+_BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
+_COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
+
+TABLE: dict[Any, Callable] = {
+    isinstance: _answer(_isinstance),
+    type: _type,
+    hasattr: _named(_hasattr),
+    setattr: _named(lambda tracker, owner, name, value: tracker.store_attr(owner, name, value)),
+    delattr: _named(lambda tracker, owner, name: tracker.delete_attr(owner, name)),
+    object.__setattr__: _named(lambda tracker, owner, name, value: tracker.generic_store(owner, name, value)),
+    object.__delattr__: _named(lambda tracker, owner, name: tracker.generic_delete(owner, name)),
+    object.__getattribute__: _named(lambda tracker, owner, name: tracker.generic_attr(owner, name)),
+    len: _answer(lambda tracker, value: tracker.len(value)),
+    bool: _answer(lambda tracker, value=False: value if value is True or value is False else tracker.truth(value)),
+    iter: _answer(_iter),
+    next: _answer(_next),
+    sum: _answer(_sum),
+    callable: _answer(lambda tracker, value: (tracker.outside(value), callable(value))[1]),
+    print: _later,
+    str: _conversion(str, "__str__", "__repr__"),
+    repr: _conversion(str, "__repr__"),
+    int: _conversion(int, "__int__", "__index__"),
+    float: _conversion(float, "__float__", "__index__"),
+    complex: _conversion(complex, "__complex__"),
+    hex: _indexed,
+    oct: _indexed,
+    bin: _indexed,
+    abs: _conversion(object, "__abs__"),
+    hash: _conversion(int, "__hash__"),
+    round: _conversion(object, "__round__"),
+    vars: _vars,
+    globals: _globals,
+    min: _extremum(operator.lt),
+    max: _extremum(operator.gt),
+    MethodType: _answer(lambda tracker, function, owner: MethodType(function, owner)),
+    **{getattr(operator, name): _operator(getattr(operator, name), "unary") for name in _UNARY},
+    **{getattr(operator, name): _operator(getattr(operator, name), "binary") for name in _BINARY},
+    **{getattr(operator, name): _operator(getattr(operator, name), "compare") for name in _COMPARISONS},
+    operator.getitem: _answer(lambda tracker, owner, key: tracker.get_item(owner, key)),
+    operator.setitem: _answer(lambda tracker, owner, key, value: tracker.set_item(owner, key, value)),
+    operator.contains: _answer(lambda tracker, owner, item: tracker.contains(owner, item)),
+    operator.is_: _answer(lambda tracker, x, y: tracker.is_(x, y)),
+    operator.is_not: _answer(lambda tracker, x, y: not tracker.is_(x, y)),
+    operator.truth: _answer(lambda tracker, value: tracker.truth(value)),
+    **dict.fromkeys((enumerate, zip, list, tuple, map, filter, set, frozenset, all, any, sorted), _through_iterators),
+}

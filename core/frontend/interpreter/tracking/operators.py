@@ -1,0 +1,76 @@
+"""Operators of a tracked run."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
+
+_LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
+
+
+class Operators:
+    """Operators on tensors are recorded; those on outside containers see copies; identity and truth are facts to guard."""
+
+    def unary(self, op: Callable, x: Any) -> Any:
+        if self.recorder.is_tensor(x):
+            return self.recorder.operate(self, op, [x])
+        return super().unary(op, x)
+
+    def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
+        left, right = self.recorder.is_tensor(x), self.recorder.is_tensor(y)
+        if not left and not right:
+            return super().operator(op, x, y, name, reflected)
+        method = None if left and right else self.method(y, reflected) if left else self.method(x, name)
+        if method is not None:  # an object that knows what to do with a tensor
+            found = self.call_function(method, [y, x] if left else [x, y], {})
+            if found is not NotImplemented:
+                return found
+        return self.recorder.operate(self, op, [self.plain(x), self.plain(y)])
+
+    def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
+        seen = self.plain if op in _LOOK_THROUGH else self.shallow
+        return super().native_operator(op, seen(x), seen(y))
+
+    def inplace(self, op: Callable, x: Any, y: Any) -> Any:
+        if self.recorder.is_tensor(x):
+            return self.recorder.operate(self, op, [x, self.plain(y)])
+        name = f"__{op.__name__}__"
+        if type(x) in CONTAINERS and hasattr(type(x), name) and self.source(x) is not None:
+            if op is operator.iadd:
+                y = list(self.spread(y))
+            self.effects.method(x, name, [self.shallow(y)], {})
+            return x
+        return super().inplace(op, x, self.shallow(y) if type(x) in CONTAINERS else y)
+
+    def is_(self, x: Any, y: Any) -> bool:
+        result = x is y
+        one, other = self.source(x), self.source(y)
+        if one is None or one.kind == "const":
+            x, y, one, other = y, x, other, one
+        if one is None or one.kind == "const":
+            return result
+        if other is not None and other.kind != "const":
+            self.guard("same" if result else "notsame", one, other)
+        elif other is not None or type(y) in self.atoms:
+            self.guard("is" if result else "isnot", one, y)
+        return result
+
+    def has_flag(self, value: Any, flag: int) -> bool:
+        self.outside(value)
+        return super().has_flag(value, flag)
+
+    def truth(self, value: Any) -> bool:
+        if self.recorder.is_tensor(value):
+            return self.recorder.truth(self, value)
+        value = self.effects.shadow(value)
+        if self.method(value, "__bool__") is None and self.method(value, "__len__") is None:
+            source = self.outside_container(value)
+            if source is not None:
+                self.guard("truthy" if value else "falsy", source)
+        return super().truth(value)
+
+    def format(self, value: Any, conversion: int, spec: str | None) -> str:
+        return super().format(self.plain(value), conversion, spec)

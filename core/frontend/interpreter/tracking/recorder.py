@@ -1,0 +1,53 @@
+"""What a tracker asks about tensors and modules of a framework; this one knows none, which suits plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dovetail.frontend.interpreter.frame import NULL, Frame
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+
+class Recorder:
+    """Records operations on tensors.  What it has nothing to say about it answers with NULL."""
+
+    atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether `value` is a tensor, real or traced."""
+        return False
+
+    def is_module(self, value: Any) -> bool:
+        """Whether `value` is a module that is guarded by its identity."""
+        return False
+
+    def handles(self, function: Any) -> bool:
+        """Whether calls of `function` that C code makes, as functools.reduce does, have to come to `call`."""
+        return False
+
+    def reach(self, tracker: Tracker, tensor: Any, source: Source) -> Any:
+        """A tensor was read from outside at `source`: what the program sees instead."""
+        return tensor
+
+    def place_of(self, tensor: Any) -> int:
+        """The place of a tensor among what the computation gives, for a result or a write that mentions it."""
+        raise NotImplementedError
+
+    def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:
+        """An attribute of a tensor or module."""
+        return NULL
+
+    def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        """An operator, or an item, where one of the operands is a tensor."""
+        return NULL
+
+    def truth(self, tracker: Tracker, tensor: Any) -> bool:
+        """A branch on the value of a tensor."""
+        return bool(tensor)
+
+    def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """A call of a function or module of the framework."""
+        return NULL

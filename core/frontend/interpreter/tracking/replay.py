@@ -1,0 +1,213 @@
+"""What happens after the computation of a trace, at every call: its result is built, and its writes are done in order.
+
+A value is held as a template: tensors by their place among what the computation gives, outside objects by their source, fresh containers
+and instances as recipes, since every call has to make new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
+from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
+from dovetail.frontend.interpreter.tracking.sources import Source
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_HAS_DICT = 1 << 9  # flag of classes that are made by Python
+
+
+class Values:
+    """The values of one call: what the computation gave, what the prologue found, and the fresh objects that were built so far."""
+
+    def __init__(self, tensors: list[Any], found: tuple):
+        self.tensors, self.found = tensors, found
+        self.built: dict[int, Any] = {}
+
+
+Template = Callable[[Values], Any]
+
+
+class Templates:
+    """Templates of the values of one trace.
+
+    `sources` are those of the outside objects that the templates mention, in the order of `Values.found`.
+    """
+
+    def __init__(self, tracker: Tracker):
+        self.tracker = tracker
+        self.sources: list[Source] = []
+        self.places: dict[int, int] = {}
+        self.made: dict[int, tuple[Any, Template]] = {}  # id of a fresh object: itself, and its template
+
+    def of(self, value: Any) -> Template:
+        """How to make `value` again."""
+        tracker = self.tracker
+        if tracker.recorder.is_tensor(value):
+            place = tracker.recorder.place_of(value)
+            return lambda values: values.tensors[place]
+        if type(value) in tracker.atoms:
+            return lambda values: value
+        source = tracker.source(value)
+        if source is not None:
+            return self._outside(value, source)
+        if id(value) in self.made:
+            return self.made[id(value)][1]
+        maker = self._maker(value)
+        return (lambda values: value) if maker is None else self._fresh(value, *maker)
+
+    def _outside(self, value: Any, source: Source) -> Template:
+        if source.kind == "const":
+            return lambda values: value
+        place = self.places.get(id(value))
+        if place is None:
+            place = self.places[id(value)] = len(self.sources)
+            self.sources.append(source)
+        return lambda values: values.found[place]
+
+    def _fresh(self, value: Any, make: Template | None, fill: Callable[[], Callable[[Any, Values], None]] | None) -> Template:
+        """Made once for each call: first the empty object, then its parts, which may lead back to it."""
+        key, parts = id(value), []
+
+        def template(values: Values) -> Any:
+            if key not in values.built:
+                values.built[key] = made = make(values)
+                for part in parts:
+                    part(made, values)
+            return values.built[key]
+
+        self.made[key] = value, template
+        if fill is not None:
+            parts.append(fill())
+        return template
+
+    def _maker(self, value: Any) -> tuple[Template, Callable | None] | None:
+        """How to make the empty object and how to fill it; None for what can be shared by all calls."""
+        kind = type(value)
+        if kind in (tuple, frozenset):
+            parts = [self.of(item) for item in value]
+            return lambda values: kind(part(values) for part in parts), None
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            parts = [self.of(item) for item in value]
+            return lambda values: tuple.__new__(kind, [part(values) for part in parts]), None
+        if kind is FunctionType:
+            return self._function(value)
+        if kind is CellType:
+            return lambda values: CellType(), lambda: self._cell(value)
+        if kind is MethodType:
+            function, owner = self.of(value.__func__), self.of(value.__self__)
+            return lambda values: MethodType(function(values), owner(values)), None
+        if kind is partial:
+            function, args, kwargs = self.of(value.func), self.of(value.args), self.of(value.keywords)
+            return lambda values: partial(function(values), *args(values), **kwargs(values)), None
+        if kind is slice:
+            parts = [self.of(item) for item in (value.start, value.stop, value.step)]
+            return lambda values: slice(*[part(values) for part in parts]), None
+        if isinstance(value, GeneratorType):
+            raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
+        if kind in CONTAINERS or isinstance(value, (list, dict, set)):
+            return self._emptied(value), lambda: self._content(value)
+        if isinstance(value, type) or not kind.__flags__ & _HAS_DICT or callable(getattr(value, "__get__", None)):
+            return None
+        return lambda values: object.__new__(kind), lambda: self._attributes(value)
+
+    @staticmethod
+    def _emptied(value: Any) -> Template:
+        kind = type(value)
+        if hasattr(value, "default_factory"):
+            return lambda values: kind(value.default_factory)
+        if hasattr(value, "maxlen"):
+            return lambda values: kind(maxlen=value.maxlen)
+        return lambda values: kind.__new__(kind)
+
+    def _content(self, value: Any) -> Callable[[Any, Values], None]:
+        attributes = self._attributes(value)
+        if isinstance(value, dict):
+            pairs = [(self.of(key), self.of(item)) for key, item in dict.items(value)]
+
+            def fill(made: Any, values: Values) -> None:
+                attributes(made, values)
+                for key, item in pairs:
+                    dict.__setitem__(made, key(values), item(values))
+        else:
+            parts = [self.of(item) for item in value]
+            add = set.add if isinstance(value, set) else type(value).append if not isinstance(value, list) else list.append
+
+            def fill(made: Any, values: Values) -> None:
+                attributes(made, values)
+                for part in parts:
+                    add(made, part(values))
+
+        return fill
+
+    def _attributes(self, value: Any) -> Callable[[Any, Values], None]:
+        parts = {name: self.of(item) for name, item in (getattr(value, "__dict__", None) or {}).items()}
+        for cls in type(value).__mro__:
+            slots = cls.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                    parts[name] = self.of(getattr(value, name))
+
+        def fill(made: Any, values: Values) -> None:
+            for name, part in parts.items():
+                object.__setattr__(made, name, part(values))
+
+        return fill
+
+    def _function(self, value: FunctionType) -> tuple[Template, Callable] | None:
+        code: CodeType = value.__code__
+        cells = [self.of(cell) for cell in value.__closure__ or ()]
+        defaults, kwdefaults = self.of(value.__defaults__), self.of(value.__kwdefaults__)
+
+        def make(values: Values) -> FunctionType:
+            closure = tuple([cell(values) for cell in cells]) if cells else None
+            made = FunctionType(code, value.__globals__, value.__name__, defaults(values), closure)
+            made.__kwdefaults__, made.__annotations__, made.__qualname__ = kwdefaults(values), value.__annotations__, value.__qualname__
+            return made
+
+        return make, lambda: self._attributes(value)
+
+    def _cell(self, value: CellType) -> Callable[[Any, Values], None]:
+        try:
+            part = self.of(value.cell_contents)
+        except ValueError:
+            return lambda made, values: None
+
+        def fill(made: CellType, values: Values) -> None:
+            made.cell_contents = part(values)
+
+        return fill
+
+
+def writes(templates: Templates, log: list[Write]) -> list[Callable[[Values], None]]:
+    """What to do for each write of a trace."""
+    return [_write(templates, write) for write in log]
+
+
+def _write(templates: Templates, write: Write) -> Callable[[Values], None]:
+    name = write.name
+    if write.what in ("method", "call"):
+        args, kwargs = [templates.of(x) for x in write.value[0]], {key: templates.of(x) for key, x in write.value[1].items()}
+        if write.what == "call":
+            return lambda values: name(*[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
+        owner = templates.of(write.owner)
+        return lambda values: getattr(owner(values), name)(*[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
+    owner = (lambda values: write.owner) if write.what == "item" else templates.of(write.owner)
+    gone = write.value is DELETED
+    value = None if gone else templates.of(write.value)
+    if write.what == "item":
+        return (lambda values: owner(values).pop(name, NULL)) if gone else (lambda values: owner(values).__setitem__(name, value(values)))
+    if write.what == "field":
+        return lambda values: owner(values).__dict__.pop(name, NULL) if gone else owner(values).__dict__.__setitem__(name, value(values))
+    if gone:
+        return lambda values: delattr(owner(values), name)
+    python = type(lookup(type(write.owner), "__setattr__")) is FunctionType  # it has been interpreted already
+    set_ = object.__setattr__ if python and not isinstance(write.owner, type) else setattr
+    return lambda values: set_(owner(values), name, value(values))

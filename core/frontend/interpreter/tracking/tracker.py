@@ -1,0 +1,218 @@
+"""A tracked run: values stay as they are; what is known about where they came from stands beside them.
+
+Three kinds of value, three ways to know:
+
+    atoms (numbers, strings, None, ...) are guarded by value when they are read from outside, and need no origin after that;
+    objects with an identity (containers, instances, functions, cells) are looked up by it in `known`;
+    tensors are inputs of the computation: the recorder knows them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+from dovetail.frontend.interpreter.protocols import Protocols
+from dovetail.frontend.interpreter.tracking.attributes import Attributes
+from dovetail.frontend.interpreter.tracking.calls import Calls
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers
+from dovetail.frontend.interpreter.tracking.effects import Effects
+from dovetail.frontend.interpreter.tracking.guards import Guard
+from dovetail.frontend.interpreter.tracking.operators import Operators
+from dovetail.frontend.interpreter.tracking.recorder import Recorder
+from dovetail.frontend.interpreter.tracking.sources import Source, Sources
+from dovetail.frontend.interpreter.tracking.variables import Variables
+
+ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range})
+FIXED = (
+    type,
+    ModuleType,
+    BuiltinFunctionType,
+    WrapperDescriptorType,
+    MethodDescriptorType,
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodWrapperType,
+    property,
+    classmethod,
+    staticmethod,
+)  # they are what they are: their identity says all
+
+
+class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
+    """One trace: its guards, the outside objects that it knows, and the writes that wait.
+
+    `reach` is the one door through which outside values come in.  The program's values are never wrapped.
+    """
+
+    def __init__(self, recorder: Recorder | None = None):
+        super().__init__()
+        self.recorder = Recorder() if recorder is None else recorder
+        self.atoms = ATOMS | self.recorder.atoms
+        self.sources, self.effects = Sources(), Effects(self)
+        self.guards: dict[tuple, Guard] = {}
+        self.known: dict[int, tuple[Any, Source]] = {}
+        self.views: dict[int, Any] = {}  # id of a dict: whose attributes it holds; itself where it is a module's variables
+        self.namespaces: dict[int, dict] = {}  # id of a dict: the globals of an outside function that was called
+        self.fresh: dict[int, Any] = {}  # classes that this trace made, and globals of `exec`: nothing outside can know them
+
+    def guard(self, kind: str, source: Source, value: Any = None) -> None:
+        """The trace depends on this fact."""
+        try:
+            mark = repr(value) if type(value) in (float, complex) else tuple(value) if type(value) is list else value
+            key = (kind, source, mark, type(value))
+            hash(key)
+        except TypeError:
+            key = (kind, source, id(value), type(value))
+        if key not in self.guards:
+            self.guards[key] = Guard(kind, source, value)
+
+    def guard_keys(self, value: Any, source: Source) -> None:
+        """The trace depends on the keys of a mapping, or the items of a set, and on their order."""
+        keys = list(value)
+        if all([type(key) is str for key in keys]):
+            self.guard("keys", source, keys)
+        elif all([type(key) in self.atoms for key in keys]):
+            self.guard("key types", source, [type(key) for key in keys])
+            self.guard("keys", source, keys)
+        else:
+            self.guard("key identities", source, keys)
+            for key in keys:
+                self.reach(key, self.sources.const(key))
+
+    def source(self, value: Any) -> Source | None:
+        """Where an outside object is found; None for one that the trace made."""
+        known = self.known.get(id(value))
+        return known[1] if known is not None and known[0] is value else None
+
+    def reach(self, value: Any, source: Source) -> Any:
+        """`value` was read from outside at `source`: guard it, or remember where it is.  Gives what the program sees."""
+        kind = type(value)
+        if kind in self.atoms:
+            self.guard("equal", source, value)
+            return value
+        if id(value) in self.fresh:
+            return value
+        if self.recorder.is_tensor(value):
+            return self.recorder.reach(self, value, source)
+        if isinstance(value, FIXED):
+            if source.kind != "const":
+                self.guard("is", source, value)
+            self.known.setdefault(id(value), (value, self.sources.const(value)))
+            return value
+        if kind is slice:
+            self._parts(value, source, ("start", "stop", "step"))
+            return value
+        self._object(value, source)
+        return value
+
+    def _object(self, value: Any, source: Source) -> None:
+        """Remember an object with an identity; one that two sources lead to is an alias, which is guarded."""
+        known = self.known.get(id(value))
+        if known is None:
+            if source.root.kind != "arg" and self.pins(value):
+                if source.kind != "const":
+                    self.guard("is", source, value)
+                source = self.sources.const(value)
+            self.known[id(value)] = value, source
+        elif known[1] is not source:
+            self.guard("same", source, known[1])
+
+    def reach_cell(self, cell: CellType, source: Source) -> None:
+        """Remember a cell of a function's closure.  The cells of a function never change: those of two known functions need no guard."""
+        known = self.known.setdefault(id(cell), (cell, source))
+        if known[1] is not source and not known[1].root.kind == source.root.kind == "const":
+            self.guard("same", source, known[1])
+
+    def keep_apart(self) -> None:
+        """Guard that objects which the trace writes to are no others that it knows: a write to one would be seen in the other."""
+        written = {id(write.owner): write.owner for write in self.effects.log if self.source(write.owner) is not None}
+        for owner in written.values():
+            source = self.source(owner)
+            for other, at in list(self.known.values()):
+                if other is not owner and type(other) is type(owner) and not at.kind == source.kind == "const":
+                    self.guard("notsame", source, at)
+
+    def pins(self, value: Any) -> bool:
+        """Whether an object that did not come in with the arguments is guarded by its identity, so that paths below it start at a constant."""
+        return type(value) is FunctionType or self.recorder.is_module(value)
+
+    def _parts(self, value: Any, source: Source, names: tuple[str, ...]) -> None:
+        self.guard("type", source, type(value))
+        for name in names:
+            self.reach(getattr(value, name), self.sources.attr(source, name))
+
+    def outside(self, value: Any) -> Source | None:
+        """The source of an outside object on whose type the program is about to depend, None for what the trace made."""
+        source = self.source(value)
+        if source is not None and source.kind != "const":
+            self.guard("type", source, type(value))
+        return source
+
+    def copied(self, value: Any) -> Any:
+        """An outside container as a fresh copy whose parts have been reached, and stay what they are; anything else as it is."""
+        if not isinstance(value, (*BASES, MappingProxyType)) or self.source(value) is None:
+            return value
+        source, kind = self.outside(value), type(value)
+        if isinstance(value, (dict, MappingProxyType)):
+            parts = dict(self.pairs(value))
+            return parts if kind in (dict, MappingProxyType) else self._refilled(value, source, dict.update, parts)
+        if isinstance(value, (set, frozenset)):
+            self.guard_keys(value, source)
+            return kind(value) if kind in (set, frozenset) else self._refilled(value, source, set.update, list(value))
+        self.guard("len", source, len(value))
+        parts = [self.reach(item, self.sources.item(source, i)) for i, item in enumerate(value)]
+        if isinstance(value, tuple):
+            return value if all([a is b for a, b in zip(parts, value, strict=True)]) else tuple.__new__(kind, parts)
+        return parts if kind is list else self._refilled(value, source, list.extend if isinstance(value, list) else deque.extend, parts)
+
+    def _refilled(self, value: Any, source: Source, fill: Any, parts: Any) -> Any:
+        """A new container of value's class, with these parts and value's attributes; no code of the class runs."""
+        made = value.copy() if isinstance(value, (defaultdict, deque)) and type(value) in CONTAINERS else type(value).__new__(type(value))
+        made.clear()
+        fill(made, parts)
+        for name, item in getattr(value, "__dict__", {}).items():
+            object.__setattr__(made, name, self.reach(item, self.sources.field(source, name)))
+        return made
+
+    def shallow(self, value: Any) -> Any:
+        """`value` as native code may iterate or store it: an outside container as a copy, with its writes applied, whose parts stay outside."""
+        if type(value) not in CONTAINERS:
+            return value
+        shadow = self.effects.shadow(value)
+        return self.copied(value) if shadow is value else shadow
+
+    def plain(self, value: Any, seen: tuple[int, ...] = ()) -> Any:
+        """`value` as native code may look all through it: no outside container is left in it."""
+        if type(value) not in CONTAINERS or id(value) in seen:
+            return value
+        found, seen = self.shallow(value), (*seen, id(value))
+        if type(found) in (list, tuple):
+            parts = [self.plain(item, seen) for item in found]
+            return found if all([a is b for a, b in zip(parts, found, strict=True)]) else type(found)(parts)
+        if isinstance(found, dict):
+            parts = {key: self.plain(item, seen) for key, item in found.items()}
+            return found if all([parts[key] is item for key, item in found.items()]) else parts
+        return found
+
+    def made_class(self, cls: Any) -> Any:
+        self.fresh[id(cls)] = cls
+        return cls
+
+    def is_fresh(self, cls: Any) -> bool:
+        """Whether the trace made this class."""
+        return id(cls) in self.fresh

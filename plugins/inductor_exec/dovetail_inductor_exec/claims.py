@@ -1,0 +1,45 @@
+"""Which lines the executor takes: True, or a sentence that says why not."""
+
+from __future__ import annotations
+
+from dovetail import prims
+from dovetail.extend import BoundSymbol, Symbol, Verdict
+
+_NAMES = """
+    neg abs signbit ceil floor round trunc reciprocal isnan isinf isfinite bitwise_not sqrt rsqrt exp exp2 expm1 log log2 log10 log1p
+    sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv sign convert_element_type
+    add sub mul div floordiv truncdiv remainder fmod pow atan2 maximum minimum copysign where eq ne lt le gt ge
+    bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift
+    sum prod amax amin any all var var_mean argmax argmin
+    broadcast_in_dim reshape transpose squeeze strided_slice put_slice pad cat flip full iota clone stride_order detach
+"""
+OPERATIONS = frozenset[Symbol](getattr(prims, name) for name in _NAMES.split())
+PRODUCTS = frozenset[Symbol]((prims.linear, prims.matmul))
+POSITIONS = "take take_along_axis index index_add index_copy index_put scatter scatter_add embedding embedding_backward"
+DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+REASONS: dict[Symbol, str] = {
+    **dict.fromkeys(PRODUCTS, "leaves sums of products to executors that call a library; its option `matmul` takes them in"),
+    **dict.fromkeys(
+        (getattr(prims, name) for name in POSITIONS.split()),
+        "leaves positions that a tensor holds to others: its kernels end the process where one is out of bounds",
+    ),
+}
+_DIVISIONS = {prims.floordiv, prims.truncdiv, prims.remainder, prims.fmod}
+
+
+def verdict(line: BoundSymbol) -> Verdict:
+    """Whether a prim of `OPERATIONS` can be part of a region."""
+    for p in line.reads:
+        if not hasattr(p.spec, "shape"):
+            return f"bakes numbers into its kernels, and the number {p.name} is known only when the program runs"
+    if line.symbol in _DIVISIONS and not _safe(line):
+        return "divides integers by a number other than 0 only: by a tensor, a 0 in it would have to be an error"
+    return True
+
+
+def _safe(line: BoundSymbol) -> bool:
+    """Whether a division cannot meet an integer 0."""
+    if all([p.spec.dtype.kind == "float" for p in line.reads]):
+        return True
+    divisor = line.args[1]
+    return not hasattr(divisor, "spec") and divisor != 0

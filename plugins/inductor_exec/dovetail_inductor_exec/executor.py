@@ -1,0 +1,131 @@
+"""The executor: each region becomes a graph, and graphs of equal structure become one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import dovetail
+from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Symbol, Trace, Verdict, options_of
+from dovetail_inductor_exec import machine
+from dovetail_inductor_exec.claims import DTYPES, OPERATIONS, PRODUCTS, REASONS, verdict
+from dovetail_inductor_exec.graphs import computing, decomposed, example, structure
+
+LEAST = 2  # operations that a kernel is worth; a region of fewer is run by the functions of its graph
+
+
+Kernel = Callable[..., tuple]  # takes the inputs of a region and gives its outputs; `by` is the backend that made it
+
+
+class InductorExecutor(FusionExecutor):
+    """Runs regions on CPUs and CUDA devices by torch.compile's Inductor.
+
+    Options: `backend` is "inductor", "torchscript", or "torch", which runs the graph's functions one by one; `matmul` takes sums of
+    products into regions, which then are larger and take longer to compile.
+    """
+
+    def __init__(self, *, backend: str = "inductor", matmul: bool = False) -> None:
+        declared = {"dtypes": [getattr(torch, name) for name in DTYPES], "devices": ["cpu", "cuda"]}
+        self.options = {"backend": backend, "matmul": matmul}
+        super().__init__("inductor", version="0.1.0", operations=OPERATIONS, last_resort=True, **declared)
+        self.after = ("torch",)  # behind the reference: it is asked where somebody names it, since C++ takes seconds to compile
+        self.made: WeakValueDictionary[Any, Kernel] = WeakValueDictionary()  # by structure, for as long as a program holds them
+        self.lock = Lock()  # Inductor keeps global state while it compiles
+
+    def available(self) -> Verdict:
+        """True, or what this machine lacks; only Inductor needs a compiler."""
+        return machine.available() if options_of(self)["backend"] == "inductor" else True
+
+    @property
+    def operations(self) -> frozenset[Symbol]:
+        """The prims that it fuses."""
+        return OPERATIONS | PRODUCTS if options_of(self)["matmul"] else OPERATIONS
+
+    @operations.setter
+    def operations(self, given: frozenset[Symbol]) -> None:
+        """What they are is a matter of options."""
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether one line could be part of a region."""
+        if line.symbol in REASONS and line.symbol not in self.operations:
+            return REASONS[line.symbol]
+        return super().verdict(line)
+
+    def can_fuse(self, line: BoundSymbol) -> Verdict:
+        """Whether one line could be part of a region, by what is on it."""
+        return verdict(line)
+
+    def fuse(self, region: Trace) -> Kernel:
+        """The region as a function; regions of equal structure share one."""
+        backend = options_of(self)["backend"]
+        if backend not in BACKENDS:
+            raise ExecutorError(f"the option backend of inductor is {', '.join(BACKENDS)}, not {backend!r}")
+        if computing(region) < LEAST:
+            backend = "torch"
+        gm = dovetail.frontend.to_fx(region)
+        key = (backend, *structure(gm, region))
+        with self.lock:
+            found = self.made.get(key)
+            if found is None:
+                found = self.made[key] = BACKENDS[backend](gm, region)
+                found.by = backend
+        return found
+
+
+def by_inductor(gm: fx.GraphModule, region: Trace) -> Kernel:
+    """Compiled by Inductor."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    if (lacking := machine.available()) is not True:
+        raise ExecutorError(lacking)
+    mode = FakeTensorMode(shape_env=ShapeEnv())  # without one, Inductor does not look on disk for what it made before
+    graph, fakes = decomposed(gm, region, mode)
+    with torch.no_grad(), tracing(TracingContext(mode)):
+        compiled = compile_fx_inner(graph, fakes)
+    call = getattr(compiled, "current_callable", None) or compiled
+
+    def kernel(*inputs: torch.Tensor) -> tuple:
+        if torch.is_grad_enabled():  # it writes into buffers, which autograd would refuse, and has no gradients to give
+            with torch.no_grad():
+                return tuple(call(list(inputs)))
+        return tuple(call(list(inputs)))  # a list, which it empties as it goes
+
+    return kernel
+
+
+def by_torchscript(gm: fx.GraphModule, region: Trace) -> Kernel:
+    """Recorded by torch.jit.trace, and run by its interpreter and fuser."""
+    with torch.no_grad():
+        traced = torch.jit.trace(gm, tuple([example(p.spec).zero_() for p in region.inputs]), check_trace=False)
+
+    def kernel(*inputs: torch.Tensor) -> tuple:
+        with torch.no_grad():
+            return tuple(traced(*inputs))
+
+    return kernel
+
+
+def by_torch(gm: fx.GraphModule, region: Trace) -> Kernel:
+    """The functions of the graph, one by one; autograd sees them, as views that are made for the caller need it."""
+    run = gm.forward
+    return lambda *inputs: run(*inputs)
+
+
+BACKENDS: dict[str, Callable[[fx.GraphModule, Trace], Kernel]] = {
+    "inductor": by_inductor,
+    "torchscript": by_torchscript,
+    "torch": by_torch,
+}
+
+
+def inductor_executor(**options: Any) -> InductorExecutor:
+    """An executor called "inductor"; `options` are what its options are where configuration says nothing."""
+    return InductorExecutor(**options)

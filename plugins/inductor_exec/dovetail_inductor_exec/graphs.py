@@ -1,0 +1,100 @@
+"""A region as a torch.fx graph: of torch functions for TorchScript, of ATen's operations as Inductor wants them for Inductor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import dovetail
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace
+from dovetail.langs.torch import TO_TORCH, torch_device
+
+
+def structure(gm: fx.GraphModule, region: Trace) -> tuple:
+    """A graph without its names: equal where the same is computed of tensors laid out the same."""
+    numbers = {node: i for i, node in enumerate(gm.graph.nodes)}
+    rows: list[tuple] = [(p.spec.shape, p.spec.dtype.name, str(p.spec.device), p.spec.steps) for p in region.inputs]
+    for node in gm.graph.nodes:
+        target = node.target if node.op.startswith("call_") else None
+        rows.append((node.op, target, repr(fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: _Number(numbers[n])))))
+    return tuple(rows)
+
+
+class _Number:
+    """How a node is written in the structure of a graph."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+def prims_of(lines: list[BoundSymbol] | tuple[BoundSymbol, ...]) -> Iterator[BoundSymbol]:
+    """The prims that lines decompose to."""
+    for line in lines:
+        if line.body:
+            yield from prims_of(line.body)
+        else:
+            yield line
+
+
+def computing(region: Trace) -> int:
+    """How many of a region's prims compute, rather than arrange or make what is known."""
+    return sum(line.symbol.tags.isdisjoint((Tag.VIEW, Tag.CREATION)) for line in prims_of(region.lines))
+
+
+def example(spec: TensorSpec) -> torch.Tensor:
+    """A tensor of this spec, with whatever is in its memory."""
+    return torch.empty_strided(spec.shape, spec.steps, dtype=TO_TORCH[spec.dtype], device=torch_device(spec.device))
+
+
+def decomposed(gm: fx.GraphModule, region: Trace, mode: FakeTensorMode | None = None) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+    """The graph in operations that Inductor has code for, and fake tensors like its inputs.
+
+    Each output is laid out as the region promises.  Where a torch operation of the region is one that Inductor would call PyTorch for, the
+    prims that it decomposes to take its place.
+    """
+    from torch._inductor.decomposition import select_decomp_table
+
+    with mode or FakeTensorMode(), torch.no_grad():
+        fakes = [example(p.spec) for p in region.inputs]
+        made = make_fx(_laid_out(gm, region), decomposition_table=select_decomp_table())(*fakes)
+        if any(map(_without_code, made.graph.nodes)):
+            apart = region.derive("inductor", lines=list(prims_of(region.lines)))
+            made = make_fx(_laid_out(dovetail.frontend.to_fx(apart), region), decomposition_table=select_decomp_table())(*fakes)
+        return made, fakes
+
+
+def _without_code(node: fx.Node) -> bool:
+    """Whether Inductor has no code for a node and no library either; its rules for what such calls return are not always right."""
+    from torch._inductor.lowering import fallbacks, lowerings
+
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    known = node.target in lowerings and node.target not in fallbacks
+    return not known and not any(word in node.target.name() for word in _LIBRARY)
+
+
+_LIBRARY = ("mm", "scaled_dot_product")  # in the names of sums of products
+
+
+def _laid_out(gm: fx.GraphModule, region: Trace) -> Any:
+    """`gm` with results in the promised layouts, where decompositions for a compiler choose others."""
+
+    def run(*inputs: torch.Tensor) -> tuple:
+        return tuple([_as_promised(x, p.spec) for x, p in zip(gm(*inputs), region.outputs, strict=True)])
+
+    return run
+
+
+def _as_promised(x: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    if not spec.is_dense or all(n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), spec.steps, strict=True)) or x.numel() == 0:
+        return x
+    order = sorted(range(x.dim()), key=lambda d: (-spec.steps[d], spec.shape[d] == 1))
+    return x.permute(order).clone(memory_format=torch.contiguous_format).permute([order.index(d) for d in range(x.dim())])

@@ -1,0 +1,246 @@
+"""Kernels as Python functions of tensors.
+
+The quick way is a builtin function (`trampoline`) that reads tensors where they lie; it is taken when a probe finds them where they are
+expected.  The slow way asks torch for addresses and calls through ctypes, and is right everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.dtypes import DType
+from dovetail.langs.torch import TO_TORCH
+from dovetail_llvm_exec import jit, threads, trampoline
+from dovetail_llvm_exec.pool import POOL
+
+RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
+LARGE = 4 << 20  # bytes from which outputs are taken from the pool
+MESSAGES = {
+    1: (IndexError, "index out of range in self"),
+    2: (RuntimeError, "ZeroDivisionError"),
+    4: (RuntimeError, "index out of bounds: an index is negative, or not below the size of the dimension that it counts in"),
+}
+SCALAR_TYPES = {
+    **{torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.float64: 7},
+    **{torch.bool: 11, torch.bfloat16: 15},
+}
+
+
+class Output(NamedTuple):
+    """A tensor that a kernel makes."""
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes."""
+        total = self.dtype.bytes
+        for n in self.shape:
+            total *= n
+        return total
+
+
+class Bound(NamedTuple):
+    """A compiled kernel and what a call of it needs."""
+
+    kernel: jit.Kernel
+    inputs: int
+    outputs: tuple[Output, ...]
+    workspace: int
+    cost: float
+    parallel: bool
+
+
+class MethodDef(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+
+
+class Payload(bytes):
+    """The `self` of a builtin function; `remake` gives (function, arguments) that make an object with an equal builtin, in another process."""
+
+    remake: Callable[[], tuple] | None = None
+
+    def __reduce__(self) -> Any:
+        if self.remake is None:
+            raise TypeError("a kernel is pickled with the region that it was made from, and this one is not known to any")
+        return self.remake()
+
+
+METH_FASTCALL = 0x80
+KERNEL = "llvm_kernel"  # the name of every builtin, as an attribute of what it is remade as
+PAYLOAD = bytes.__basicsize__ - 1  # a bytes object ends in its bytes and a zero
+
+
+def failed(status: int) -> None:
+    """Raise what a kernel's status says."""
+    kind, words = next((MESSAGES[bit] for bit in MESSAGES if status & bit), (RuntimeError, f"kernel status {status}"))
+    raise kind(words)
+
+
+def function(bound: Bound) -> Callable[..., tuple]:
+    """A function of the input tensors that gives the tuple of the outputs."""
+    if any(out.bytes >= LARGE for out in bound.outputs):
+        return _pooled(bound)
+    return _builtin(bound, bound.inputs, bound.outputs) or _slow(bound)
+
+
+def _pooled(bound: Bound) -> Callable[..., tuple]:
+    """The outputs are made first, the large ones from the pool, and given to the kernel like inputs."""
+    into = _builtin(bound, bound.inputs + len(bound.outputs), ()) or _into(bound)
+    makers = [_maker(out) for out in bound.outputs]
+    if len(makers) == 1:
+        (make,) = makers
+
+        def one(*inputs: torch.Tensor) -> tuple:
+            out = make()
+            into(*inputs, out)
+            return (out,)
+
+        return one
+
+    def several(*inputs: torch.Tensor) -> tuple:
+        outs = [make() for make in makers]
+        into(*inputs, *outs)
+        return tuple(outs)
+
+    return several
+
+
+def _maker(out: Output) -> Callable[[], torch.Tensor]:
+    dtype = TO_TORCH[out.dtype]
+    if out.bytes >= LARGE:
+        return lambda: POOL.empty(out.shape, out.steps, dtype, out.bytes)
+    return lambda: torch.empty_strided(out.shape, out.steps, dtype=dtype)
+
+
+# --- the slow way
+
+
+def _into(bound: Bound) -> Callable[..., tuple]:
+    """A function of inputs and outputs, through ctypes."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
+    words = ctypes.c_int64 * (2 + bound.inputs + len(bound.outputs))
+
+    def into(*tensors: torch.Tensor) -> tuple:
+        room = torch.empty(bound.workspace + 63, dtype=torch.uint8) if bound.workspace else None
+        place = 0 if room is None else -(-room.data_ptr() // 64) * 64
+        held = [x.resolve_neg() for x in tensors]
+        args = words(0, place, *[x.data_ptr() for x in held])
+        run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
+        if args[0]:
+            failed(args[0])
+        return ()
+
+    into.kernel = bound.kernel
+    return into
+
+
+def _slow(bound: Bound) -> Callable[..., tuple]:
+    into = _into(bound)
+    made = [(out.shape, out.steps, TO_TORCH[out.dtype]) for out in bound.outputs]
+
+    def slow(*inputs: torch.Tensor) -> tuple:
+        outs = tuple([torch.empty_strided(shape, steps, dtype=dtype) for shape, steps, dtype in made])
+        into(*inputs, *outs)
+        return outs
+
+    return slow
+
+
+# --- the quick way
+
+
+def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[..., tuple] | None:
+    """The builtin function of `inputs` tensors that makes `outputs`; None where tensors do not lie as expected."""
+    found = quick()
+    if found is None:
+        return None
+    slow = _slow(bound) if outputs or not bound.outputs else _into(bound)
+    alone = ctypes.addressof(threads.ALONE)
+    words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": bound.workspace + 64 * (bound.workspace > 0)}
+    words |= {"release": bound.cost >= RELEASED, "parallel": bound.parallel, "alone": alone, "tensor": id(torch.Tensor)}
+    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": found.offset, "payload": 0}
+    rows = [n for out in outputs for n in (len(out.shape), SCALAR_TYPES[TO_TORCH[out.dtype]], *out.shape, *out.steps)]
+    packed = [int(words[name]) for name in trampoline.FIELDS] + rows
+    payload = Payload(struct.pack(f"{len(packed)}q", *packed))
+    if ctypes.string_at(id(payload) + PAYLOAD, len(payload)) != bytes(payload):
+        return None
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    return new(ctypes.addressof(found.method), payload, (bound.kernel, slow, found))
+
+
+class Quick:
+    """The builtin, compiled: where tensors hold their handle, and what makes functions of it."""
+
+    def __init__(self, offset: int, kernel: jit.Kernel):
+        self.offset, self.kernel = offset, kernel
+        self.method = MethodDef(KERNEL.encode(), kernel.address, METH_FASTCALL, None)
+
+
+@cache
+def quick() -> Quick | None:
+    """The quick way, where this process has what it needs."""
+    offset = handle_offset()
+    if offset is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
+        return None
+    library = _symbols()
+    if library is None:
+        return None
+    compiler = jit.compiler()
+    for name, address in library.items():
+        compiler.provide(name, address)
+    return Quick(offset, compiler.compile(trampoline.text(compiler.target, PAYLOAD), trampoline.NAME))
+
+
+def _symbols() -> dict[str, int] | None:
+    """The addresses of torch's functions; None where one is missing."""
+    found: dict[str, int] = {}
+    for name in trampoline.SYMBOLS:
+        for library in _libraries():
+            try:
+                found[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+                break
+            except AttributeError:
+                continue
+        else:
+            return None
+    return found
+
+
+@cache
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    folder = torch.__path__[0] + "/lib/"
+    found = []
+    for name in ("libtorch_cpu.so", "libtorch_python.so"):
+        try:
+            found.append(ctypes.CDLL(folder + name))
+        except OSError:
+            continue
+    return tuple(found)
+
+
+def handle_offset() -> int | None:
+    """Where a tensor object holds its at::Tensor: the one word equal to `_cdata`, in tensors of several kinds; None when that is unclear."""
+    kinds = (torch.zeros(3), torch.ones(2, 2, dtype=torch.int64)[1:], torch.nn.Parameter(torch.zeros(5)), torch.tensor(1.0), torch.zeros(4, 4).t())
+    found = set()
+    for x in kinds:
+        words = ctypes.string_at(id(x), torch.Tensor.__basicsize__)
+        hits = [at for at in range(0, len(words) - 7, 8) if struct.unpack_from("Q", words, at)[0] == x._cdata]
+        if len(hits) != 1:
+            return None
+        found.update(hits)
+    return found.pop() if len(found) == 1 else None
+
+
+__all__ = ["Any", "Bound", "Output", "function", "quick"]

@@ -1,0 +1,91 @@
+"""A region as one module: the functions of its loop nests, and `run`, which calls them in order, in threads where that pays.
+
+run(args, threads) gets an array of 64-bit words: the status, the workspace, the addresses of the inputs, those of the outputs.
+`threads` is how many may work at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dovetail_llvm_exec.costs import GRAIN
+from dovetail_llvm_exec.elements import Elements
+from dovetail_llvm_exec.graph import Graph, Node
+from dovetail_llvm_exec.groups import Group, Plan
+from dovetail_llvm_exec.ir import Builder, Module
+from dovetail_llvm_exec.rows import Rows
+from dovetail_llvm_exec.stage import Phase, Workspace
+from dovetail_llvm_exec.wide import Wide
+
+
+class Program(NamedTuple):
+    """The text of a module whose function `run` computes the nodes of a plan; bytes of workspace; nanoseconds, by estimate."""
+
+    text: str
+    workspace: int
+    cost: float
+    groups: int
+    parallel: bool
+
+
+def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True) -> Program:
+    """The program that computes `stored` from the graph's inputs."""
+    plan = Plan(graph, stored)
+    module, workspace = Module(target), Workspace()
+    for node in plan.temporaries:
+        workspace.take(plan.memory[node], node.numel)
+    phases = [phase for g in plan.groups for phase in written(module, g, workspace, len(graph.inputs))]
+    b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
+    for phase in phases:
+        _call(module, b, phase, parallel)
+    b.ret()
+    several = parallel and any(_pays(p) for p in phases)
+    return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several)
+
+
+def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> list[Phase]:
+    """The functions of one loop nest."""
+    name, reduces = f"nest{group.index}", any(item.kind != "store" for item in group.items)
+    stage = (Rows if reduces else Elements)(module, name, group, workspace, inputs)
+    if group.wide and len(stage.columns) == 1:
+        stage = Wide(module, name, group, workspace, inputs)
+    stage.write()
+    return stage.phases
+
+
+def _pays(phase: Phase) -> bool:
+    """Whether a second thread is worth its start."""
+    return phase.units > 1 and phase.cost >= GRAIN
+
+
+def _call(module: Module, b: Builder, phase: Phase, parallel: bool) -> None:
+    """One phase after the other; each is done by one thread where a second does not pay."""
+    args, threads = b.params
+    most = int(min(phase.units, max(phase.cost / GRAIN * 2, 2), 1 << 16))
+
+    def alone() -> Sequence[Any]:
+        b.call(phase.name, "void", args, b.constant(0, "i64"), b.constant(phase.units, "i64"))
+        return ()
+
+    def together() -> Sequence[Any]:
+        several = b.call("llvm.smin.i32", "i32", threads, b.constant(most, "i32"))
+        b.line(f"call void @GOMP_parallel(ptr @{_slice(module, phase)}, {args}, {several}, i32 0)")
+        return ()
+
+    if not parallel or not _pays(phase):
+        alone()
+        return
+    module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
+    b.branch(b.compare("gt", threads, 1), together, alone)
+
+
+def _slice(module: Module, phase: Phase) -> str:
+    """What each thread runs: its part of the units."""
+    b = module.function(f"{phase.name}_slice", "void", [("args", "ptr")], linkage="internal ")
+    here, all = (b.cast("sext", b.call(name, "i32"), "i64") for name in ("omp_get_thread_num", "omp_get_num_threads"))
+    low = b.udiv(b.mul(here, phase.units), all)
+    high = b.udiv(b.mul(b.add(here, 1), phase.units), all)
+    b.call(phase.name, "void", b.params[0], low, high)
+    b.ret()
+    return b.name

@@ -1,0 +1,53 @@
+"""erf and erfc.
+
+erf is an odd polynomial near 0 and 1 - exp(-L(a)) further out.  erfc is exp(-a**2) G(t) / (1 + 2 a) with t = (a - K) / (a + K), which holds
+a**2 in two parts, so that its relative error stays small as far as erfc reaches.
+"""
+
+from __future__ import annotations
+
+from dovetail_llvm_exec.ir import Builder, Value, element_of
+from dovetail_llvm_exec.vmath.arithmetic import polynomial, scaled, scaled_quickly, two_product
+from dovetail_llvm_exec.vmath.coefficients import ERF, ERF_TAIL, ERFC
+from dovetail_llvm_exec.vmath.exponential import exp_reduced, reduced
+
+ERF_TURN = 0.9  # the polynomial up to here
+ERF_ONE = {"float": 3.95, "double": 5.95}  # erf is 1 beyond
+SHIFT = {"float": 0.0, "double": 1.0}  # the variable of L is a less this
+CENTER = {"float": 2.0, "double": 3.75}  # K
+ERFC_TURN = 0.81  # 1 - erf(x) up to here, where that is above 1/4
+ERFC_ZERO = {"float": 10.1, "double": 27.3}  # erfc is 0 beyond
+
+
+def erf_near_zero(b: Builder, x: Value) -> Value:
+    """erf(x) for abs(x) <= 0.9"""
+    return b.muladd(polynomial(b, b.mul(x, x), ERF[element_of(x.type)]), x, x)
+
+
+def erf(b: Builder, x: Value) -> Value:
+    """The error function"""
+    element = element_of(x.type)
+    a = b.abs(x)
+    near = erf_near_zero(b, x)
+    y = b.at_most(a, ERF_ONE[element])
+    if SHIFT[element]:
+        y = b.sub(y, SHIFT[element])
+    t, _, r = reduced(b, b.neg(polynomial(b, y, ERF_TAIL[element])))
+    far = b.sub(b.constant(1.0, x.type), scaled_quickly(b, exp_reduced(b, r), t))
+    return b.copysign(b.select(b.compare("gt", a, ERF_TURN), far, near), x)  # NaN takes the polynomial; -0 stays -0
+
+
+def erfc(b: Builder, x: Value) -> Value:
+    """1 - erf(x), precise also where that is small"""
+    element = element_of(x.type)
+    a = b.at_most(b.abs(x), ERFC_ZERO[element])
+    square, rest = two_product(b, a, a)
+    t, _, r = reduced(b, b.neg(square))
+    ratio = b.div(b.sub(a, CENTER[element]), b.add(a, CENTER[element]))
+    y = b.div(polynomial(b, ratio, ERFC[element]), b.muladd(a, 2.0, 1.0))
+    e = exp_reduced(b, r)
+    e = b.muladd(e, b.neg(rest), e)
+    y = scaled(b, b.mul(e, y), t)
+    y = b.select(b.compare("lt", x, 0.0), b.sub(b.constant(2.0, x.type), y), y)
+    near = b.sub(b.constant(1.0, x.type), erf_near_zero(b, x))
+    return b.select(b.compare("lt", a, ERFC_TURN), near, y)

@@ -1,0 +1,86 @@
+"""exp, exp2, expm1 and sigmoid.
+
+exp(x) = 2**n exp(r) with n = round(x / ln 2) and r = x - n ln 2, where ln 2 has two parts: n times the first is exact.  The polynomials are
+exp(r) = 1 + r + r**2 q(r), and 2**r = 1 + r q(r).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from dovetail_llvm_exec.ir import Builder, Value, element_of
+from dovetail_llvm_exec.vmath.arithmetic import LN2, parts, polynomial, power_of_two, rounding_sum, scaled, scaled_quickly
+from dovetail_llvm_exec.vmath.coefficients import EXP, EXP2, EXPM1
+
+LOG2E = float(1 / LN2)
+RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # exp is 0 below, infinite above
+NORMAL = {"float": -87.0, "double": -708.0}  # exp is a normal number above
+RANGE2 = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
+MINUS_ONE = {"float": -18.0, "double": -39.0}  # expm1 is -1 below
+
+
+@cache
+def ln2_parts(element: str) -> tuple[float, float]:
+    """ln 2 in two parts, the first with so few digits that its product with an exponent is exact."""
+    high, low = parts(LN2, 15, 24) if element == "float" else parts(LN2, 41, 53)
+    return high, low
+
+
+def clamped(b: Builder, x: Value, limits: dict[str, tuple[float, float]]) -> Value:
+    """x within the limits; NaN stays"""
+    low, high = limits[element_of(x.type)]
+    return b.at_least(b.at_most(x, high), low)
+
+
+def reduced(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """t, n and r: x = n ln 2 + r; t holds n in its low bits"""
+    high, low = ln2_parts(element_of(x.type))
+    t, n = rounding_sum(b, x, LOG2E)
+    return t, n, b.muladd(n, -low, b.muladd(n, -high, x))
+
+
+def exp_reduced(b: Builder, r: Value) -> Value:
+    """exp(r) for abs(r) <= ln(2) / 2"""
+    return b.muladd(b.muladd(polynomial(b, r, EXP[element_of(r.type)]), r, 1.0), r, 1.0)
+
+
+def exp(b: Builder, x: Value) -> Value:
+    """e to the power of x"""
+    t, _, r = reduced(b, clamped(b, x, RANGE))
+    return scaled(b, exp_reduced(b, r), t)
+
+
+def exp_nonpositive(b: Builder, x: Value) -> Value:
+    """exp(x) of x <= 0, with 0 for what is below the normal numbers: a softmax's exp"""
+    t, _, r = reduced(b, x)
+    y = scaled_quickly(b, exp_reduced(b, r), t)
+    return b.select(b.compare("ge", x, NORMAL[element_of(x.type)]), y, b.at_least(x, 0.0))  # NaN: x itself
+
+
+def exp2(b: Builder, x: Value) -> Value:
+    """2 to the power of x"""
+    x = clamped(b, x, RANGE2)
+    t, n = rounding_sum(b, x, 1.0)
+    r = b.sub(x, n)
+    return scaled(b, b.muladd(polynomial(b, r, EXP2[element_of(x.type)]), r, 1.0), t)
+
+
+def expm1_reduced(b: Builder, r: Value) -> Value:
+    """exp(r) - 1 for abs(r) <= ln(2) / 2"""
+    return b.muladd(b.mul(polynomial(b, r, EXPM1[element_of(r.type)]), r), r, r)
+
+
+def expm1(b: Builder, x: Value) -> Value:
+    """exp(x) - 1, precise near 0"""
+    element = element_of(x.type)
+    y = b.at_least(b.at_most(x, RANGE[element][1]), MINUS_ONE[element])
+    t, _, r = reduced(b, y)
+    half = power_of_two(b, t, -1)  # 2**n itself may be infinite where the result is not
+    y = b.muladd(half, expm1_reduced(b, r), b.sub(half, 0.5))
+    return b.copysign(b.add(y, y), x)  # and -0 stays -0
+
+
+def sigmoid(b: Builder, x: Value) -> Value:
+    """1 / (1 + exp(-x)), by the exp of a negative number on both sides: nothing overflows, and small results are precise"""
+    e = exp(b, b.neg(b.abs(x)))
+    return b.div(b.select(b.compare("lt", x, 0.0), e, 1.0), b.add(e, 1.0))

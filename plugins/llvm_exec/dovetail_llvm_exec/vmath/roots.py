@@ -1,0 +1,20 @@
+"""sqrt, rsqrt and reciprocal: the machine's own division and square root, which round correctly."""
+
+from __future__ import annotations
+
+from dovetail_llvm_exec.ir import Builder, Value
+
+
+def sqrt(b: Builder, x: Value) -> Value:
+    """The square root; NaN below 0"""
+    return b.sqrt(x)
+
+
+def reciprocal(b: Builder, x: Value) -> Value:
+    """1 / x"""
+    return b.div(b.constant(1.0, x.type), x)
+
+
+def rsqrt(b: Builder, x: Value) -> Value:
+    """1 / sqrt(x), rounded twice"""
+    return b.div(b.constant(1.0, x.type), b.sqrt(x))

@@ -1,0 +1,146 @@
+"""Compiling and the cache of objects on disk."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+import time
+
+import pytest
+from dovetail_llvm_exec import ir, jit
+from dovetail_llvm_exec.target import host, named
+
+import dovetail
+
+
+def adding(number: int) -> str:
+    """The IR of `f(x) = x + number`."""
+    module = ir.Module(host())
+    b = module.function("f", "i64", [("x", "i64")])
+    b.ret(b.add(b.params[0], number))
+    return module.text()
+
+
+def call(kernel: jit.Kernel, x: int) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(kernel.address)(x)
+
+
+def objects(folder) -> list:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_second_compiler_loads_what_the_first_compiled(tmp_path):
+    first = jit.Compiler(folder=tmp_path).compile(adding(1), "f")
+    second = jit.Compiler(folder=tmp_path).compile(adding(1), "f")
+    assert (first.cached, second.cached) == (False, True)
+    assert (call(first, 41), call(second, 41)) == (42, 42)
+    assert len(objects(tmp_path)) == 1
+
+
+def test_other_ir_is_another_object(tmp_path):
+    compiler = jit.Compiler(folder=tmp_path)
+    kernels = [compiler.compile(adding(n), "f") for n in (1, 2)]
+    assert [call(kernel, 0) for kernel in kernels] == [1, 2]
+    assert len(objects(tmp_path)) == 2
+
+
+def test_objects_of_another_machine_are_not_loaded(tmp_path):
+    jit.Compiler(folder=tmp_path).compile(adding(1), "f")
+    other = jit.Compiler(named(host().triple, "x86-64" if host().triple.startswith("x86_64") else "generic"), tmp_path)
+    assert not other.compile(adding(1), "f").cached
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b"", lambda content: content[:60] + b"?" + content[61:]])
+def test_a_damaged_object_is_compiled_again(tmp_path, damage):
+    jit.Compiler(folder=tmp_path).compile(adding(1), "f")
+    (path,) = objects(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+    again = jit.Compiler(folder=tmp_path).compile(adding(1), "f")
+    assert not again.cached
+    assert call(again, 1) == 2
+    assert jit.Compiler(folder=tmp_path).compile(adding(1), "f").cached
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    kernel = jit.Compiler(folder=blocked).compile(adding(5), "f")
+    assert call(kernel, 1) == 6
+
+
+def test_no_temporary_file_stays(tmp_path):
+    compiler = jit.Compiler(folder=tmp_path)
+    threads = [threading.Thread(target=compiler.compile, args=(adding(n % 3), "f")) for n in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(objects(tmp_path)) == 3
+    assert all(path.suffix == jit.SUFFIX and not path.name.startswith(".") for path in objects(tmp_path))
+
+
+def test_objects_that_nobody_loads_make_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "KEPT", 2)
+    compiler = jit.Compiler(folder=tmp_path)
+    monkeypatch.setattr(compiler, "_path", lambda key: tmp_path / "all" / (key + jit.SUFFIX))
+    for age, number in ((30, 1), (20, 2)):
+        compiler.compile(adding(number), "f")
+        (newest,) = [path for path in objects(tmp_path) if time.time() - path.stat().st_mtime < 10]
+        os.utime(newest, (time.time() - age,) * 2)
+    assert compiler.compile(adding(1), "f").cached  # and now 2 is the oldest
+    compiler.compile(adding(3), "f")
+    assert [compiler.compile(adding(number), "f").cached for number in (1, 3, 2)] == [True, True, False]
+
+
+def test_what_is_provided_can_be_called():
+    seen = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int64)(seen.append)
+    compiler = jit.Compiler()
+    compiler.provide("dovetail_test_callback", ctypes.cast(callback, ctypes.c_void_p).value)
+    module = ir.Module(host())
+    b = module.function("f", "void", [("x", "i64")])
+    b.call("dovetail_test_callback", "void", b.params[0])
+    b.ret()
+    kernel = compiler.compile(module.text(), "f")
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(kernel.address)(7)
+    assert seen == [7]
+
+
+def test_what_is_missing_is_named():
+    module = ir.Module(host())
+    b = module.function("f", "void", [])
+    b.call("nobody_defines_this", "void")
+    b.ret()
+    with pytest.raises(RuntimeError, match="nobody_defines_this"):
+        jit.Compiler().compile(module.text(), "f")
+
+
+def test_bad_ir_is_an_error_with_llvms_words():
+    with pytest.raises(RuntimeError, match="expected"):
+        jit.Compiler().compile("define nonsense", "f")
+
+
+@pytest.mark.parametrize(("level", "ir_shown", "assembly_shown"), [(2, False, False), (3, True, False), (4, True, True)])
+def test_debug_prints_ir_and_assembly(tmp_path, capsys, level, ir_shown, assembly_shown):
+    compiler = jit.Compiler(folder=tmp_path)
+    for _ in range(2):  # also when the object comes from the cache
+        with dovetail.use(debug=level):
+            compiler.compile(adding(1), "f")
+        said = capsys.readouterr().err
+        assert ("define i64 @f" in said) == ir_shown
+        assert (".globl" in said) == assembly_shown
+
+
+def test_code_lives_as_long_as_its_kernel():
+    compiler = jit.Compiler()
+    kernels = [compiler.compile(adding(n), "f") for n in range(20)]
+    del kernels[::2]
+    assert [call(kernel, 100) for kernel in kernels] == [100 + n for n in range(1, 20, 2)]
+
+
+def test_a_kernel_outlives_its_compiler():
+    kernels = [jit.Compiler().compile(adding(n), "f") for n in range(5)]
+    gc.collect()
+    assert [call(kernel, 1) for kernel in kernels] == [1, 2, 3, 4, 5]

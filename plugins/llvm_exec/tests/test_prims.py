@@ -1,0 +1,63 @@
+"""Every prim on the samples of its OpInfo: what the executor takes is what the torch executor gives; what it refuses, it refuses with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_eager import EX, TOLERANCE, assert_same, flat
+
+import dovetail
+import dovetail_conformance.prims  # noqa: F401
+from dovetail import devices, dtypes
+from dovetail_conformance.opinfo import OPINFOS, OpInfo
+from dovetail_llvm_exec.claims import CHECKS, PLAIN
+
+DTYPES = [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.int32, dtypes.int8, dtypes.uint8, dtypes.bool_]
+TAKEN = [info for info in OPINFOS if info.symbol.module == "prims" and (info.symbol.name in CHECKS or info.symbol.name in PLAIN)]
+CASES = [pytest.param(info, dtype, id=f"{info}-{dtype.short}") for info in TAKEN for dtype in DTYPES if dtype in info.dtypes]
+LOOSE = {"pow": 8.0, "prod": 50.0, "sum": 20.0, "var": 50.0, "var_mean": 50.0, "tan": 20.0, "erfc": 20.0, "scatter_add": 4.0}
+
+
+def of_tensors(info: OpInfo, sample):
+    """The prim as a function of its sample's tensors."""
+    leaves, tree = torch.utils._pytree.tree_flatten(sample.args)
+    where = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+
+    def fn(*tensors):
+        filled = list(leaves)
+        for i, x in zip(where, tensors, strict=True):
+            filled[i] = x
+        return info.symbol(*torch.utils._pytree.tree_unflatten(filled, tree), **sample.kwargs)
+
+    return fn, [leaves[i] for i in where]
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@pytest.mark.parametrize(("info", "dtype"), CASES)
+def test_a_prim_is_what_the_torch_executor_makes_of_it(info, dtype):
+    scale = LOOSE.get(info.symbol.name, 4.0)
+    for sample in info.samples(dtype, devices.cpu):
+        fn, tensors = of_tensors(info, sample)
+        ours, theirs = dovetail.jit(fn, executors=[EX, "torch"]), dovetail.jit(fn, executors=["torch"])
+        want = theirs(*tensors)
+        got = ours(*tensors)
+        assert_same(got, want, scale=scale)
+        said = [note.verdict for note in dovetail.last_traces(ours)[-1].notes if note.executor == "llvm"]
+        assert all(word is True or (word[0].islower() and len(word.split()) > 3) for word in said)
+
+
+def test_most_samples_are_taken():
+    taken = total = 0
+    for info in TAKEN:
+        for sample in info.samples(dtypes.float32, devices.cpu) if dtypes.float32 in info.dtypes else ():
+            fn, tensors = of_tensors(info, sample)
+            ours = dovetail.jit(fn, executors=[EX, "torch"])
+            ours(*tensors)
+            lines = dovetail.last_traces(ours)[-1].lines
+            taken += any(line.implementation is not None and line.implementation.executor == "llvm" for line in lines)
+            total += 1
+    assert taken > 0.8 * total  # views of arguments alone are made without executors, scatters of many elements are left to torch
+
+
+def test_tolerances_cover_every_float():
+    assert set(TOLERANCE) == {torch.float16, torch.bfloat16, torch.float32, torch.float64} and flat([torch.ones(1)])

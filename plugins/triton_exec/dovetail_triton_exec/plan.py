@@ -1,0 +1,342 @@
+"""A graph as a list of kernels, in the order in which they run.
+
+A kernel is a loop over the elements of a leading node's shape: `x` counts what is kept, `r` what reductions run over.  Each has members:
+nodes that it stores, reductions whose results it knows, and parts of reductions that it leaves in memory for the next kernel, where too
+few programs would have too much to add up.  No kernel waits for another program, and none uses atomics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dovetail.dtypes import int64
+from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard, Table, computes_in
+from dovetail_triton_exec.graph import LOW, Graph, Node, product
+from dovetail_triton_exec.index import Form, Var, linear, plus, regrouped, split, times, whole
+from dovetail_triton_exec.lower import OPEN, Coords, Cut, Lowering
+
+MOST_MEMBERS = 24
+MOST_EXPRESSIONS = 600
+DEEPEST = 64  # operations in a row that are computed again rather than read
+REACH = 8  # kernels that are asked to take a node in
+PROCESSORS = 132  # of an H100 or H200: a constant, so that plans do not depend on the machine
+LONGEST_ROW = 32768  # elements of a row up to which one program is left with it
+ROW_CHUNK = 4096  # the elements of a long row that one program adds up, at least
+COLUMN_CHUNK = 32  # the rows that one program adds up, at least
+COLUMN_BLOCK = 64  # the columns that one program adds up
+
+
+class Shape(NamedTuple):
+    """What a kernel loops over: a shape, the dims that are reduced, in how many parts, and the order of dims, outermost first."""
+
+    sizes: tuple[int, ...]
+    dims: frozenset[int]
+    parts: int
+    order: tuple[int, ...]
+
+
+@dataclass
+class Store:
+    """A value that is written: `form` is where, `guard` when."""
+
+    node: Node
+    buffer: Buffer
+    value: Expr
+    form: Form
+    guard: Guard = OPEN
+
+
+class Kernel:
+    """One kernel: its loops, and its members as expressions."""
+
+    def __init__(self, plan: Plan, index: int, shape: Shape):
+        self.plan, self.index, self.shape = plan, index, shape
+        kept = [d for d in shape.order if d not in shape.dims]
+        over = [d for d in shape.order if d in shape.dims]
+        rows, columns = product(shape.sizes[d] for d in kept), product(shape.sizes[d] for d in over)
+        self.chunk = -(-columns // shape.parts)
+        self.x = Var("x", rows * shape.parts)
+        self.r = Var("r", self.chunk) if over else None
+        x, outer = whole(self.x), None
+        if shape.parts > 1:
+            outer, x = _halved(x, rows)
+        position = plus(times(outer, self.chunk), whole(self.r)) if outer else whole(self.r) if self.r else Form()
+        places = dict(zip(kept, split(x, [shape.sizes[d] for d in kept]), strict=True))
+        places |= dict(zip(over, split(position, [shape.sizes[d] for d in over]), strict=True))
+        self.part = outer
+        self.coords: Coords = tuple(places[d] for d in range(len(shape.sizes)))
+        self.guard = frozenset({Condition(position, 0, columns)}) if self.chunk * shape.parts != columns else OPEN
+        self.lowering = Lowering(self)
+        self.results: dict[Node, tuple[Coords, Expr]] = {}
+        self.stores: list[Store] = []
+
+    def __repr__(self) -> str:
+        made = ", ".join(f"{s.node!r}" for s in self.stores)
+        return f"kernel {self.index} over {list(self.shape.sizes)} reducing {sorted(self.shape.dims)} in {self.shape.parts}: {made}"
+
+    @property
+    def table(self) -> Table:
+        return self.lowering.table
+
+    @property
+    def rows(self) -> int:
+        """How many results each of its reductions has."""
+        return product(n for d, n in enumerate(self.shape.sizes) if d not in self.shape.dims)
+
+    # --- what the lowering asks
+
+    def buffer(self, node: Node) -> Buffer | None:
+        """The memory of a node that is there before this kernel runs."""
+        if self.plan.written.get(node, self.index) >= self.index:
+            return None
+        return self.plan.memory.get(node)
+
+    def result(self, node: Node, coords: Coords) -> Expr:
+        """The result of a reduction of this row, or one that lies in memory."""
+        node = self.plan.final(node)
+        found = self.results.get(node)
+        if found is not None:
+            if found[0] != coords:
+                raise Cut("the result of another row", node)
+            return found[1]
+        home = self.plan.home.get(node)
+        if home is None or home.index >= self.index:
+            raise Cut("the reduction is not known yet", node)
+        self.plan.keep(node)
+        return self.lowering.at(node, coords)
+
+    # --- members
+
+    def admit(self, kind: str, node: Node) -> None:
+        """Take in a store, a reduction ("reduce"), or a part of one ("part"); or raise a Cut and stay as it was."""
+        if len(self.stores) + len(self.results) >= MOST_MEMBERS or len(self.table.known) > MOST_EXPRESSIONS:
+            raise Cut("the kernel is large enough")
+        {"store": self._store, "reduce": self._reduce, "part": self._part}[kind](node)
+
+    def _store(self, node: Node) -> None:
+        coords, guard = self._place(node)
+        value = self.lowering.at(node, coords, guard)
+        self._written(node, value, linear(coords, node.steps), guard)
+
+    def keep_result(self, node: Node) -> None:
+        """Store the result of one of its reductions."""
+        kept, value = self.results[node]
+        self._written(node, value, linear(kept, node.steps))
+
+    def _written(self, node: Node, value: Expr, form: Form, guard: Guard = OPEN) -> None:
+        buffer = self.plan.outputs.get(node) or Buffer("tmp", len(self.plan.temporaries), node.kept)
+        if self.shape.parts > 1 and value.level and node.op != "part":
+            raise Cut("the sums are known only when all parts are done")
+        self.stores.append(Store(node, buffer, value, form, guard))
+        self.plan.remember(node, buffer, self)
+
+    def _place(self, node: Node) -> tuple[Coords, Guard]:
+        """The coordinates of a node's elements: one for each step of the loops, or one for each row."""
+        sizes = self.shape.sizes
+        if node.numel == product(sizes) and (node.numel != self.rows or not self.shape.dims):
+            return regrouped(self.coords, sizes, node.shape), self.guard
+        kept = [d for d in range(len(sizes)) if d not in self.shape.dims]
+        if node.numel != self.rows or self.shape.parts > 1:
+            raise Cut("another number of elements")
+        return regrouped([self.coords[d] for d in kept], [sizes[d] for d in kept], node.shape), OPEN
+
+    def _body(self, node: Node) -> tuple[Expr, Coords]:
+        """What a reduction runs over, and the coordinates of its result."""
+        x, dims, sizes = node.args[0], node.params["dims"], self.shape.sizes
+        if x.numel != product(sizes) or not self.shape.dims:
+            raise Cut("another domain")
+        coords = regrouped(self.coords, sizes, x.shape)
+        kept = tuple(coords[d] for d in range(len(x.shape)) if d not in dims)
+        inside, outside = (frozenset().union(*(c.vars() for c in cs)) for cs in ([coords[d] for d in dims], kept))
+        if self.shape.parts > 1:
+            if x.shape != sizes or frozenset(dims) != self.shape.dims:
+                raise Cut("other parts")
+        elif not inside <= {self.r} or self.r in outside or product(n for d, n in enumerate(x.shape) if d not in dims) != self.rows:
+            raise Cut("other rows")
+        return self.lowering.at(x, coords, self.guard), kept
+
+    def _reduce(self, node: Node) -> None:
+        if self.shape.parts > 1:
+            raise Cut("the kernel reduces parts")
+        body, kept = self._body(node)
+        place = None
+        if node.op in ("argmax", "argmin"):
+            x, dims = node.args[0], node.params["dims"]
+            coords = regrouped(self.coords, self.shape.sizes, x.shape)
+            place = linear([coords[d] for d in dims], _steps([x.shape[d] for d in dims]))
+            if place != whole(self.r):
+                raise Cut("another order of elements")
+        expr = self.table.make(f"reduce_{node.op}", (body,), int64 if place else body.dtype, None, drop=self.r)
+        if node.rounds:
+            expr = self.table.make("narrow", (expr,), expr.dtype, node.dtype.name)
+        self.results[node] = (kept, expr)
+
+    def _part(self, node: Node) -> None:
+        """A reduction of each part, stored as rows of a temporary."""
+        body, kept = self._body(node.params["of"])
+        expr = self.table.make(f"reduce_{node.params['of'].op}", (body,), body.dtype, None, drop=self.r)
+        self._written(node, expr, linear((self.part, *kept), node.steps))
+
+
+def _halved(x: Form, rows: int) -> tuple[Form, Form]:
+    """The part and the row that a program counts."""
+    (digit, _) = x.terms[0]
+    size = digit.size // rows
+    parts, inner = split(x, (size, rows))
+    return parts, inner
+
+
+def _steps(sizes: Sequence[int]) -> list[int]:
+    steps, step = [], 1
+    for n in reversed(sizes):
+        steps.append(step)
+        step *= n
+    return steps[::-1]
+
+
+class Plan:
+    """The kernels of a graph and the memory between them; `stored` are the nodes that have to lie in memory in the end."""
+
+    def __init__(self, graph: Graph, stored: Sequence[Node]):
+        self.graph, self.stored = graph, list(dict.fromkeys(stored))
+        self.kernels: list[Kernel] = []
+        self.memory: dict[Node, Buffer] = {node: Buffer("in", i, node.dtype) for i, node in enumerate(graph.inputs)}
+        self.written: dict[Node, int] = dict.fromkeys(graph.inputs, -1)
+        self.home: dict[Node, Kernel] = {}
+        self.temporaries: list[Node] = []
+        self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
+        self.finals: dict[Node, Node] = {}
+        depths: dict[Node, int] = {}
+        later: list[Node] = []
+        for node in self._live():
+            depths[node] = 0 if node in self.memory else 1 + max([depths.get(n, 0) for n in node.nodes], default=0)
+            if node.reduces:
+                depths[node] = 0
+                if _down(node.args[0], node.params["dims"]):
+                    later.append(node)  # after those along rows, so that one kernel does them all
+                else:
+                    self._place_reduction(node)
+            elif depths[node] > DEEPEST and not node.is_view:
+                self.keep(node)
+                depths[node] = 0
+        for node in later:
+            if node not in self.home:
+                self._place_reduction(node)
+        for node in self.stored:
+            self.keep(node)
+
+    def final(self, node: Node) -> Node:
+        """The reduction that gives what `node` promises: itself, or the one over its parts."""
+        return self.finals.get(node, node)
+
+    def remember(self, node: Node, buffer: Buffer, home: Kernel) -> None:
+        """`node` lies in `buffer` when `home` has run."""
+        self.memory[node], self.written[node], self.home[node] = buffer, home.index, home
+        if buffer.kind == "tmp":
+            self.temporaries.append(node)
+
+    def keep(self, node: Node) -> None:
+        """Have `node` stored, in the kernel that computes it or one that can."""
+        if node.reduces and node not in self.home:
+            self._place_reduction(node)
+        final = self.final(node)
+        if final is not node:  # the parts' reduction takes the place of its result
+            self.keep(final)
+            self.memory[node], self.written[node] = self.memory[final], self.written[final]
+            return
+        if node in self.memory:
+            return
+        home = self.home.get(node)
+        if home is not None:
+            home.keep_result(node)
+        else:
+            self._placed("store", node, node, frozenset(), 1)
+
+    def _live(self) -> list[Node]:
+        """What the stored nodes need, in order."""
+        needed: set[Node] = set()
+        stack = list(self.stored)
+        while stack:
+            node = stack.pop()
+            if node not in needed:
+                needed.add(node)
+                stack += node.nodes
+        return [n for n in self.graph.nodes if n in needed]
+
+    def _place_reduction(self, node: Node) -> None:
+        x, dims = node.args[0], frozenset(node.params["dims"])
+        parts = _parts(x, dims) if node.op not in ("argmax", "argmin") else 1
+        if parts > 1:
+            kept = tuple(n for d, n in enumerate(x.shape) if d not in dims)
+            partial = self.graph.make("part", (x,), (parts, *kept), node.dtype, of=node)
+            partial.rounds, partial.exact = False, node.dtype not in LOW
+            self._placed("part", partial, x, dims, parts)
+            final = self.graph.make(node.op, (partial,), kept, node.dtype, dims=(0,))
+            final.rounds, final.exact = node.rounds, node.exact
+            self.finals[node] = final
+            if node in self.outputs:
+                self.outputs[final] = self.outputs[node]
+            x, dims, node = partial, frozenset({0}), final
+        self.home[node] = self._placed("reduce", node, x, dims, 1)
+
+    def _placed(self, kind: str, node: Node, leader: Node, dims: frozenset[int], parts: int) -> Kernel:
+        """The first of the last kernels that takes `node`, or a new one, after what it needs is in memory."""
+        for kernel in self.kernels[-REACH:]:
+            if kernel.shape.parts == parts or kind == "store":
+                try:
+                    kernel.admit(kind, node)
+                    return kernel
+                except Cut:
+                    continue
+        while True:
+            kernel = Kernel(self, len(self.kernels), _shape(leader, dims, parts, node.op))
+            try:
+                self.kernels.append(kernel)
+                kernel.admit(kind, node)
+                return kernel
+            except Cut as cut:
+                self.kernels.remove(kernel)
+                if cut.node is None or cut.node in self.memory:
+                    raise
+                self.keep(cut.node)
+
+
+def _order(x: Node) -> tuple[int, ...]:
+    """The dims of a node, the one with the longest steps first."""
+    steps = x.steps
+    return tuple(sorted(range(len(x.shape)), key=lambda d: (-steps[d] if x.shape[d] > 1 else 0, d)))
+
+
+def _shape(x: Node, dims: frozenset[int], parts: int, op: str) -> Shape:
+    """The loops over x: sizes of 1 are no loops, and dims are in the order of memory where that is not a question of which comes first."""
+    order = tuple(range(len(x.shape))) if op in ("argmax", "argmin") else _order(x)
+    return Shape(x.shape, dims, parts, order)
+
+
+def _down(x: Node, dims: Iterable[int]) -> bool:
+    """Whether a reduction runs down columns: what it adds up does not lie side by side."""
+    loops = [d for d in _order(x) if x.shape[d] > 1]
+    return bool(loops) and loops[-1] not in dims
+
+
+def _parts(x: Node, dims: frozenset[int]) -> int:
+    """In how many parts a reduction is done, so that there is work for all processors."""
+    columns = product(x.shape[d] for d in dims)
+    rows = x.numel // columns
+    if not _down(x, dims):
+        most = min(columns // ROW_CHUNK, 2 * PROCESSORS // max(rows, 1)) if columns > LONGEST_ROW else 1
+    else:
+        most = min(columns // COLUMN_CHUNK, 2 * PROCESSORS // -(-rows // COLUMN_BLOCK))
+    if most < 2:
+        return 1
+    return next((n for n in range(most, most // 2, -1) if columns % n == 0), most)
+
+
+def planned(graph: Graph, stored: Sequence[Node]) -> Plan:
+    """The kernels that leave `stored` in memory."""
+    return Plan(graph, stored)
+
+
+__all__ = ["Kernel", "Plan", "Shape", "Store", "computes_in", "planned"]

@@ -1,0 +1,196 @@
+"""A region as a Python function: the launches of its kernels, and views of their results and of the inputs for the rest."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.dtypes import DType
+from dovetail.extend import Trace
+from dovetail.langs.torch import TO_TORCH
+from dovetail_triton_exec import availability, emit, files, tune
+from dovetail_triton_exec.exprs import Buffer
+from dovetail_triton_exec.graph import Graph, Node, flat
+from dovetail_triton_exec.plan import Kernel, Plan
+from dovetail_triton_exec.tiles import Tile, tile
+
+MOST = 1024  # functions of regions that are kept for regions to come
+
+UNCHECKED = {"sanitize_overflow": False}  # kernels that check positions check nothing else
+
+Maker = Callable[[tuple, list], torch.Tensor]  # (inputs, results) -> one output
+
+
+class Memory(NamedTuple):
+    """A tensor that a region allocates."""
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    dtype: DType
+
+
+class Launch(NamedTuple):
+    """One kernel: its name in the file, how it is cut into programs, and what it is given."""
+
+    name: str
+    tile: Tile
+    grid: int
+    buffers: list[Buffer]
+    kernel: Kernel
+    options: dict[str, bool]
+
+
+@dataclass
+class Region:
+    """What a region became.  `text` is its source, `path` where that lies; calling it runs the kernels, which are imported first."""
+
+    text: str
+    launches: list[Launch]
+    outputs: list[Memory]
+    temporaries: list[Memory]
+    makers: list[Maker]
+    device: str
+    interpreted: bool
+    tune: bool = False
+    folder: str = ""
+    path: Path | None = None
+    _kernels: list[Any] | None = field(default=None, repr=False)
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple:
+        device = inputs[0].device if inputs else torch.device(self.device)
+        outputs = [_empty(m, device) for m in self.outputs]
+        if self.launches:
+            temporaries = [_empty(m, device) for m in self.temporaries]
+            if device.type == "cuda":
+                with torch.cuda.device(device):
+                    self.run(inputs, outputs, temporaries)
+            else:
+                self.run(inputs, outputs, temporaries)
+        return tuple([make(inputs, outputs) for make in self.makers])
+
+    def run(self, inputs: tuple, outputs: list, temporaries: list) -> None:
+        """Launch the kernels, in order."""
+        held = {"in": inputs, "out": outputs, "tmp": temporaries}
+        for launch, kernel in zip(self.launches, self.kernels(), strict=True):
+            args = [held[b.kind][b.number] for b in launch.buffers]
+            launched(kernel, launch, self._tile(launch, kernel, args), args)
+
+    def _tile(self, launch: Launch, kernel: Any, args: list[torch.Tensor]) -> Tile:
+        return tune.chosen(self, launch, kernel, args) if self.tune and not self.interpreted else launch.tile
+
+    def kernels(self) -> list[Any]:
+        """The kernels, imported from their file."""
+        if self._kernels is None:
+            self.path = files.written(self.text, self.folder)
+            module = files.module(self.path)
+            self._kernels = [getattr(module, launch.name) for launch in self.launches]
+        return self._kernels
+
+
+def launched(kernel: Any, launch: Launch, tile: Tile, args: list[torch.Tensor]) -> None:
+    """Run one kernel with a tile."""
+    sizes = {"XB": tile.x} | ({} if launch.kernel.r is None else {"RB": tile.r})
+    kernel[(-(-launch.kernel.x.size // tile.x),)](*args, **sizes, num_warps=tile.warps, **launch.options)
+
+
+def _empty(memory: Memory, device: torch.device) -> torch.Tensor:
+    return torch.empty_strided(memory.shape, memory.steps, dtype=TO_TORCH[memory.dtype], device=device)
+
+
+class Cache:
+    """The functions of regions by their structure, the last used last; equal layers of a model are planned once."""
+
+    def __init__(self, most: int = MOST):
+        self.most, self.made = most, OrderedDict[Any, Region]()
+        self.lock = Lock()
+
+    def get(self, region: Trace, **options: Any) -> Region:
+        """The function of a region, under the options of the executor."""
+        key = (structure(region), tuple(sorted(options.items())))
+        with self.lock:
+            found = self.made.get(key)
+            if found is not None:
+                self.made.move_to_end(key)
+                return found
+        made = compiled(region)
+        made.tune, made.folder = options.get("tune", False), options.get("folder", "")
+        with self.lock:
+            self.made[key] = made
+            while len(self.made) > self.most:
+                self.made.popitem(last=False)
+        return made
+
+
+def structure(region: Trace) -> tuple:
+    """A region without its names: equal for regions that compute the same of tensors laid out the same."""
+    numbers: dict[Any, int] = {}
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "spec"):
+            return ("t", numbers[value])
+        if isinstance(value, (list, tuple)):
+            return tuple(map(plain, value))
+        return (type(value).__name__, repr(value))
+
+    def spec(proxy: Any) -> tuple:
+        numbers[proxy] = len(numbers)
+        return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides, str(proxy.spec.device)
+
+    rows: list[Any] = [tuple(map(spec, region.inputs))]
+    for line in region.lines:
+        shown = set(line.writes)
+        for inner in flat([line]):
+            said = (inner.symbol.name, plain(inner.args), tuple((k, plain(v)) for k, v in inner.kwargs.items()))
+            rows.append((*said, tuple(map(spec, inner.writes)), tuple(p in shown for p in inner.writes)))
+    return (*rows, tuple(numbers[p] for p in region.outputs))
+
+
+def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[[Kernel], Tile] | None = None) -> Region:
+    """The function of a region, from its lines; `tiles` stands in for the table."""
+    interpreted = availability.interpreting() if interpreted is None else interpreted
+    graph = Graph(region)
+    stored = list(dict.fromkeys(o.base for o in graph.outputs if o.base.op != "input" and o.numel))
+    makers = [_maker(graph, o, stored) for o in graph.outputs]
+    plan = Plan(graph, stored)
+    choose = tiles or (lambda kernel: tile(kernel, interpreted=interpreted))
+    launches = [_launch(region.name, i, kernel, choose(kernel)) for i, kernel in enumerate(plan.kernels)]
+    text = emit.source([(launch.kernel, launch.name, launch.tile.looped) for launch in launches]) if launches else ""
+    outputs = [Memory(n.shape, n.steps, n.dtype) for n in stored]
+    temporaries = [Memory(n.shape, n.steps, n.kept) for n in plan.temporaries]
+    device = str(next((p.spec.device for p in (*region.inputs, *region.outputs)), "cpu"))
+    return Region(text, launches, outputs, temporaries, makers, device, interpreted)
+
+
+def _launch(name: str, number: int, kernel: Kernel, chosen: Tile) -> Launch:
+    return Launch(
+        f"{kind(kernel)}_{number}", chosen, -(-kernel.x.size // chosen.x), emit.buffers(kernel), kernel, UNCHECKED if emit.checks(kernel) else {}
+    )
+
+
+def kind(kernel: Kernel) -> str:
+    """What a kernel's name begins with: pointwise, rows, columns, or the reductions that it does."""
+    if kernel.r is None:
+        return "pointwise"
+    ops = [node.op for node in kernel.results] + [s.node.params["of"].op for s in kernel.stores if s.node.op == "part"]
+    return "_".join(list(dict.fromkeys(ops))[:3]) or "rows"
+
+
+def _maker(graph: Graph, node: Node, stored: list[Node]) -> Maker:
+    """How an output is got: a result of the kernels, or a view of one or of an input."""
+    base, shape, steps, offset = node.base, node.shape, node.steps, node.offset
+    if base.op == "input":
+        given = graph.inputs.index(base)
+        return lambda inputs, results: inputs[given].as_strided(shape, steps, inputs[given].storage_offset() + offset)
+    if node.numel == 0:
+        dtype = TO_TORCH[node.dtype]
+        return lambda inputs, results: torch.empty_strided(shape, steps, dtype=dtype, device=results[0].device if results else None)
+    made = stored.index(base)
+    if node is base:
+        return lambda inputs, results: results[made]
+    return lambda inputs, results: results[made].as_strided(shape, steps, offset)

@@ -1,0 +1,36 @@
+"""Every kernel of the programs below is compiled for H100 and A100, here, without a GPU, and none spills."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dovetail_triton_exec import availability
+from triton_helpers import FOLDER, quiet_cache
+
+found = availability.version()
+pytestmark = pytest.mark.skipif(found is None, reason="triton is not installed, so nothing can be compiled")
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What each kernel takes, from a process of its own, which does not interpret."""
+    program = Path(__file__).parent / "compile_all.py"
+    environment = quiet_cache() | {"PYTHONPATH": ":".join(p for p in sys.path if p), "TRITON_CACHE_DIR": FOLDER.name}
+    done = subprocess.run([sys.executable, str(program), FOLDER.name], env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("capability", ("80", "90"))
+def test_no_kernel_spills(report, capability):
+    rows = report[capability]
+    assert len(rows) > 20
+    assert [row for row in rows if row["stack"] or row["registers"] * 32 * row["warps"] > 65536] == []
+
+
+def test_rows_up_to_32768_are_held_in_registers(report):
+    rows = [row for row in report["90"] if row["program"].endswith("32768") and row["block"] == 32768]
+    assert {row["program"] for row in rows} == {"softmax_32768", "layer_norm_32768", "rms_norm_32768"}
+    assert all(row["registers"] <= 64 for row in rows)

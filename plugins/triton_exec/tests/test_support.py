@@ -1,0 +1,140 @@
+"""Files, tiles, tuning, availability and refusals: what is around the kernels; none of it needs triton."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from dovetail_triton_exec import availability, claims, files, tiles, tune
+from dovetail_triton_exec.executor import TritonExecutor, triton_executors
+from triton_helpers import planned
+
+import dovetail
+
+
+def test_a_file_is_named_by_what_it_holds(tmp_path):
+    first, again = files.written("a = 1\n", str(tmp_path)), files.written("a = 1\n", str(tmp_path))
+    assert first == again and first.read_text() == "a = 1\n"
+    assert files.written("a = 2\n", str(tmp_path)) != first
+
+
+def test_a_file_that_was_cut_short_is_written_again(tmp_path):
+    path = files.written("a = 1\n", str(tmp_path))
+    path.write_text("a =")
+    assert files.written("a = 1\n", str(tmp_path)).read_text() == "a = 1\n"
+
+
+def test_many_writers_leave_one_whole_file(tmp_path):
+    text = "a = 1\n" * 20000
+    with ThreadPoolExecutor(8) as pool:
+        paths = set(pool.map(lambda _: files.written(text, str(tmp_path)), range(32)))
+    (path,) = paths
+    assert path.read_text() == text
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_several_processes_write_the_same_files(tmp_path):
+    program = f"from dovetail_triton_exec import files; [files.written('a = %d' % (i % 5), {str(tmp_path)!r}) for i in range(200)]"
+    path = [p for p in sys.path if p]
+    started = [subprocess.Popen([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {program}"]) for _ in range(2)]
+    assert [process.wait() for process in started] == [0, 0]
+    assert len(list(tmp_path.rglob("*.py"))) == 5 and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_generated_file_is_imported_once(tmp_path):
+    path = files.written("held = []\n", str(tmp_path))
+    assert files.module(path) is files.module(path)
+
+
+def test_tuning_takes_the_fastest_that_runs():
+    seconds = {1: 3.0, 2: 1.0, 3: 1.0}
+
+    def timed(tile):
+        if tile == 4:
+            raise RuntimeError("out of resource: shared memory")
+        return seconds[tile]
+
+    assert tune.fastest([4, 1, 2, 3], timed) == 2
+    assert tune.fastest([4], timed) == 4
+
+
+def test_choices_are_written_down_and_kept_beside_those_of_others(tmp_path):
+    ours, theirs = (tune.Choices(tmp_path / "tiles.json") for _ in range(2))
+    theirs.put("a", tiles.Tile(64, 32, 4, True))
+    ours.put("b", tiles.Tile(1024, 1, 4, False))
+    again = tune.Choices(tmp_path / "tiles.json")
+    assert (again.get("a"), again.get("b")) == (tiles.Tile(64, 32, 4, True), tiles.Tile(1024, 1, 4, False))
+    assert again.get("c") is None
+    assert sorted(json.loads((tmp_path / "tiles.json").read_text())) == ["a", "b"]
+
+
+def test_candidates_are_few_and_always_the_same():
+    (region,) = planned(lambda x: torch.softmax(x, -1) + x.sum(0), torch.zeros(512, 300))
+    for launch in region.launches:
+        found = tiles.candidates(launch.kernel)
+        assert found[0] == launch.tile
+        assert found == tiles.candidates(launch.kernel) and 2 <= len(found) <= 5
+
+
+UNAVAILABLE = {
+    "triton is not installed": {"version": lambda: None},
+    "and 3.2.0 is installed": {"version": lambda: "3.2.0"},
+    "needs a CUDA device": {"version": lambda: "3.6.0", "interpreting": lambda: False},
+}
+
+
+@pytest.mark.parametrize("sentence", UNAVAILABLE)
+def test_what_a_machine_lacks_is_told_apart(sentence, monkeypatch):
+    for name, value in UNAVAILABLE[sentence].items():
+        monkeypatch.setattr(availability, name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert sentence in availability.available()
+
+
+@pytest.mark.parametrize("version", ("3.6.0", "3.7.1", "3.9.0+git1"))
+def test_it_is_there_in_the_interpreter_with_a_triton_that_is_known(version, monkeypatch):
+    monkeypatch.setattr(availability, "version", lambda: version)
+    monkeypatch.setattr(availability, "interpreting", lambda: True)
+    assert availability.available() is True
+    assert availability.devices() == ("cpu",)
+
+
+def test_whole_operations_are_asked_before_regions():
+    assert [ex.name for ex in triton_executors()] == ["cross_entropy_triton", "triton"]
+
+
+REFUSALS = {
+    "leaves matrix products to cuBLAS": lambda x: x @ x.t(),
+    "without atomics for sums at repeated positions": lambda x: x.index_add(0, torch.tensor([0, 1, 1]), x[:3]),
+    "draws by counters alone": lambda x: torch.rand(3) + x[0, 0],
+    "puts one element for each row": lambda x: torch.zeros(4, 4).scatter(1, torch.zeros(4, 2, dtype=torch.int64), x[:, :2]),
+    "wants tensors of b8, u8": lambda x: torch.complex(x, x).abs(),
+    "leaves floor division of bf16": lambda x: x.bfloat16() // 0.3,
+    "has no kernel for prims.cumsum": lambda x: x.cumsum(0),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSALS)
+def test_a_refusal_is_a_sentence(sentence):
+    fn = dovetail.jit(REFUSALS[sentence], executors=[Spoken(), "torch"])
+    fn(torch.ones(4, 4))
+    said = [str(note.verdict) for trace in dovetail.last_traces(fn) for note in getattr(trace, "notes", ())]
+    assert any(sentence in text for text in said), said
+
+
+class Spoken(TritonExecutor):
+    """On the CPU without kernels: regions run as Python."""
+
+    def __init__(self):
+        super().__init__(devices=["cpu"])
+
+    def fuse(self, region):
+        return dovetail.extend.compiled(region)
+
+
+def test_every_dtype_that_is_declared_has_a_pointer():
+    from dovetail_triton_exec.compiling import POINTERS
+
+    assert {d.name for d in claims.STORED} == set(POINTERS)

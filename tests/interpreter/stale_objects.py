@@ -1,0 +1,188 @@
+"""The programs of `stale_programs` about classes and instances."""
+
+from __future__ import annotations
+
+BOX = """
+class Box:
+    k = 2.0
+    def __init__(self, v=1.0):
+        self.v, self.items = v, [1.0]
+    def m(self, t):
+        return t * self.v * self.k
+    @property
+    def prop(self):
+        return self.v * 3
+    @staticmethod
+    def st(t):
+        return t * 2
+    @classmethod
+    def cm(cls, t):
+        return t * cls.k
+    def __mul__(self, t):
+        return t * self.v
+    def __call__(self, t):
+        return t - self.v
+    def __len__(self):
+        return len(self.items)
+    def __contains__(self, x):
+        return x in self.items
+    def __getitem__(self, i):
+        return self.items[i] * self.v
+    def __eq__(self, other):
+        return self.v == other
+    def __iter__(self):
+        return iter(self.items)
+    def __getattr__(self, name):
+        if name == "dynamic":
+            return self.v * 7
+        raise AttributeError(name)
+box = Box()
+"""
+TEXT = """
+== a class attribute
+BOX
+def f(t): return box.m(t)
+-- Box.k = 7.0
+== a class attribute read from the class
+BOX
+def f(t): return t * Box.k
+-- Box.k = 7.0
+== an inherited class attribute is overridden
+BOX
+class Sub(Box): pass
+box = Sub()
+def f(t): return t * box.k
+-- Sub.k = 9.0
+== an instance attribute
+BOX
+def f(t): return box.m(t)
+-- box.v = 7.0
+== an instance attribute hides that of the class
+BOX
+def f(t): return t * box.k
+-- box.k = 11.0
+== an instance attribute is deleted
+BOX
+box.k = 11.0
+def f(t): return t * box.k
+-- del box.k
+== an attribute appears
+BOX
+def f(t): return t * 2 if hasattr(box, "late") else t
+-- box.late = 1
+== an attribute with a default appears
+BOX
+def f(t): return t * getattr(box, "late", 3.0)
+-- box.late = 1.0
+== the dict of an instance
+BOX
+def f(t): return t * box.__dict__["v"]
+-- box.v = 4.0
+== the vars of an instance
+BOX
+def f(t): return t * vars(box).get("w", 2.0)
+-- box.w = 4.0
+== a method of a class is replaced
+BOX
+def f(t): return box.m(t)
+-- Box.m = lambda self, t: t - 1
+== a method of an instance is replaced
+BOX
+def f(t): return box.m(t)
+-- box.m = lambda t: t - 2
+== what a property reads
+BOX
+def f(t): return t * box.prop
+-- box.v = 5.0
+== a property is replaced
+BOX
+def f(t): return t * box.prop
+-- Box.prop = property(lambda self: 100.0)
+== a static method is replaced
+BOX
+def f(t): return box.st(t)
+-- Box.st = staticmethod(lambda t: t * 5)
+== what a class method reads
+BOX
+def f(t): return box.cm(t)
+-- Box.k = 6.0
+== what __getattr__ reads
+BOX
+def f(t): return t * box.dynamic
+-- box.v = 3.0
+== an operator of a class
+BOX
+def f(t): return box * t
+-- box.v = 6.0
+== truth by length
+BOX
+def f(t): return t + 1 if box else t
+-- box.items.clear()
+== a callable object
+BOX
+def f(t): return box(t)
+-- box.v = 8.0
+== the items of an object
+BOX
+def f(t): return t * box[0]
+-- box.v = 8.0
+== the membership of an object
+BOX
+def f(t): return t + 1 if 5.0 in box else t
+-- box.items.append(5.0)
+== the equality of an object
+BOX
+def f(t): return t + 1 if box == 1.0 else t
+-- box.v = 5.0
+== the iteration of an object
+BOX
+def f(t): return t * sum(box)
+-- box.items.append(5.0)
+== a fresh instance reads its class
+BOX
+def f(t): return t * Box(2.0).k
+-- Box.k = 70.0
+== __init__ is replaced
+BOX
+def f(t): return t * Box(2.0).v
+-- Box.__init__ = lambda self, v: setattr(self, "v", v * 10)
+== super finds another method
+BOX
+class Sub(Box):
+    def m(self, t): return super().m(t) + 1
+box = Sub()
+def f(t): return box.m(t)
+-- Box.m = lambda self, t: t * 100
+== isinstance
+BOX
+flag = Box()
+def f(t): return t + 1 if isinstance(flag, Box) else t
+-- flag = {}
+== the type of an object
+BOX
+flag = {}
+def f(t): return t + 1 if type(flag) is dict else t
+-- flag = Box()
+== two names for one list
+BOX
+a, b = Box(), Box()
+b.items = a.items
+def f(t): return t + 1 if a.items is b.items else t
+-- b.items = [1.0]
+== two names for one list, whose items are read
+BOX
+a, b = Box(), Box()
+b.items = a.items
+def f(t): return t * a.items[0] + b.items[0]
+-- b.items = [5.0]
+== a weak reference
+BOX
+r = weakref.ref(box)
+def f(t): return t * r().v
+-- box.v = 9.0
+== itemgetter and attrgetter
+BOX
+d = {"k": 2.0}
+def f(t): return t * operator.itemgetter("k")(d) * operator.attrgetter("v")(box) + operator.methodcaller("m", 1.0)(box)
+-- d["k"], box.v = 4.0, 8.0
+"""

@@ -1,0 +1,118 @@
+"""Tracked runs on plain values: which guards a program gets, how they print, and what a prologue says."""
+
+from __future__ import annotations
+
+import linecache
+import math
+
+import pytest
+
+from dovetail.frontend.interpreter.tracking import Captured, Recorder, capture
+from dovetail.frontend.interpreter.tracking.guards import equality
+from dovetail.frontend.interpreter.tracking.prologue import prologue
+from dovetail.frontend.interpreter.tracking.sources import Sources
+
+
+class Box:
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+def traced(fn, *args, **kwargs) -> tuple[Captured, object]:
+    """What a run depended on, and a function that says which guard fails, or None."""
+    _, captured = capture(fn, args, kwargs, Recorder())
+    check = prologue(captured.guards, captured.sources, fn.__name__)
+
+    def failing(*args, **kwargs):
+        failed, _ = check((fn, *args, kwargs))
+        return str(captured.guards[failed]) if isinstance(failed, int) else failed
+
+    return captured, failing
+
+
+def test_reading_one_attribute_guards_that_attribute_alone():
+    def f(box):
+        return box.v + 1
+
+    box = Box(v=1, other=2)
+    captured, failing = traced(f, box)
+    assert [str(g) for g in captured.guards] == [
+        "list(args[2]) == []",
+        f"f.__code__ is {f.__code__!r}",
+        "type(args[1]) is Box",
+        "args[1].v == 1",
+    ]
+    box.other = 3
+    assert failing(box) is None
+    box.v = 5
+    assert failing(box) == "args[1].v == 1"
+
+
+def test_an_object_that_is_passed_on_and_never_looked_at_has_no_guard():
+    def f(box, n):
+        return [box], n
+
+    captured, failing = traced(f, Box(v=1), 2)
+    assert failing(Box(v=3), 2) is None
+    assert failing("anything", 2) is None
+    assert failing(Box(v=1), 3) == "args[2] == 2"
+    other = Box(v=9)
+    (got,), n = captured.finish([], (other,))
+    assert got is other and n == 2
+
+
+def test_two_arguments_that_are_one_object_stay_one():
+    def f(a, b):
+        return a.v + b.v
+
+    same = Box(v=1)
+    _, failing = traced(f, same, same)
+    assert failing(same, same) is None
+    assert failing(same, Box(v=1)) == "args[2] is args[1]"
+
+
+def test_a_list_that_is_written_may_not_become_one_that_is_read():
+    def f(a, b):
+        a.append(1)
+        return len(b)
+
+    _, failing = traced(f, [5], [6])
+    both = [7]
+    assert failing([5], [6]) is None
+    assert failing(both, both) == "args[1] is not args[2]"
+
+
+def test_keyword_arguments_are_guarded_by_name():
+    _, failing = traced(lambda *, k: k + 1, k=2)
+    assert failing(k=2) is None
+    assert failing(k=3) == "args[1]['k'] == 2"
+    assert failing(j=2) == "list(args[1]) == ['k']"
+
+
+def test_a_path_that_is_gone_is_a_miss():
+    _, failing = traced(lambda d: d["a"]["b"], {"a": {"b": 1}})
+    assert failing({"a": {"b": 1}}) is None
+    assert failing({"a": {}}) == "KeyError('b')"
+
+
+def test_the_prologue_is_a_text_that_tracebacks_can_show():
+    captured, _ = traced(lambda n: n, 2)
+    check = prologue(captured.guards, captured.sources, "shown")
+    assert linecache.getline("<prologue of shown>", 1) == "def prologue(args):\n"
+    assert "type(v1) is c1 and v1 == 2" in check.text
+
+
+@pytest.mark.parametrize("value", [1, True, 1.0, 0.0, -0.0, math.nan, math.inf, "1", b"1", None, 0j, complex(-0.0, 0.0), (), "it's"])
+def test_atoms_are_told_apart(value):
+    others = [1, True, 1.0, 0.0, -0.0, math.nan, math.inf, "1", b"1", None, 0j, complex(-0.0, 0.0), (), "it's"]
+    test = equality(value, "s", "v", "kind")
+    fits = [other for other in others if eval(test, {"s": other, "v": value, "kind": type(value)})]
+    assert [repr(other) for other in fits] == [repr(value)]
+
+
+def test_equal_sources_are_one_object():
+    sources = Sources()
+    one = sources.item(sources.attr(sources.arg(1), "x"), 0)
+    assert sources.item(sources.attr(sources.arg(1), "x"), 0) is one
+    assert sources.item(sources.attr(sources.arg(1), "x"), False) is not one
+    assert repr(one) == "args[1].x[0]"
