@@ -13,6 +13,8 @@ if __name__ == "core":
 from dovetail import extend as extend
 from dovetail.errors import DovetailError as DovetailError
 from dovetail.executors import use as use
+from dovetail.frontend import from_fx as from_fx
+from dovetail.frontend import to_fx as to_fx
 from dovetail.frontend import trace as trace
 from dovetail.gradients import grad as grad
 from dovetail.gradients import value_and_grad as value_and_grad
@@ -32,6 +34,7 @@ __all__ = [
     "DovetailError",
     "cache_misses",
     "explain",
+    "from_fx",
     "grad",
     "jit",
     "last_backward_traces",
@@ -39,6 +42,7 @@ __all__ = [
     "last_prologue_traces",
     "last_traces",
     "profile",
+    "to_fx",
     "trace",
     "use",
     "value_and_grad",

@@ -149,6 +149,8 @@ def compile(
                 pure = replace(pure, outputs=epilogue.outputs)
             made, backward = _steps(pure, (*PIPELINE, claim, release, *passes)), []
             compute = compiled(made[-1])
+            if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
+                compute = torch.no_grad()(compute)  # no result has a gradient, as under a no_grad of the user's own
         finish = timed(claim, epilogue) if epilogue.lines or training else None
         run = _runner(acquired, compute, checked(finish) if finish and contract else finish)
         guarded = timed(lambda _: guards(run=run), pure) if guarded is None else _calling(guarded, run)

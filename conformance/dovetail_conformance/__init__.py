@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 _WHERE = {
-    **dict.fromkeys(("check",), "dovetail_conformance.suite"),
+    **dict.fromkeys(("check",), "dovetail_conformance.run"),
     **dict.fromkeys(("suite",), "dovetail_conformance.pytest_plugin"),
     **dict.fromkeys(("Report", "Row", "STATES"), "dovetail_conformance.report"),
     **dict.fromkeys(("OPINFOS", "Directive", "ErrorSample", "Maker", "OpInfo", "SampleInput", "by_numpy"), "dovetail_conformance.opinfo"),

@@ -18,8 +18,8 @@ from dovetail_conformance.plan import Task, Wanted, tasks
 from dovetail_conformance.pool import Process
 from dovetail_conformance.pytest_plugin import PROPERTY, Asked
 from dovetail_conformance.report import Report, Row, as_data, of_data
+from dovetail_conformance.run import finish, idle, import_opinfos, setup_of, unspoken
 from dovetail_conformance.subject import Subject
-from dovetail_conformance.suite import finish, idle, import_opinfos, setup_of, unspoken
 
 RUNS: dict[str, Run] = {}  # the registry: what each call of `suite` makes of an executor, by a name of its own
 

@@ -28,8 +28,8 @@ def serve(setup: dict[str, Any], answers: TextIO) -> None:
     from dovetail_conformance.levels import LEVELS
     from dovetail_conformance.plan import Wanted, opinfos, task_of
     from dovetail_conformance.report import as_data
+    from dovetail_conformance.run import import_opinfos
     from dovetail_conformance.subject import Subject
-    from dovetail_conformance.suite import import_opinfos
 
     def say(**what: Any) -> None:
         answers.write(json.dumps(what) + "\n")

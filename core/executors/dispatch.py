@@ -272,6 +272,11 @@ def _readers(trace: Trace, placed: list[Placed]) -> dict[Proxy, set[int]]:
     return readers
 
 
+def _hidden(line: BoundSymbol, constants: dict[Proxy, object]) -> list[Proxy]:
+    """The constants that a composite reads without being given them, as `torch.tensor(array)` does."""
+    return [p for inner in line.body for p in (*(q for q in inner.reads if q in constants), *_hidden(inner, constants))] if constants else []
+
+
 def _region(
     trace: Trace,
     lines: list[BoundSymbol],
@@ -283,7 +288,7 @@ def _region(
     """`lines` as one line, whose subsymbols they are."""
     made = dict.fromkeys(p for line in lines for p in line.writes)
     inside = {id(line) for line in lines}
-    inputs = list(dict.fromkeys(p for line in lines for p in line.reads if p not in made))
+    inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in made))
     outputs = tuple(p for p in made if readers.get(p, set()) - inside)
     name = f"fusion_{next(iter(made)).name}"
     at = next((w for line in lines if (w := where[id(line)])), None)

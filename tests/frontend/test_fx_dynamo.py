@@ -193,7 +193,6 @@ def test_grad_mode_left_behind():
     assert y.requires_grad and not z.requires_grad
 
 
-@pytest.mark.xfail(reason="dovetail.jit runs a program none of whose results has a gradient with a history where an input requires grad")
 def test_results_without_a_gradient_have_no_history():
     @torch.no_grad()
     def fn(x):

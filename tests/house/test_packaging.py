@@ -113,7 +113,10 @@ def test_every_import_is_of_something_declared(root, project, files):
     brings = importlib.metadata.packages_distributions()
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
-        assert known & {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}, f"{module} is imported, and no pyproject.toml declares what brings it"
+        brought = {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}
+        assert known & brought, f"{module} is imported, and no pyproject.toml declares what brings it"
+            f"{module} is imported, and no pyproject.toml declares what brings it"
+        )
 
 
 def imported(file: Path) -> set[str]:

@@ -9,8 +9,8 @@ import dovetail
 from dovetail.extend import OperatorExecutor
 from dovetail_conformance import Report, check
 from dovetail_conformance.broken import running
+from dovetail_conformance.run import idle, unspoken
 from dovetail_conformance.subject import Subject
-from dovetail_conformance.suite import idle, unspoken
 
 SIN = ["torch.sin"]
 

@@ -17,7 +17,7 @@ import dovetail
 from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Symbol, Trace, Verdict, options_of
 from dovetail_inductor_exec import machine
 from dovetail_inductor_exec.claims import DTYPES, OPERATIONS, PRODUCTS, REASONS, verdict
-from dovetail_inductor_exec.graphs import computing, decomposed, example, structure
+from dovetail_inductor_exec.graphs import apart, computing, decomposed, example, structure
 
 LEAST = 2  # operations that a kernel is worth; a region of fewer is run by the functions of its graph
 
@@ -70,7 +70,8 @@ class InductorExecutor(FusionExecutor):
             raise ExecutorError(f"the option backend of inductor is {', '.join(BACKENDS)}, not {backend!r}")
         if computing(region) < LEAST:
             backend = "torch"
-        gm = dovetail.frontend.to_fx(region)
+        region = apart(region)
+        gm = dovetail.to_fx(region)
         key = (backend, *structure(gm, region))
         with self.lock:
             found = self.made.get(key)

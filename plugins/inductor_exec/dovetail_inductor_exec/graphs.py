@@ -1,4 +1,4 @@
-"""A region as a torch.fx graph: of torch functions for TorchScript, of ATen's operations as Inductor wants them for Inductor."""
+"""A region as a torch.fx graph: of PyTorch's functions, and of the operations of ATen's that Inductor has code for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import dovetail
-from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace, symbol_for
 from dovetail.langs.torch import TO_TORCH, torch_device
 
 
@@ -54,34 +53,31 @@ def example(spec: TensorSpec) -> torch.Tensor:
     return torch.empty_strided(spec.shape, spec.steps, dtype=TO_TORCH[spec.dtype], device=torch_device(spec.device))
 
 
+WHOLE = {symbol_for("torch.nn.functional.linear"), symbol_for("torch.nn.functional.scaled_dot_product_attention")}
+
+
+def apart(region: Trace) -> Trace:
+    """The region as prims, and the products that a library computes whole.
+
+    What torch operations mean to a compiler is not always what they do: some of PyTorch's rules for them lose an argument or a dtype.
+    """
+
+    def lines(of: tuple[BoundSymbol, ...] | list[BoundSymbol]) -> list[BoundSymbol]:
+        return [one for line in of for one in ([line] if line.symbol in WHOLE or not line.body else lines(line.body))]
+
+    return region.derive("inductor", lines=lines(region.lines))
+
+
 def decomposed(gm: fx.GraphModule, region: Trace, mode: FakeTensorMode | None = None) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     """The graph in operations that Inductor has code for, and fake tensors like its inputs.
 
-    Each output is laid out as the region promises.  Where a torch operation of the region is one that Inductor would call PyTorch for, the
-    prims that it decomposes to take its place.
+    Each output is laid out as the region promises.
     """
     from torch._inductor.decomposition import select_decomp_table
 
     with mode or FakeTensorMode(), torch.no_grad():
         fakes = [example(p.spec) for p in region.inputs]
-        made = make_fx(_laid_out(gm, region), decomposition_table=select_decomp_table())(*fakes)
-        if any(map(_without_code, made.graph.nodes)):
-            apart = region.derive("inductor", lines=list(prims_of(region.lines)))
-            made = make_fx(_laid_out(dovetail.frontend.to_fx(apart), region), decomposition_table=select_decomp_table())(*fakes)
-        return made, fakes
-
-
-def _without_code(node: fx.Node) -> bool:
-    """Whether Inductor has no code for a node and no library either; its rules for what such calls return are not always right."""
-    from torch._inductor.lowering import fallbacks, lowerings
-
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    known = node.target in lowerings and node.target not in fallbacks
-    return not known and not any(word in node.target.name() for word in _LIBRARY)
-
-
-_LIBRARY = ("mm", "scaled_dot_product")  # in the names of sums of products
+        return make_fx(_laid_out(gm, region), decomposition_table=select_decomp_table())(*fakes), fakes
 
 
 def _laid_out(gm: fx.GraphModule, region: Trace) -> Any:

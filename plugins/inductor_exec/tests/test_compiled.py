@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 import torch._inductor.utils
-from against_eager import compiled, leaves, regions, same_gradients, same_results
+from inductor_against_eager import compiled, leaves, regions, same_gradients, same_results
 
 import dovetail
 from dovetail_inductor_exec import machine

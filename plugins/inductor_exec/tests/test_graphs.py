@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 import zoo
-from against_eager import compiled, leaves, regions, same_gradients, same_results
+from inductor_against_eager import compiled, leaves, regions, same_gradients, same_results
 
 import dovetail
 import dovetail_conformance.prims  # noqa: F401
@@ -18,7 +18,7 @@ from dovetail.langs.torch import spec_of
 from dovetail_conformance import OPINFOS
 from dovetail_inductor_exec.claims import OPERATIONS
 from dovetail_inductor_exec.executor import inductor_executor
-from dovetail_inductor_exec.graphs import decomposed, structure
+from dovetail_inductor_exec.graphs import apart, decomposed, structure
 
 INFOS = [info for info in OPINFOS if info.symbol in set(OPERATIONS)]
 DTYPES = (dtypes.float32, dtypes.bfloat16, dtypes.int64, dtypes.bool_)
@@ -34,7 +34,7 @@ def quiet():
 
 def graph(fn, *args):
     trace = dovetail.trace(fn)(*args)
-    return dovetail.frontend.to_fx(trace), trace
+    return dovetail.to_fx(trace), trace
 
 
 @pytest.mark.parametrize("info", INFOS, ids=lambda info: info.name)
@@ -47,7 +47,7 @@ def test_what_inductor_is_given_computes_the_prim_in_its_layout(info):
             trace = dovetail.trace(lambda *args, kwargs=sample.kwargs: (info.symbol(*args, **kwargs),))(*sample.args)
             trace.outputs = tuple(leaves_of(trace.outputs))
             given = list(dict.fromkeys(leaves(sample.args)))
-            gm = dovetail.frontend.to_fx(trace)
+            gm = dovetail.to_fx(trace)
             atens, _ = decomposed(gm, trace)
             for got, want, p in zip(atens(*given), gm(*given), trace.outputs, strict=True):
                 loose = {"rtol": 1e-2, "atol": 1e-2} if want.dtype is torch.bfloat16 else {}
@@ -75,16 +75,23 @@ def test_models_forward_and_backward_equal_eager(name, backend):
     assert {kernel.by for kernel in ex.made.values()} == {backend, "torch"}
 
 
-def test_an_operation_that_inductor_has_no_code_for_is_given_as_prims():
-    def fn(x):
-        return (torch.nn.functional.rrelu(x, 0.1, 0.5) + 1,)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: torch.nn.functional.rrelu(x.t(), 0.1, 0.5) + 1,  # a call of PyTorch's, with a wrong rule for its strides
+        lambda x, y: torch.nn.functional.l1_loss(x, y, weight=y.abs()),  # loses its weight under a function mode, as make_fx has one
+        lambda x, y: torch.nn.functional.soft_margin_loss(x, y.double()),  # decomposes to a result of another dtype
+    ],
+    ids=["rrelu", "l1_loss", "soft_margin_loss"],
+)
+def test_operations_are_given_as_prims(fn):
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    trace = apart(dovetail.trace(lambda x, y: (fn(x, y),))(x, y))
+    atens, _ = decomposed(dovetail.to_fx(trace), trace)
+    (got,), want = atens(x, y), fn(x, y)
 
-    x = torch.randn(4, 3).t()
-    gm, trace = graph(fn, x)
-    atens, _ = decomposed(gm, trace)
-
-    assert not [node for node in atens.graph.nodes if "rrelu" in str(node.target)]
-    torch.testing.assert_close(atens(x)[0], fn(x)[0])
+    torch.testing.assert_close(got, want)
+    assert got.dtype is want.dtype and got.stride() == want.stride()
 
 
 def test_regions_that_differ_in_names_alone_share_a_kernel():

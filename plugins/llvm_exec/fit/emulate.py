@@ -12,10 +12,11 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
-from dovetail_llvm_exec.target import Target, named
-from dovetail_llvm_exec.vmath import FUNCTIONS
 from vmath_accuracy import BINARY, DTYPES, points, worst
 from vmath_evaluate import loop
+
+from dovetail_llvm_exec.target import Target, named
+from dovetail_llvm_exec.vmath import FUNCTIONS
 
 COUNTS = {"float": 200_000, "double": 40_000}
 MAIN = """#include <stdio.h>

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 
 import torch
+from vmath_accuracy import BINARY
+
 from dovetail_llvm_exec import ir, jit
 from dovetail_llvm_exec.target import host
 from dovetail_llvm_exec.vmath import FUNCTIONS
-from vmath_accuracy import BINARY
 
 COUNT, REPEATS, ROUNDS = 4096, 50, 15
 DTYPES = {"float": torch.float32, "double": torch.float64}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 
-from dovetail_llvm_exec.target import host, named
-from dovetail_llvm_exec.vmath import FUNCTIONS
 from vmath_accuracy import BINARY, DTYPES, patterns, points, worst
 from vmath_evaluate import Evaluator
+
+from dovetail_llvm_exec.target import host, named
+from dovetail_llvm_exec.vmath import FUNCTIONS
 
 
 def measured(name: str, element: str, options: argparse.Namespace) -> tuple[float, str]:

@@ -9,6 +9,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 import numpy as np
+
 from dovetail_llvm_exec import ir, jit
 from dovetail_llvm_exec.target import Target, host
 

@@ -1,5 +1,7 @@
+"""The plugin is imported from its folder, whether or not it is installed."""
+
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "fit")]
+sys.path[:0] = [str(folder) for folder in (HERE, HERE.parent, HERE.parent / "fit")]

@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 import torch
-from against_eager import assert_same
+from llvm_against_eager import assert_same
 from torch.nn import functional as F
 
 import dovetail

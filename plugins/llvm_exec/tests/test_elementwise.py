@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from against_eager import assert_like_eager, assert_same, compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llvm_against_eager import assert_like_eager, assert_same, compiled
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]

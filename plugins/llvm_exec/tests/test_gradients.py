@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from against_eager import assert_same, compiled, flat, runs_kernels
+from llvm_against_eager import assert_same, compiled, flat, runs_kernels
 from torch.nn import functional as F
 
 sys.path[1:1] = [str(Path(__file__).parents[3] / "tests" / part) for part in ("models", "langs")]

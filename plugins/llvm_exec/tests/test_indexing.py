@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from against_eager import assert_like_eager, assert_same, compiled, runs_kernels
+from llvm_against_eager import assert_like_eager, assert_same, compiled, runs_kernels
 from torch.nn import functional as F
 
 

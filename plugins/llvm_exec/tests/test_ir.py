@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+
 from dovetail_llvm_exec import ir, jit, values
 from dovetail_llvm_exec.target import host
 

@@ -9,10 +9,10 @@ import threading
 import time
 
 import pytest
-from dovetail_llvm_exec import ir, jit
-from dovetail_llvm_exec.target import host, named
 
 import dovetail
+from dovetail_llvm_exec import ir, jit
+from dovetail_llvm_exec.target import host, named
 
 
 def adding(number: int) -> str:

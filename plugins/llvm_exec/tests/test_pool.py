@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from against_eager import compiled
+from llvm_against_eager import compiled
 
 from dovetail_llvm_exec import launch
 from dovetail_llvm_exec.pool import POOL, Pool

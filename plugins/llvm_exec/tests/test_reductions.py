@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from against_eager import assert_like_eager, assert_same, compiled
+from llvm_against_eager import assert_like_eager, assert_same, compiled
 from torch.nn import functional as F
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

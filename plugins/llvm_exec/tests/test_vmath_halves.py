@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from dovetail_llvm_exec import ir, jit
 from dovetail_llvm_exec.target import host
 from dovetail_llvm_exec.vmath import halves

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from vmath_accuracy import BINARY
+from vmath_evaluate import assembly, calls
+
 from dovetail_llvm_exec import ir
 from dovetail_llvm_exec.target import host, named
 from dovetail_llvm_exec.vmath import FUNCTIONS, coefficients
-from vmath_accuracy import BINARY
-from vmath_evaluate import assembly, calls
 
 MACHINES = [
     ("x86_64-linux-gnu", "x86-64", 16),

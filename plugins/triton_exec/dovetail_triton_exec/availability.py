@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+from threading import RLock
 
 import torch
 from packaging.specifiers import SpecifierSet
 
+INTERPRETER = RLock()  # held while it runs a kernel: its state is global, so threads take turns
 SUPPORTED = SpecifierSet(">=3.6,<3.10", prereleases=True)
 WORDS_FOR_YES = frozenset({"1", "true", "on", "yes", "y"})  # as triton reads its settings
 

@@ -187,5 +187,5 @@ def _block(size: int) -> dict[str, int]:
 
 
 def _on(x: torch.Tensor) -> Any:
-    """The device that kernels are launched on."""
-    return torch.cuda.device(x.device if x.device.type == "cuda" else -1)
+    """Where kernels are launched: on the device of x, or by one thread at a time in the interpreter."""
+    return torch.cuda.device(x.device) if x.device.type == "cuda" else availability.INTERPRETER

@@ -48,8 +48,17 @@ def literal(value: Any, dtype: DType) -> str:
     if dtype is float32 and not _negative_zero(value):
         return _float(value)
     if dtype in (int32, int64):
-        return repr(int(value)) if value >= 0 else f"({int(value)})"
+        value = wrapped(int(value), dtype)
+        return repr(value) if value >= 0 else f"({value})"
     return filled(value, dtype)
+
+
+def wrapped(value: int, dtype: DType) -> int:
+    """An integer as `dtype` holds it: what does not fit goes around."""
+    if dtype is bool_:
+        return int(bool(value))
+    size = 2 ** (8 * dtype.bytes)
+    return (value + size // 2) % size - size // 2 if dtype.signed else value % size
 
 
 def _negative_zero(value: Any) -> bool:
@@ -57,7 +66,7 @@ def _negative_zero(value: Any) -> bool:
 
 
 def _float(value: Any) -> str:
-    """A number; a zero keeps its sign, which neither a literal nor `tl.full` does."""
+    """A floating number as text; the sign of a zero gets lost, in a literal and in `tl.full` alike."""
     text = repr(float(value))
     return f'float("{text}")' if text in ("inf", "-inf", "nan") else f"({text})" if text.startswith("-") else text
 
@@ -66,7 +75,7 @@ def filled(value: Any, dtype: DType) -> str:
     """A number as a value of its own: a block of one element, whose shape the writer knows."""
     if dtype.kind == "float" and _negative_zero(value):
         return f"(tl.full(ONE, -1.0, {TRITON[dtype]}) * 0.0)"
-    return f"tl.full(ONE, {_float(value) if dtype.kind == 'float' else repr(int(value))}, {TRITON[dtype]})"
+    return f"tl.full(ONE, {_float(value) if dtype.kind == 'float' else wrapped(int(value), dtype)}, {TRITON[dtype]})"
 
 
 def filled_text(text: str, dtype: DType) -> str:

@@ -71,7 +71,8 @@ class Region:
                 with torch.cuda.device(device):
                     self.run(inputs, outputs, temporaries)
             else:
-                self.run(inputs, outputs, temporaries)
+                with availability.INTERPRETER:
+                    self.run(inputs, outputs, temporaries)
         return tuple([make(inputs, outputs) for make in self.makers])
 
     def run(self, inputs: tuple, outputs: list, temporaries: list) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from dovetail_triton_exec import compiling, entropy_kernels
 from test_plan import GOLDEN_REGIONS, Block, layer_norm
 from triton_helpers import planned
+
+from dovetail_triton_exec import compiling, entropy_kernels
 
 HELD = {
     "softmax": (lambda x: torch.softmax(x, -1), 0),

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from dovetail_triton_exec import availability
 from triton_helpers import FOLDER, quiet_cache
+
+from dovetail_triton_exec import availability
 
 found = availability.version()
 pytestmark = pytest.mark.skipif(found is None, reason="triton is not installed, so nothing can be compiled")

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from dovetail_triton_exec import entropy
 from triton_helpers import DEVICE, assert_same, needs_kernels
 
 import dovetail
+from dovetail_triton_exec import entropy
 
 EX = entropy.operations_executor(devices=[DEVICE])
 

@@ -1,8 +1,9 @@
 import math
 
-from dovetail_triton_exec.index import Digit, Form, Var, divmod_form, evaluate, linear, plus, regrouped, shifted, split, times, whole
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dovetail_triton_exec.index import Digit, Form, Var, divmod_form, evaluate, linear, plus, regrouped, shifted, split, times, whole
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 

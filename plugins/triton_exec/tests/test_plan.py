@@ -89,9 +89,8 @@ def test_large_tensors_are_indexed_in_64_bits():
 
 
 def test_equal_regions_share_one_function():
-    from dovetail_triton_exec.executor import TritonExecutor
-
     import dovetail
+    from dovetail_triton_exec.executor import TritonExecutor
 
     ex = TritonExecutor(devices=["cpu"])
     made = []

@@ -1,10 +1,11 @@
 """Random programs of elementwise operations, views, reductions and joins, compared with eager."""
 
 import torch
-from dovetail_triton_exec.tiles import Tile, tile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from triton_helpers import Here, assert_like_eager, needs_kernels
+
+from dovetail_triton_exec.tiles import Tile, tile
 
 pytestmark = needs_kernels
 

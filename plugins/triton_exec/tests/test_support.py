@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from dovetail_triton_exec import availability, claims, files, tiles, tune
-from dovetail_triton_exec.executor import TritonExecutor, triton_executors
 from triton_helpers import planned
 
 import dovetail
+from dovetail_triton_exec import availability, claims, files, tiles, tune
+from dovetail_triton_exec.executor import TritonExecutor, triton_executors
 
 
 def test_a_file_is_named_by_what_it_holds(tmp_path):

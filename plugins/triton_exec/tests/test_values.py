@@ -3,8 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from dovetail_triton_exec.tiles import Tile, tile
 from triton_helpers import DEVICE, Here, assert_like_eager, assert_trains_like_eager, needs_kernels, ran
+
+from dovetail_triton_exec.tiles import Tile, tile
 
 pytestmark = needs_kernels
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -243,3 +244,8 @@ def test_counter_based_draws_are_those_of_the_reference(dtype):
     assert ran(compiled)
     assert torch.equal(ours[0], reference[0])
     torch.testing.assert_close(ours[1], reference[1])
+
+
+def test_numbers_that_do_not_fit_go_around():
+    x = torch.tensor([0, 100, 156, 255], dtype=torch.uint8)
+    assert_like_eager(lambda x: (x == -100, x + 200), x)

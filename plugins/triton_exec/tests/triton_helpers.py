@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from dovetail_triton_exec import availability
-from dovetail_triton_exec.executor import TritonExecutor
-from dovetail_triton_exec.regions import Region, compiled
 
 import dovetail
 from dovetail.extend import Trace
 from dovetail.extend import compiled as as_python
+from dovetail_triton_exec import availability
+from dovetail_triton_exec.executor import TritonExecutor
+from dovetail_triton_exec.regions import Region, compiled
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
