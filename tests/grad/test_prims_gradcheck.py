@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 import dovetail
-import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes
 from dovetail.prims import Tag
 from dovetail.prims.op import SYMBOLS
 from dovetail.trace import check, dce, functionalize, grad, leaves, split
-from dovetail_conformance.opinfo import OPINFOS, OpInfo, SampleInput
+from dovetail_conformance.opinfo import OpInfo, SampleInput
+from dovetail_conformance.prims import OPINFOS
 
 SMALL, MOST = 24, 8  # elements of a sample's arguments together; samples of each prim
 DIFFERENTIABLE = [

@@ -74,28 +74,28 @@ def test_a_command_is_imported_when_it_is_called_and_not_for_another(site):
         ("raise SystemExit(3)", "its module called sys.exit(3)"),
         ("class Odd(BaseException): pass\nraise Odd()", "Odd"),
         ("def hello(): pass", "it is of type function, and no click command"),
-        ("", "AttributeError: module 'broken' has no attribute 'hello'"),
+        ("", "AttributeError: module 'halfway' has no attribute 'hello'"),
     ],
 )
 def test_a_broken_command_is_a_row_in_the_help_and_an_error_that_names_its_distribution(site, source, said):
-    site("broken", source)
+    site("halfway", source)
     site("greetings", HELLO, "good = {module}:hello")
     called = say("hello", "--whatever", "more")
 
     assert f" hello cannot be loaded: {said}" in help_text()
-    assert called.exit_code == 1 and said in called.output and "broken 1.0 (hello = broken:hello)" in called.output
+    assert called.exit_code == 1 and said in called.output and "halfway 1.0 (hello = halfway:hello)" in called.output
     assert say("good").output == "hello you\n"
 
 
 def test_help_of_a_broken_command_is_its_error(site):
-    site("broken", "import nowhere_at_all")
+    site("halfway", "import nowhere_at_all")
     called = say("hello", "--help")
 
-    assert called.exit_code == 1 and "pip install --force-reinstall broken" in called.output
+    assert called.exit_code == 1 and "pip install --force-reinstall halfway" in called.output
 
 
 def test_the_traceback_of_a_broken_command_is_there_when_asked_for(site, monkeypatch):
-    site("broken", "1 / 0")
+    site("halfway", "1 / 0")
     assert "Traceback" not in say("hello").output and "DOVETAIL_DEBUG=1 prints the traceback" in say("hello").output
 
     monkeypatch.setenv("DOVETAIL_DEBUG", "1")

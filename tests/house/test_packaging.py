@@ -115,8 +115,6 @@ def test_every_import_is_of_something_declared(root, project, files):
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
         brought = {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}
         assert known & brought, f"{module} is imported, and no pyproject.toml declares what brings it"
-            f"{module} is imported, and no pyproject.toml declares what brings it"
-        )
 
 
 def imported(file: Path) -> set[str]:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes, prims
 from dovetail.prims import OPERATORS, Symbol, Tag, recorder
-from dovetail_conformance.opinfo import OPINFOS, OpInfo, SampleInput, spec_of, specs_of
+from dovetail_conformance.opinfo import OpInfo, SampleInput, spec_of, specs_of
+from dovetail_conformance.prims import OPINFOS
 from dovetail_torch_exec.prims import PRIMS
 
 DIFFERENTIABLE = [

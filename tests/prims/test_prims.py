@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes
 from dovetail.errors import InputError
 from dovetail.prims import SYMBOLS, NumberSpec, Symbol, Tag, TensorSpec
-from dovetail_conformance.opinfo import FROM_TORCH, OPINFOS, TO_TORCH, OpInfo, spec_of, specs_of
+from dovetail_conformance.opinfo import FROM_TORCH, TO_TORCH, OpInfo, spec_of, specs_of
+from dovetail_conformance.prims import OPINFOS
 from dovetail_torch_exec.prims import PRIMS
 
 ALL = [s for s in SYMBOLS.values() if s.is_prim and s.module == "prims" and Tag.GUARD not in s.tags]

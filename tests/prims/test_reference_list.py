@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import dovetail_conformance.prims  # noqa: F401 - fills OPINFOS
 from dovetail import prims
-from dovetail_conformance.opinfo import OPINFOS
+from dovetail_conformance.prims import OPINFOS
 from dovetail_torch_exec.prims import PRIMS
 
 SAME_NAME = [
