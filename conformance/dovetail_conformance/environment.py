@@ -55,7 +55,8 @@ def identity(ex: Executor) -> dict[str, Any]:
 
 def folder(ex: Executor) -> Path | None:
     """Where the executor's code lies; None where it has none of its own."""
-    return next((path.parent for path in map(_file, _code(ex)) if path is not None), None)
+    library = Path(torch.__file__).parent
+    return next((path.parent for path in map(_file, _code(ex)) if path is not None and library not in path.parents), None)
 
 
 def source(ex: Executor) -> dict[str, Any]:

@@ -180,29 +180,38 @@ def stale(expected: list[Expectation]) -> Iterator[Row]:
             yield Row("", f"expectation {each}", state="fail", said="no row is what it speaks of; take the entry away", reason=each.reason)
 
 
-def locked(rows: Iterable[Row], path: Path, level: str) -> Iterator[Row]:
-    """A failing row for each check that ran fewer samples than the lock file has for this level, or that is gone."""
+def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...] | None = None) -> Iterator[Row]:
+    """A failing row for each check of an operation that ran fewer samples than the lock file has for this level, on these devices."""
     if not path.is_file():
         raise BadExpectations(f"there is no lock file {path}; make it with --update-lock")
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        had: dict[str, int] = said["ran"]
+        had: dict[str, dict[str, int]] = said["ran"]
     except (ValueError, KeyError, TypeError):
         raise BadExpectations(f"{path} is no lock file of the suite; make it anew with --update-lock") from None
     if said["level"] != level:
         return
     now = counts(rows)
-    for key, n in had.items():
-        if now.get(key, 0) < n:
-            operation, check, dtype, device = key.split("|")
-            said = f"{now.get(key, 0)} samples were run where {n} are locked; if that is meant, run the suite with --update-lock"
-            yield Row(operation, f"lock of {check}", dtype, device, "fail", now.get(key, 0), n, said=said)
+    for key, checks in had.items():
+        operation, device = key.split()
+        for check, n in checks.items() if devices is None or device in devices else ():
+            if (ran := now.get(key, {}).get(check, 0)) < n:
+                said_of = f"{ran} samples were run where {n} are locked; if that is meant, run the suite with --update-lock"
+                yield Row(operation, f"lock of {check}", "", device, "fail", ran, n, said=said_of)
 
 
-def counts(rows: Iterable[Row]) -> dict[str, int]:
-    """How many samples the executor ran, by operation, check, dtype and device."""
-    return {"|".join((row.operation, row.check, row.dtype, row.device)): row.ran for row in rows if row.ran and row.check not in ("speed", "random")}
+def counts(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
+    """How many samples the executor ran of each operation and device, by check, in all dtypes together."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row.ran and row.operation and row.check not in ("speed", "composition"):
+            checks = found.setdefault(f"{row.operation} {row.device}", {})
+            checks[row.check] = checks.get(row.check, 0) + row.ran
+    return found
 
 
 def write_lock(rows: Iterable[Row], path: Path, suite_version: str, level: str) -> None:
-    path.write_text(json.dumps({"suite": suite_version, "level": level, "ran": counts(rows)}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    """Write what `locked` reads, a line for each operation."""
+    lines = [f"  {json.dumps(key)}: {json.dumps(checks, sort_keys=True)}" for key, checks in sorted(counts(rows).items())]
+    head = f'"suite": {json.dumps(suite_version)},\n "level": {json.dumps(level)}'
+    path.write_text("{" + head + ',\n "ran": {\n' + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8")

@@ -69,6 +69,11 @@ class Wanted:
     dtypes: tuple[str, ...] | None = None
     devices: tuple[str, ...] | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out, but for devices."""
+        return self.operations is self.checks is self.dtypes is None
+
     def operation(self, id: str) -> bool:
         """Whether a pattern means the operation: "softmax" any that has it in its name, "prims" all of a module, "torch.*max" what matches."""
         last = id.rpartition(".")[2]

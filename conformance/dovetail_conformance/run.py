@@ -63,8 +63,8 @@ def check(
         raise ValueError(problem)
     plan = tasks(subject, LEVELS[level], wanted)
     known, lock_file = found(subject.executor, expectations), lock_of(subject.executor, lock)
-    if update_lock and (wanted != Wanted() or lock_file is None):
-        raise ValueError("a lock is updated by a whole run: name a file with lock=, and restrict nothing")
+    if update_lock and (not wanted.whole or lock_file is None):
+        raise ValueError("a lock is updated by a whole run: name a file with lock=, and restrict nothing but devices")
     rows, ran = [], set()
     if processes > 0 and isinstance(executor, str):
         done = Pool(setup_of(executor, level, wanted, seed, processes), min(processes, len(plan)), timeout).run(plan)
@@ -76,9 +76,9 @@ def check(
         if progress is not None:
             progress(i, len(plan), next((row for row in each.rows if row.failed), None))
     rows = _sorted(rows, plan)
-    if wanted == Wanted():
+    if wanted.whole:
         rows += [*idle(subject, rows), *unspoken(subject, ran, level)]
-        finish(rows, level, known, lock_file, update=update_lock)
+        finish(rows, level, wanted.devices, known, lock_file, update=update_lock)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     about = (environment.suite(), environment.machine(), environment.source(subject.executor))
     return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), made, rows)
@@ -106,13 +106,13 @@ def import_opinfos(names: Iterable[str] = ()) -> list[str]:
     return found
 
 
-def finish(rows: list[Row], level: str, known: list[Expectation], lock: Path | None, *, update: bool) -> None:
+def finish(rows: list[Row], level: str, devices: tuple[str, ...] | None, known: list[Expectation], lock: Path | None, *, update: bool) -> None:
     """Hold the rows of a whole run to expectations that speak of nothing and to the lock: what is wrong is added to them."""
     rows += stale(known)
     if update and lock is not None:
         write_lock(rows, lock, environment.suite()["version"], level)
     elif lock is not None:
-        rows += locked(rows, lock, level)
+        rows += locked(list(rows), lock, level, devices)
 
 
 def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:

@@ -147,7 +147,7 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
     import_opinfos()
     subject = subject_of(run.executor)
     plan = [str(task) for task in tasks(subject, LEVELS[run.level], run.wanted)]
-    whole = run.wanted == Wanted() and set(plan) <= {value["task"] for value in values}
+    whole = run.wanted.whole and set(plan) <= {value["task"] for value in values}
     place = {name: i for i, name in enumerate(plan)}
     rows = [of_data(row) for value in sorted(values, key=lambda value: place[value["task"]]) for row in value["rows"]]
     before = len(rows)
@@ -158,7 +158,7 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
     if whole:
         rows += idle(subject, rows)
         rows += unspoken(subject, {id for value in values for id in value["ran"]}, run.level)
-        finish(rows, run.level, expected, expectations.lock_of(subject.executor, run.options.get("lock")), update=False)
+        finish(rows, run.level, run.wanted.devices, expected, expectations.lock_of(subject.executor, run.options.get("lock")), update=False)
     if json:
         about = (environment.suite(), environment.machine(), environment.source(subject.executor))
         made = datetime.now(UTC).isoformat(timespec="seconds")
