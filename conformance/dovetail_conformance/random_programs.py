@@ -141,7 +141,8 @@ def claimed_calls(subject: Subject) -> list[Call]:
     """Calls of operations in float32 that the executor runs at least a line of; simple operations first, which shrinking prefers."""
     found: list[Call] = []
     for info in opinfos().values():
-        if dtypes.float32 not in info.dtypes or info.random:
+        undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
+        if dtypes.float32 not in info.dtypes or info.random or undecided:
             continue
         for sample in islice(info.samples(dtypes.float32, devices.cpu), SAMPLES):
             call = _usable(subject, info, sample)
