@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from dovetail.extend import Implementation, OperatorExecutor, Symbol, executors
@@ -16,12 +17,16 @@ class Loopback(OperatorExecutor):
         self.implements_family(lambda symbol: None)
         for ex in self.behind:
             for symbol, found in ex.table.items():
-                self.table.setdefault(symbol, replace(found, executor=name, path=None))
+                self.table.setdefault(symbol, self._own(symbol, found))
 
     def implementation(self, symbol: Symbol) -> Implementation | None:
         """What the executors behind run `symbol` with."""
         found = next((found for ex in self.behind if (found := ex.implementation(symbol)) is not None), None)
-        return None if found is None else replace(found, executor=self.name, path=None)
+        return None if found is None else self._own(symbol, found)
+
+    def _own(self, symbol: Symbol, found: Implementation) -> Implementation:
+        """The same function by the operation's whole name: `prims.take` and `torch.take` may stand in one program."""
+        return replace(found, executor=self.name, name=re.sub(r"\W", "_", symbol.id), path=None)
 
 
 def loopback() -> Loopback:

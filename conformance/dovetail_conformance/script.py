@@ -43,6 +43,8 @@ def spelled(value: Any) -> str:
         return f'torch.device("{value}")'
     if isinstance(value, Tensor):
         return literal(value)
+    if isinstance(value, torch.Generator):
+        return f'torch.Generator("{value.device}").manual_seed({value.initial_seed()})'
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f'float("{value}")'
     if type(value) is list:

@@ -15,6 +15,7 @@ from typing import Any
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
+from dovetail.errors import ExecutorError
 from dovetail.prims import SYMBOLS, symbols_of
 from dovetail.trace.proxies import is_proxy, proxies
 
@@ -83,7 +84,8 @@ class Scope:
     def callee(self, line: Any) -> str:
         if (found := line.implementation) is not None and (path := found.path) is None:
             space = self.executor(found.executor)
-            setattr(self.globals[space], found.name, found.fn)
+            if self.globals[space].__dict__.setdefault(found.name, found.fn) is not found.fn:
+                raise ExecutorError(f"{found.executor} has two implementations called {found.name}; give the one of {line.symbol} another name")
             return f"{space}.{found.name}"
         if found is None and line.symbol.python_rule is not None:
             return ""  # a statement of its own, which calls nothing
