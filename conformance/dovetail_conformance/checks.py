@@ -17,6 +17,7 @@ from dovetail import dtypes
 from dovetail.extend import Tag, checked
 from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
 from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, widened
@@ -354,10 +355,7 @@ def recompiles(cell: Cell) -> Outcome | None:
 
 def speed(cell: Cell) -> Outcome | None:
     """The time of a call beside eager's, for information: nothing fails by it."""
-    if cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0] or not cell.claimed:
-        return None
-    case = max((c for c in cell.claimed if c.ran.error is None), key=lambda c: sum(x.numel() for x in c.program.inputs), default=None)
-    if case is None or case.expected.error is not None or not case.program.eager:
+    if (case := _largest(cell)) is None:
         return None
     ours, theirs = [], []
     given = fresh(case.program.inputs)
@@ -368,6 +366,24 @@ def speed(cell: Cell) -> Outcome | None:
                 fn(*given)
                 times.append(perf_counter() - began)
     return Outcome("pass", "", len(cell.claimed), len(cell.cases), against=round(sorted(ours)[3] / sorted(theirs)[3], 3))
+
+
+def memory(cell: Cell) -> Outcome | None:
+    """The most memory that a call takes at once beside eager's, for information: nothing fails by it."""
+    if (case := _largest(cell)) is None:
+        return None
+    given = fresh(case.program.inputs)
+    with calm(), torch.no_grad():
+        ours, theirs = (peak(lambda fn=fn: fn(*given), cell.device.type) for fn in (case.function, case.program.fn))
+    return Outcome("pass", "", len(cell.claimed), len(cell.cases), against=round(ours / theirs, 3)) if theirs else None
+
+
+def _largest(cell: Cell) -> Case | None:
+    """The case that time and memory are measured with, in one dtype of the operation; None where eager has nothing to compare."""
+    if cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+        return None
+    case = max((c for c in cell.claimed if c.ran.error is None), key=lambda c: sum(x.numel() for x in c.program.inputs), default=None)
+    return case if case is not None and case.expected.error is None and case.program.eager else None
 
 
 CHECKS: tuple[Check, ...] = (
@@ -384,4 +400,5 @@ CHECKS: tuple[Check, ...] = (
     Check("errors", errors, 0),
     Check("recompiles", recompiles, 2),
     Check("speed", speed, 2),
+    Check("memory", memory, 2),
 )

@@ -95,8 +95,12 @@ def conformance() -> None:
 @click.option("-n", "processes", type=click.IntRange(0), default=0, show_default=True, metavar="PROCESSES", help="Work in so many: a crash is a row.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, help="Seconds that a task may take, with -n.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random programs.")
-@click.option("--expectations", type=IN, metavar="FILE", help="What is known to fail, and why; conformance.toml beside the executor's code.")
-@click.option("--lock", type=OUT, metavar="FILE", help="How many samples ran, which may only grow; conformance.lock beside the executor's code.")
+@click.option("-x", "--fail-fast", is_flag=True, help="End with the first failure.")
+@click.option(
+    "--expectations", type=OUT, callback=_into, metavar="FILE", help="What is known to fail, and why; conformance.toml beside the executor's code."
+)
+@click.option("--update-expectations", is_flag=True, help="Write into it what fails, and take out what fails no more; say why before you commit it.")
+@click.option("--lock", type=OUT, metavar="FILE", help="How many samples ran, which may only grow: conformance.lock.")
 @click.option("--update-lock", is_flag=True, help="Write the lock anew.")
 @written
 @click.option("-v", "--verbose", is_flag=True, help="Print every operation and every reason, and a script for each failure.")
@@ -106,6 +110,9 @@ def run(names: tuple[str, ...], verbose: bool, **given: Any) -> None:
     files = {name: given.pop(f"{name}_file") for name in FORMS}
     if files["badge"] and len(names) > 1:
         raise click.UsageError("a badge is of one executor; name one, or leave --badge out")
+    known = given["expectations"]
+    if known is not None and not known.is_file() and not given["update_expectations"]:
+        raise click.UsageError(f"{known} does not exist; --update-expectations makes it")
     how = {key: value if value != () else None for key, value in given.items()}
     reports = [_checked(name, how) for name in names]
     for report in reports:

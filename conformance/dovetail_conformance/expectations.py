@@ -21,6 +21,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import platform
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class BadExpectations(ValueError):
 
 @dataclass
 class Expectation:
-    """What one entry says; `used` is set when a row was what it said."""
+    """What one entry says, the `at`-th of its file; `used` is set when a row was what it said."""
 
     operation: str
     reason: str
@@ -57,6 +58,7 @@ class Expectation:
     url: str = ""
     until: str = ""
     when: dict[str, str] = field(default_factory=dict)
+    at: int = 0
     used: bool = False
 
     def covers(self, row: Row) -> bool:
@@ -68,14 +70,18 @@ class Expectation:
         return f"{self.state} of {self.operation}" + (f", {self.check}" if self.check != "*" else "")
 
 
-def found(ex: Executor, named: str | Path | None) -> list[Expectation]:
-    """The expectations of an executor that hold: of the file that is named, else of `conformance.toml` in its package."""
-    path = Path(named) if named is not None else _beside(ex, "conformance.toml")
+def expectations_of(ex: Executor, named: str | Path | None) -> Path | None:
+    """The file of an executor's expectations: the one that is named, else `conformance.toml` in its package, where there is one."""
+    return Path(named) if named is not None else _beside(ex, "conformance.toml")
+
+
+def found(path: Path | None, executor_version: str) -> list[Expectation]:
+    """The expectations in a file that hold here and now."""
     if path is None:
         return []
     if not path.is_file():
         raise BadExpectations(f"there is no file {path} of expectations")
-    return read(path, ex.version)
+    return read(path, executor_version)
 
 
 def lock_of(ex: Executor, named: str | Path | None) -> Path | None:
@@ -96,12 +102,12 @@ def read(path: Path, executor_version: str) -> list[Expectation]:
         raise BadExpectations(f"{path} cannot be read: {error}") from None
     if extra := set(said) - {"expect"}:
         raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries alone")
-    made = [_made(path, i, entry, executor_version) for i, entry in enumerate(said.get("expect", []), 1)]
+    made = [_made(path, i, entry, executor_version) for i, entry in enumerate(said.get("expect", []))]
     return [each for each in made if _holds(each, executor_version)]
 
 
 def _made(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> Expectation:
-    where = f"{path}, entry {i}"
+    where = f"{path}, entry {i + 1}"
     if extra := set(entry) - KEYS:
         raise BadExpectations(f"{where} has {', '.join(sorted(extra))}; it may have {', '.join(sorted(KEYS))}")
     for key in ("operation", "reason", "class"):
@@ -128,6 +134,7 @@ def _made(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> E
         entry.get("url", ""),
         until,
         _conditions(where, entry.get("when", {})),
+        i,
     )
 
 
@@ -173,6 +180,39 @@ def applied(rows: Iterable[Row], expected: list[Expectation]) -> Iterator[Row]:
         yield row
 
 
+def accepted(rows: list[Row], path: Path, executor_version: str, *, whole: bool) -> tuple[list[Row], list[Expectation]]:
+    """Write into a file of expectations what fails in these rows and is not in it; what fails no more is taken out after a `whole` run.
+
+    Gives the rows as the file has them then, and what is in it.  Comments and the entries of other circumstances stay as they are.
+    """
+    text = path.read_text(encoding="utf-8")
+    known = read(path, executor_version)
+    failing = [row for row in rows if row.failed and row.operation]
+    gone = {each.at for each in known if each.state == "xfail" and not any(map(each.covers, failing))} if whole else set()
+    grouped: dict[tuple[str, str, str], list[Row]] = {}
+    for row in failing:
+        if not any(each.covers(row) for each in known):
+            grouped.setdefault((row.operation, row.check, row.device), []).append(row)
+    path.write_text("\n".join([_without(text, gone), *(_entry(*key, group) for key, group in grouped.items())]), encoding="utf-8")
+    known = read(path, executor_version)
+    return list(applied(rows, known)), known
+
+
+def _without(text: str, gone: set[int]) -> str:
+    """The text of a file without some of its entries; the comments before an entry are the next one's too, and stay."""
+    head, *entries = re.split(r"(?m)^(?=\[\[expect\]\])", text)
+    kept = [re.search(r"(?:^\s*(?:#.*)?\n)*\Z", entry, re.MULTILINE).group().lstrip("\n") if i in gone else entry for i, entry in enumerate(entries)]
+    return head + "".join(kept)
+
+
+def _entry(operation: str, check: str, device: str, rows: list[Row]) -> str:
+    """An entry for failing rows of one check; a string of JSON is one of TOML."""
+    dtypes = sorted({row.dtype for row in rows if row.dtype})
+    said = {"operation": operation, "check": check, "dtype": dtypes, "device": device, "class": "bug"}
+    said["reason"] = rows[0].said.partition("\n")[0][:200].strip() or rows[0].state
+    return "\n".join(["[[expect]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in said.items() if value), ""])
+
+
 def stale(expected: list[Expectation]) -> Iterator[Row]:
     """A failing row for each entry that spoke of nothing."""
     for each in expected:
@@ -204,7 +244,7 @@ def counts(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
     """How many samples the executor ran of each operation and device, by check, in all dtypes together."""
     found: dict[str, dict[str, int]] = {}
     for row in rows:
-        if row.ran and row.operation and row.check not in ("speed", "composition"):
+        if row.ran and row.operation and row.check not in ("speed", "memory", "composition"):
             checks = found.setdefault(f"{row.operation} {row.device}", {})
             checks[row.check] = checks.get(row.check, 0) + row.ran
     return found

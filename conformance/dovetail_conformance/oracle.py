@@ -95,7 +95,10 @@ def _same(a: Any, b: Any) -> bool:
     if torch.equal(a, b):
         return True
     parts = [torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (a.detach(), b.detach())]
-    return parts[0].is_floating_point() and bool(torch.equal(*(x.isnan() for x in parts)) and torch.equal(*(x.nan_to_num() for x in parts)))
+    if not parts[0].is_floating_point():
+        return False
+    parts = [x.to(torch.float64) for x in parts]  # eight bits are not asked whether they are NaN
+    return bool(torch.equal(*(x.isnan() for x in parts)) and torch.equal(*(x.nan_to_num() for x in parts)))
 
 
 def tensors(result: Any) -> Iterator[Tensor]:

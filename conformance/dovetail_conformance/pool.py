@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -35,7 +35,7 @@ class Pool:
     def __init__(self, setup: dict[str, Any], processes: int, timeout: float):
         self.setup, self.processes, self.timeout = setup, processes, timeout
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Task]) -> Generator[Done]:
         """The tasks as they are done, in any order."""
         todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
         done: queue.SimpleQueue[Done | BaseException | None] = queue.SimpleQueue()
@@ -45,14 +45,20 @@ class Pool:
         for worker in workers:
             worker.start()
         left = len(workers)
-        while left:
-            found = done.get()
-            if found is None:
-                left -= 1
-            elif isinstance(found, BaseException):
-                raise found
-            else:
-                yield found
+        try:
+            while left:
+                found = done.get()
+                if found is None:
+                    left -= 1
+                elif isinstance(found, BaseException):
+                    raise found
+                else:
+                    yield found
+        finally:  # nobody wants the others: the workers finish what they are at, and end
+            while not todo.empty():
+                todo.get()
+            for worker in workers:
+                worker.join(timeout=self.timeout)
 
     def _work(self, todo: queue.SimpleQueue, done: queue.SimpleQueue) -> None:
         process: Process | None = None
@@ -166,6 +172,3 @@ class Process:
             except (subprocess.TimeoutExpired, BrokenPipeError, OSError):
                 self.process.kill()
                 self.process.wait()
-
-
-Progress = Callable[[int, int, Row | None], None]

@@ -140,7 +140,7 @@ def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
             x.copy_(x.clone(memory_format=torch.contiguous_format).flatten().roll(1).view(x.shape))
         elif x.numel() and x.dtype is not torch.bool and inexact(x):
             base = x if not overlaps(x) else x.as_strided((1,), (1,), x.storage_offset())
-            base.mul_(0.75)
+            base.copy_(base.to(torch.complex128 if x.is_complex() else torch.float64) * 0.75)  # eight bits have no product of their own
     return made
 
 

@@ -42,7 +42,8 @@ class Row:
     `operation` is an operation's id ("torch.softmax", "prims.sin"), or the name of a program for checks of whole programs, or "" for those
     of the executor as a whole.  Of `samples` samples the executor under test ran `ran`, as the executed traces show; `lines` is how many of
     their lines were its, of how many.  `said` is a sentence; `replay` a script that shows the failure without the suite; `new` marks a case
-    that came with this version of the suite and does not count yet.  `against` is the time of a call relative to eager's, where measured.
+    that came with this version of the suite and does not count yet.  `against` is what a call takes relative to eager's: time, in rows of
+    `speed`, or memory, in rows of `memory`.
     """
 
     operation: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from importlib_metadata import entry_points
 from dovetail.extend import Executor
 from dovetail_conformance import environment
 from dovetail_conformance.engine import rows_of
-from dovetail_conformance.expectations import Expectation, applied, found, lock_of, locked, stale, write_lock
+from dovetail_conformance.expectations import Expectation, accepted, applied, expectations_of, found, lock_of, locked, stale, write_lock
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, opinfos, tasks
 from dovetail_conformance.pool import Done, Pool
@@ -42,6 +42,8 @@ def check(
     expectations: str | Path | None = None,
     lock: str | Path | None = None,
     update_lock: bool = False,
+    update_expectations: bool = False,
+    fail_fast: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Hold an executor to the suite, and report what was found.
@@ -50,7 +52,8 @@ def check(
     makes it.  `level` is "smoke", "core", "full" or "stress"; `operations` are names, parts of names or patterns, `checks`, `dtypes` and
     `devices` names, None for all.  With `processes` the work is done in so many others, where a crash is a row and `timeout` seconds are
     the most that a task may take; an executor that is passed as an object stays in this process.  `expectations` and `lock` are files,
-    looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.
+    looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.  `update_lock` and
+    `update_expectations` write them anew.  With `fail_fast` the first failure ends the run.
     A ValueError says what in the arguments means nothing.
     """
     began = perf_counter()
@@ -62,21 +65,34 @@ def check(
     if problem := next(wanted.problems(), None):
         raise ValueError(problem)
     plan = tasks(subject, LEVELS[level], wanted)
-    known, lock_file = found(subject.executor, expectations), lock_of(subject.executor, lock)
+    lock_file = lock_of(subject.executor, lock)
     if update_lock and (not wanted.whole or lock_file is None):
         raise ValueError("a lock is updated by a whole run: name a file with lock=, and restrict nothing but devices")
+    known_file = expectations_of(subject.executor, expectations)
+    if update_expectations and (known_file is None or fail_fast):
+        raise ValueError("expectations are updated by a run that goes to its end: name a file with expectations=, and leave fail_fast out")
+    if update_expectations and not known_file.is_file():
+        known_file.touch()
+    known = found(known_file, subject.executor.version)
     rows, ran = [], set()
     if processes > 0 and isinstance(executor, str):
         done = Pool(setup_of(executor, level, wanted, seed, processes), min(processes, len(plan)), timeout).run(plan)
     else:
         done = _here(subject, level, wanted, seed, plan)
+    stopped = False
     for i, each in enumerate(done, 1):
-        rows += applied(each.rows, known)
+        rows += each.rows if update_expectations else applied(each.rows, known)
         ran.update(each.ran)
+        failed = next((row for row in each.rows if row.failed), None)
         if progress is not None:
-            progress(i, len(plan), next((row for row in each.rows if row.failed), None))
+            progress(i, len(plan), failed)
+        if stopped := fail_fast and failed is not None:
+            done.close()
+            break
     rows = _sorted(rows, plan)
-    if wanted.whole:
+    if update_expectations:
+        rows, known = accepted(rows, known_file, subject.executor.version, whole=wanted.whole)
+    if wanted.whole and not stopped:
         rows += [*idle(subject, rows), *unspoken(subject, ran, level)]
         finish(rows, level, wanted.devices, known, lock_file, update=update_lock)
     made = datetime.now(UTC).isoformat(timespec="seconds")
@@ -84,7 +100,7 @@ def check(
     return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), made, rows)
 
 
-def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Task]) -> Iterator[Done]:
+def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Task]) -> Generator[Done]:
     for task in plan:
         yield Done(task, list(rows_of(task, subject, LEVELS[level], wanted, seed)), sorted(subject.ran))
 

@@ -131,7 +131,8 @@ class Runs:
 
 def known(run: Run) -> list[expectations.Expectation]:
     """The expectations that hold for a run."""
-    return expectations.found(subject_of(run.executor).executor, run.options.get("expectations"))
+    ex = subject_of(run.executor).executor
+    return expectations.found(expectations.expectations_of(ex, run.options.get("expectations")), ex.version)
 
 
 def said(row: Row) -> str:

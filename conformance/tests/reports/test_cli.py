@@ -79,6 +79,8 @@ def test_an_executor_s_name_runs_the_suite_at_level_core(asked):
             "expectations": None,
             "lock": None,
             "update_lock": False,
+            "update_expectations": False,
+            "fail_fast": False,
             "progress": None,
         }
     }
@@ -88,6 +90,7 @@ def test_every_option_reaches_the_suite(asked, tmp_path):
     (tmp_path / "known.toml").touch()
     words = ["--level", "smoke", "mine", "-k", "softmax", "-k", "torch.*max", "--check", "meta", "--dtype", "float32", "--device", "cpu", "-n", "2"]
     words += ["--seed", "7", "--timeout", "1.5", "--expectations", tmp_path / "known.toml", "--lock", tmp_path / "lock", "--update-lock"]
+    words += ["--update-expectations", "-x"]
 
     assert say(*words).exit_code == 0
     assert asked["mine"] == {
@@ -102,6 +105,8 @@ def test_every_option_reaches_the_suite(asked, tmp_path):
         "expectations": tmp_path / "known.toml",
         "lock": tmp_path / "lock",
         "update_lock": True,
+        "update_expectations": True,
+        "fail_fast": True,
         "progress": None,
     }
 
@@ -124,7 +129,7 @@ def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(asked):
         (["idle"], "nothing was checked"),
         (["mine", "other", "--badge", "b.json"], "a badge is of one executor"),
         (["mine", "--html", "no such folder/page.html"], "there is no folder no such folder"),
-        (["mine", "--expectations", "not there.toml"], "does not exist"),
+        (["mine", "--expectations", "not there.toml"], "not there.toml does not exist; --update-expectations makes it"),
         (["mine", "--frobnicate"], "No such option"),
         (["--level", "core"], "Missing argument 'NAME...'"),
     ],

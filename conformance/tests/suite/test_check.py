@@ -145,6 +145,14 @@ def test_processes_find_what_one_finds() -> None:
     assert [(str(row), row.state, row.said) for row in one] == [(str(row), row.state, row.said) for row in two]
 
 
+@mark.parametrize("processes", [0, 2])
+def test_the_first_failure_ends_it_where_that_is_asked(processes) -> None:
+    how = {"operations": ["gelu"], "devices": ["cpu"], "processes": processes}
+    whole, first = (check("dovetail_conformance.broken:ignores_an_argument", fail_fast=fast, **how) for fast in (False, True))
+
+    assert len(first.rows) < len(whole.rows) and first.failures
+
+
 def test_progress_is_told() -> None:
     heard = []
 

@@ -9,7 +9,7 @@ import torch
 
 from dovetail_conformance import check
 from dovetail_conformance.broken import running
-from dovetail_conformance.expectations import BadExpectations, applied, locked, read, stale, write_lock
+from dovetail_conformance.expectations import BadExpectations, accepted, applied, locked, read, stale, write_lock
 from dovetail_conformance.report import Row
 
 ENTRY = '[[expect]]\noperation = "torch.sin"\ncheck = "forward"\nclass = "bug"\nreason = "the range reduction is coarse"\n'
@@ -48,6 +48,38 @@ def test_an_entry_that_speaks_of_nothing_fails(file) -> None:
     list(applied([Row("torch.cos", "forward")], known))
 
     assert [(str(row), row.state) for row in stale(known)] == [("executor-cpu-expectation xfail of torch.sin, forward", "fail")]
+
+
+def test_what_fails_is_written_and_what_fails_no_more_is_taken_out(file) -> None:
+    written(file, f'# what we know\n\n{ENTRY}\n# on old machines\n{ENTRY.replace("sin", "tan")}when = {{ torch = "<2.0" }}\n')
+    rows = [Row("torch.sin", "forward"), *(Row("torch.cos", "meta", dtype, state="fail", said="the dtype is\nanother") for dtype in ("b", "a"))]
+
+    rows, known = accepted(rows, file, "1.0", whole=True)
+
+    text = file.read_text()
+    assert text.startswith("# what we know") and "# on old machines" in text and "torch.tan" in text and "torch.sin" not in text
+    assert [(each.operation, each.check, each.dtypes, each.kind, each.reason) for each in known] == [
+        ("torch.cos", "meta", ("a", "b"), "bug", "the dtype is")
+    ]
+    assert [row.state for row in rows] == ["pass", "xfail", "xfail"] and not list(stale(known))
+
+
+def test_a_run_of_a_part_takes_nothing_out(file) -> None:
+    written(file, ENTRY)
+
+    rows, known = accepted([Row("torch.cos", "forward")], file, "1.0", whole=False)
+
+    assert file.read_text() == ENTRY and [each.operation for each in known] == ["torch.sin"] and [row.state for row in rows] == ["pass"]
+
+
+def test_a_run_writes_its_expectations_and_the_next_one_passes(file) -> None:
+    wrong = running(torch.cos)  # for torch.sin
+    how = {"level": "smoke", "operations": ["torch.sin"], "devices": ["cpu"], "expectations": file}
+
+    first, second = check(wrong, update_expectations=True, **how), check(wrong, **how)
+
+    assert not first.failures and not second.failures
+    assert first.counts["xfail"] == second.counts["xfail"] > 0
 
 
 def test_a_skip_is_waived_with_its_reason(file) -> None:

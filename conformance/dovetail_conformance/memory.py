@@ -1,0 +1,35 @@
+"""The memory that a call takes at its peak."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler says on stderr when it starts
+
+
+def peak(fn: Callable[[], object], device: str) -> int:
+    """The most bytes of PyTorch's that are in use at once during a call, beyond those in use before it."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        fn()
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        fn()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(file))
+        events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("name") == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda event: event["ts"]):
+        now += event["args"]["Bytes"]
+        most = max(most, now)
+    return most
