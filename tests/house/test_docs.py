@@ -15,6 +15,8 @@ EXECUTED = (
     "docs/executors.md",
     "docs/explain.md",
     "docs/configuration.md",
+    "docs/conformance.md",
+    "docs/dynamo.md",
     "docs/plugins.md",
     "docs/operations.md",
     "docs/training.md",
