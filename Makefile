@@ -6,7 +6,7 @@ PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input
 DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy conformance
 # Executors that are not yet installed for the tests of everything else; their own tests find them in their folders.
-YOUNG := plugins/inductor_exec:plugins/llvm_exec:plugins/triton_exec
+YOUNG := plugins/inductor_exec:plugins/llvm_exec:plugins/nvfuser_exec:plugins/onednn_exec:plugins/triton_exec
 EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
 BENCHMARKS := import_time call_overhead trace_cost gpt_forward first_call train_step discovery

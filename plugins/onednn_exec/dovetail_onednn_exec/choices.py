@@ -1,0 +1,128 @@
+"""Whether oneDNN is worth it for a case: from what was measured of its class, once for each machine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import RLock
+from time import monotonic
+from typing import Any
+
+import torch
+
+from dovetail.extend import Verdict
+from dovetail_onednn_exec import store
+from dovetail_onednn_exec.cases import Case, Product
+from dovetail_onednn_exec.measure import USUAL, Row, race, speed
+
+NAME = "onednn"
+MODES = ("measure", "frozen", "always", "never")
+OPTIONS: dict[str, Any] = {"choose": "measure", "pack": False, "margin": 1.05, "folder": ""}
+CROWD, PAUSE = 3, 30.0  # measurements, and seconds
+LONGEST = 0.002  # seconds that one run of a measurement takes, about
+PROBE = Product(torch.float32, 256, 384, 256)
+CLEARLY = 2 / 3  # of the rounds are won by what is faster
+
+
+class Choices:
+    """The rows of every machine and folder that was asked about, in memory; a machine is another one when the number of threads is."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Path, dict[str, Row]] = {}
+        self.lock = RLock()
+        self.speeds: dict[tuple[torch.dtype, int], float] = {}
+        self.crowded, self.since = 0, 0.0  # how many measurements in a row were of no use, and when the last of them was
+
+    def known(self, case: Case, folder: str = "") -> Row | None:
+        """What was measured of the class of `case`, here or by an earlier process."""
+        path = store.path_of(store.machine(), folder)
+        with self.lock:
+            if path not in self.rows:
+                self.rows[path] = store.read(path)
+            return self.rows[path].get(case.key)
+
+    def row(self, case: Case, folder: str = "") -> Row:
+        """The same, measured now where nobody has; a few milliseconds."""
+        found = self.known(case, folder)
+        if found is not None:
+            return found
+        of = store.machine()
+        path = store.path_of(of, folder)
+        with self.lock, store.Held(path) as held:
+            rows = self.rows.setdefault(path, {})
+            rows.update({**store.read(path), **rows})  # another process may have been here
+            if case.key not in rows:
+                rows[case.key] = self._measured(case)
+                if held.holds:
+                    with suppress(OSError):
+                        store.write(path, of, {key: row for key, row in rows.items() if not row.disturbed})
+            return rows[case.key]
+
+    def _measured(self, case: Case) -> Row:
+        """A new row.  In a crowd a measurement takes long and says nothing, so after a few of them there is a pause."""
+        if self.crowded >= CROWD and monotonic() - self.since < PAUSE:
+            return Row({}, disturbed="other processes were in the way of earlier measurements")
+        row = race(case.smaller(LONGEST * self._speed(case.dtype)).ways())
+        self.crowded, self.since = self.crowded + 1 if row.disturbed else 0, monotonic()
+        return row
+
+    def _speed(self, dtype: torch.dtype) -> float:
+        """How many products PyTorch sums up in a second, about; measured once, in a millisecond."""
+        at = dtype, torch.get_num_threads()
+        if at not in self.speeds:
+            self.speeds[at] = speed(PROBE.rows * PROBE.inner * PROBE.columns, replace(PROBE, dtype=dtype).ways()["torch"])
+        return self.speeds[at]
+
+    def forget(self, folder: str = "") -> None:
+        """Measure everything again for this machine, from now on."""
+        path = store.path_of(store.machine(), folder)
+        with self.lock, store.Held(path):
+            self.rows.pop(path, None)
+            with suppress(OSError):
+                path.unlink()
+
+
+CHOICES = Choices()  # the registry of what was measured
+
+
+def faster(row: Row, way: str, margin: float) -> bool:
+    """Whether a way beats the usual one, by the margin and in most rounds."""
+    return way in row.wins and row.times[USUAL] >= margin * row.times[way] and row.wins[way] >= CLEARLY
+
+
+def verdict(case: Case, how: dict[str, Any], *, packs: bool) -> Verdict:
+    """True where oneDNN is faster for `case`, or what was measured; `packs` says that the weight may be one that stays."""
+    mode = how["choose"]
+    if mode not in MODES:
+        return f"knows no choose={mode!r}, only {', '.join(MODES)}"
+    if mode in ("always", "never"):
+        return mode == "always" or f"the option {NAME}.choose says never"
+    row = CHOICES.known(case, how["folder"]) if mode == "frozen" else CHOICES.row(case, how["folder"])
+    if row is None:
+        return f"{case} is of a class that was not measured on this machine, and {NAME}.choose says frozen"
+    if row.disturbed:
+        return f"{case} could not be measured, since {row.disturbed}; the next process tries again"
+    ways = ("packed", "onednn") if packs and how["pack"] else ("onednn",)
+    return any([faster(row, way, how["margin"]) for way in ways]) or slower(case, row, ways, how["margin"])
+
+
+def table(folder: str = "") -> str:
+    """What was measured on this machine, a line for each class."""
+    of = store.machine()
+    path = store.path_of(of, folder)
+    rows = store.read(path)
+    width = max(map(len, rows), default=0)
+    times = [f"{key.ljust(width)}  " + ", ".join(f"{way} {us:g} us" for way, us in row.times.items()) for key, row in sorted(rows.items())]
+    return "\n".join([f"{path}: {len(rows)} classes, PyTorch {of['torch']}, {of['threads']} threads", *times])
+
+
+def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:
+    """The refusal: both times."""
+    tried = [way for way in ways if way in row.times]
+    if not tried:
+        return f"{case}: {row.lost.get(ways[-1], 'oneDNN has no way to compute it')}"
+    best = min(tried, key=row.times.get)
+    packing = ", its weight packed," if best == "packed" else ""
+    times = f"{row.times[best]:g} us with oneDNN{packing} and {row.times[USUAL]:g} us without"
+    return f"{case} is of a class that takes {times}; wants {margin:g} times the speed"

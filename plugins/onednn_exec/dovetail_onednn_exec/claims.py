@@ -1,0 +1,178 @@
+"""Which calls oneDNN can compute: each function makes a case of a call's arguments, or a sentence that says why not.
+
+They look at specs alone; whether a case is worth it is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dovetail import prims
+from dovetail.dtypes import bfloat16
+from dovetail.extend import Symbol, TensorSpec, symbol_for
+from dovetail.langs.torch import TO_TORCH
+from dovetail.prims.spec import prod
+from dovetail_onednn_exec import library
+from dovetail_onednn_exec.cases import Case, Convolution, Product
+from dovetail_onednn_exec.epilogues import EPILOGUES, linear_epilogue
+from dovetail_onednn_exec.states import pair
+
+BATCHES = "PyTorch shows no operation of oneDNN for products of batches"
+LARGEST = 2**31  # oneDNN counts the elements of a dimension in 32 bits
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Product | str:
+    """torch.nn.functional.linear."""
+    x, w = input.spec, weight.spec
+    if w.rank != 2:
+        return f"wants a weight [m, k], got {w}"
+    if bias is not None and (bias.spec.rank != 1 or bias.spec.shape != w.shape[:1] or bias.spec.strides is not None):
+        return f"wants a bias of one number for each row of the weight {w}, got {bias.spec}"
+    return _product(x, w, bias is not None)
+
+
+def linear_prim(x: Any, weight: Any) -> Product | str:
+    """prims.linear."""
+    return linear(x, weight)
+
+
+def matmul_prim(a: Any, b: Any) -> Product | str:
+    """prims.matmul, torch.mm: two matrices."""
+    if a.spec.rank != 2:
+        return f"wants two matrices, got {a.spec} and {b.spec}: {BATCHES}"
+    return _product(a.spec, _turned(b.spec), False)
+
+
+def matmul(input: Any, other: Any) -> Product | str:
+    """torch.matmul: rows that all meet one matrix."""
+    a, b = input.spec, other.spec
+    if b.rank != 2:
+        return f"wants rows [..., k] and one matrix [k, m], got {a} and {b}: {BATCHES}"
+    return _product(a, _turned(b), False)
+
+
+def mm(input: Any, mat2: Any) -> Product | str:
+    """torch.mm."""
+    return matmul_prim(input, mat2)
+
+
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Product | str:
+    """torch.addmm where what is added is a bias, or a matrix."""
+    if type(beta) not in (int, float) or type(alpha) not in (int, float) or beta != 1 or alpha != 1:
+        return f"wants beta and alpha to be 1, got {beta} and {alpha}"
+    rows, columns = mat1.spec.shape[0], mat2.spec.shape[1]
+    bias = input.spec.shape == (columns,)
+    if not (bias or input.spec.shape == (rows, columns)) or input.spec.strides is not None:
+        return f"adds a row for all of [{rows}, {columns}], or as many numbers, without gaps, got {input.spec}"
+    found = _product(mat1.spec, _turned(mat2.spec), bias)
+    return found if bias or isinstance(found, str) else _followed(found, "add")
+
+
+def with_epilogue(input: Any, weight: Any, bias: Any = None, other: Any = None, *, epilogue: str) -> Product | str:
+    """onednn.linear_epilogue."""
+    found = linear(input, weight, bias)
+    if isinstance(found, str):
+        return found
+    if epilogue not in EPILOGUES or (epilogue == "add") is (other is None):
+        return f"has no epilogue {epilogue!r} for such a call"
+    if other is not None:
+        shape = (*input.spec.shape[:-1], weight.spec.shape[0])
+        if other.spec.shape != shape or other.spec.strides is not None or other.spec.dtype is not input.spec.dtype:
+            return f"adds a tensor of shape {list(shape)} without gaps, got {other.spec}"
+    return _followed(found, epilogue)
+
+
+def _followed(found: Product, epilogue: str) -> Product | str:
+    """The product with an epilogue, where oneDNN has a way to add."""
+    if epilogue == "add" and library.linear_with is None:
+        return library.lacks("linear_with")
+    return replace(found, epilogue=epilogue)
+
+
+def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Convolution | str:
+    """torch.nn.functional.conv2d of a batch of images."""
+    if isinstance(padding, str):
+        return f"wants padding in numbers, got {padding!r}"
+    if bias is not None and bias.spec.strides is not None:
+        return f"wants a bias without gaps, got {bias.spec}"
+    return _convolution(input.spec, weight.spec, bias is not None, pair(stride), pair(padding), pair(dilation), groups)
+
+
+def convolution(
+    x: Any, weight: Any, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
+) -> Convolution | str:
+    """prims.convolution of a batch of images."""
+    if transposed or x.spec.rank != 4:
+        return f"wants convolutions of images that are not transposed, got {x.spec}" + " to be transposed" * transposed
+    return _convolution(x.spec, weight.spec, False, stride, padding, dilation, groups)
+
+
+CASES: dict[Symbol, Callable[..., Case | str]] = {
+    prims.linear: linear_prim,
+    prims.matmul: matmul_prim,
+    prims.convolution: convolution,
+    symbol_for("torch.nn.functional.linear"): linear,
+    symbol_for("torch.matmul"): matmul,
+    symbol_for("torch.mm"): mm,
+    symbol_for("torch.addmm"): addmm,
+    symbol_for("torch.nn.functional.conv2d"): conv2d,
+    linear_epilogue: with_epilogue,
+}
+
+
+def _product(x: TensorSpec, weight: TensorSpec, bias: bool) -> Product | str:
+    """The case of x [..., k] times the transpose of weight [m, k]."""
+    if (said := _computes(x, weight)) is not None:
+        return said
+    turned = _by_columns(x), _by_columns(weight)
+    for one, by_columns in zip((x, weight), turned, strict=True):
+        if one.strides is not None and not by_columns:
+            return f"wants matrices that lie in memory by rows or by columns, without gaps, got {one}"
+    columns, inner = weight.shape
+    return Product(TO_TORCH[x.dtype], prod(x.shape[:-1]), inner, columns, *turned, bias)
+
+
+def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Convolution | str:
+    if library.convolution is None:
+        return library.lacks("convolution")
+    if x.rank != 4:
+        return f"wants images [batch, channels, height, width], got {x}"
+    if (said := _computes(x, weight)) is not None:
+        return said
+    layouts = []
+    for one in (x, weight):
+        last = one.strides is not None
+        if last and not _channels_last(one):
+            return f"wants images row-major or with channels innermost, without gaps, got {one}"
+        layouts.append(last)
+    return Convolution(TO_TORCH[x.dtype], x.shape, weight.shape, stride, padding, dilation, groups, *layouts, bias)
+
+
+def _computes(x: TensorSpec, weight: TensorSpec) -> str | None:
+    """Why oneDNN cannot compute with these, whatever the operation."""
+    if x.numel == 0 or weight.numel == 0:
+        return f"has nothing to sum up in {x} and {weight}"
+    if max(x.numel, weight.numel) >= LARGEST:
+        return f"counts elements in 32 bits, got {x} and {weight}"
+    if x.dtype is bfloat16 and not library.computes_bfloat16():
+        return "oneDNN has no kernels for bf16 on this CPU"
+    return None
+
+
+def _turned(b: TensorSpec) -> TensorSpec:
+    """The transpose of a matrix."""
+    return b.view(b.shape[::-1], b.steps[::-1])
+
+
+def _by_columns(x: TensorSpec) -> bool:
+    """Whether a matrix is the transpose of a row-major one, and more than a vector."""
+    return x.rank == 2 and x.strides is not None and x.steps == (1, x.shape[0])
+
+
+def _channels_last(x: TensorSpec) -> bool:
+    """Whether channels are innermost, nothing lies between elements, and the sizes can tell."""
+    _, channels, height, width = x.shape
+    wanted = (channels * height * width, 1, channels * width, channels)
+    return channels > 1 and height * width > 1 and all([step == want for step, want, n in zip(x.steps, wanted, x.shape, strict=True) if n != 1])

@@ -1,0 +1,40 @@
+"""What oneDNN can do to a product before it is written: the functions, and the operation that is a linear layer with one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.extend import make_symbol
+
+
+class Epilogue(NamedTuple):
+    """One function: oneDNN's words for it, and PyTorch's function of the product, which stands for it in programs too."""
+
+    name: str
+    algorithm: str
+    eager: Callable[..., Any]
+
+
+EPILOGUES: dict[str, Epilogue] = {
+    "": Epilogue("none", "", lambda product: product),
+    "relu": Epilogue("relu", "", torch.nn.functional.relu),
+    "gelu": Epilogue("gelu", "none", torch.nn.functional.gelu),
+    "gelu_tanh": Epilogue("gelu", "tanh", partial(torch.nn.functional.gelu, approximate="tanh")),
+    "silu": Epilogue("swish", "", torch.nn.functional.silu),
+    "sigmoid": Epilogue("sigmoid", "", torch.sigmoid),
+    "tanh": Epilogue("tanh", "", torch.tanh),
+    "add": Epilogue("add", "", torch.add),
+}
+
+
+def _program(input: Any, weight: Any, bias: Any = None, other: Any = None, *, epilogue: str) -> Any:
+    """`epilogue` of linear(input, weight, bias); "add" adds `other`."""
+    out = torch.nn.functional.linear(input, weight, bias)
+    return EPILOGUES[epilogue].eager(out) if other is None else out + other
+
+
+linear_epilogue = make_symbol("onednn.linear_epilogue", program=_program)

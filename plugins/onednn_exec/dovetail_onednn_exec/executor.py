@@ -1,0 +1,100 @@
+"""The executor: structure is checked first, then what was measured decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail.extend import BoundSymbol, OperatorExecutor, Verdict, options_of
+from dovetail_onednn_exec import __version__, cases, choices, library
+from dovetail_onednn_exec.claims import CASES
+from dovetail_onednn_exec.states import Conv2d, Convolution2d, Linear, records
+
+DTYPES = (torch.float32, torch.bfloat16)
+STATES: dict[str, type] = {
+    "prims.linear": Linear,
+    "prims.convolution": Convolution2d,
+    "torch.nn.functional.linear": Linear,
+    "torch.nn.functional.conv2d": Conv2d,
+    "onednn.linear_epilogue": Linear,
+}
+INFERENCE = ("onednn.linear_epilogue", "prims.convolution", "torch.nn.functional.conv2d")  # their backwards would lose what they gain
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The product of rows and a matrix."""
+    return torch.matmul(input, other) if records(input, other) else cases.linear(input, other.t(), None)
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """torch.mm."""
+    return matmul(input, mat2)
+
+
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """torch.addmm with beta and alpha 1."""
+    if records(input, mat1, mat2):
+        return torch.addmm(input, mat1, mat2)
+    if input.ndim == 1:
+        return cases.linear(mat1, mat2.t(), input)
+    return cases.linear(mat1, mat2.t(), None, input, epilogue="add")
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {"prims.matmul": matmul, "torch.matmul": matmul, "torch.mm": mm, "torch.addmm": addmm}
+
+
+class OneDNN(OperatorExecutor):
+    """Runs products and convolutions by oneDNN where that was measured to be faster on this machine."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(choices.NAME, version=__version__, dtypes=DTYPES, devices=["cpu"], available=library.available)
+        self.options = choices.OPTIONS | options
+        for symbol, case_of in CASES.items():
+            how = {"stateful": Stateful(STATES[symbol.id], self)} if symbol.id in STATES else {"fn": FUNCTIONS[symbol.id]}
+            self.implements(symbol, checker=checker(case_of), grad=symbol.id not in INFERENCE, **how)
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether it can compute `line`, and then whether it is faster at that."""
+        said = super().verdict(line)
+        if said is not True:
+            return said
+        if not torch.backends.mkldnn.enabled:
+            return "torch.backends.mkldnn.enabled is off"
+        case = CASES[line.symbol](*line.args, **line.kwargs)
+        trains = any([p.spec.requires_grad for p in line.writes])
+        packs = line.symbol.id in STATES and not trains  # a weight that is trained changes with each step
+        return choices.verdict(case, options_of(self), packs=packs)
+
+
+def checker(case_of: Callable[..., cases.Case | str]) -> Callable[..., Verdict]:
+    """The checker that says what `case_of` says; a case is a yes."""
+
+    def check(*args: Any, **kwargs: Any) -> Verdict:
+        case = case_of(*args, **kwargs)
+        return case if isinstance(case, str) else True
+
+    return check
+
+
+class Stateful:
+    """Makes what runs at one place of a program, under the options of that moment."""
+
+    __slots__ = ("executor", "of")
+
+    def __init__(self, of: type, executor: OneDNN):
+        self.of, self.executor = of, executor
+
+    def __call__(self) -> Any:
+        return self.of(options_of(self.executor))
+
+    def __reduce__(self) -> tuple:
+        return partial, (self.of, options_of(self.executor))
+
+
+def onednn_executor(**options: Any) -> OneDNN:
+    """An executor called "onednn"; `options` are what its options are where configuration says nothing."""
+    return OneDNN(**options)

@@ -1,0 +1,106 @@
+"""Finds a linear layer with one function of its result behind it, and makes the two lines one.
+
+>>> t3 = torch.nn.functional.linear(t0, t1, t2)
+>>> t4 = torch.nn.functional.gelu(t3)
+
+becomes
+
+>>> t4 = onednn.linear_epilogue(t0, t1, t2, epilogue='gelu')
+
+whose decomposition is what was there, so that it is run as before where oneDNN is not faster at it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from dovetail.extend import BoundSymbol, Trace, Transform, symbol_for
+from dovetail.extend import requires_grad as wants_grad
+from dovetail_onednn_exec.epilogues import linear_epilogue
+
+LINEAR = symbol_for("torch.nn.functional.linear")
+ADD = symbol_for("torch.add")
+GELU = symbol_for("torch.nn.functional.gelu")
+FUNCTIONS = {
+    symbol_for("torch.nn.functional.relu"): "relu",
+    symbol_for("torch.relu"): "relu",
+    symbol_for("torch.nn.functional.silu"): "silu",
+    symbol_for("torch.nn.functional.sigmoid"): "sigmoid",
+    symbol_for("torch.sigmoid"): "sigmoid",
+    symbol_for("torch.nn.functional.tanh"): "tanh",
+    symbol_for("torch.tanh"): "tanh",
+}
+
+
+class Epilogues(Transform):
+    """`jit(model, passes=[Epilogues()])`: the functions behind linear layers are computed with them, where that was measured to be faster.
+
+    Programs that are differentiated stay as they are: their backward needs what is between the two.
+    """
+
+    def programs(self, prologue: Trace, computation: Trace, epilogue: Trace) -> tuple[Trace, Trace, Trace]:
+        """The computation with such lines as one."""
+        return prologue, joined(computation), epilogue
+
+
+def joined(trace: Trace) -> Trace:
+    """The trace with each linear layer and the function behind it as one line, in the place of the second."""
+    readers = Counter(p for line in trace.lines for p in dict.fromkeys(line.reads))
+    readers.update(_proxies(trace.outputs))
+    free = {line.out: line for line in trace.lines if _may_go(line) and readers[line.out] == 1}
+    lines, gone = [], set()
+    for line in trace.lines:
+        found = _match(line, free)
+        if found is not None:
+            first, epilogue, others = found
+            gone.add(id(first))
+            line = _one(first, line, epilogue, others)
+        lines.append(line)
+    new = trace.derive("onednn epilogues", language=trace.language, environment=trace.environment)
+    new.lines = [line for line in lines if id(line) not in gone]
+    return new
+
+
+def _may_go(line: BoundSymbol) -> bool:
+    """Whether nobody but the next function has a use for the product of `line`."""
+    return line.symbol is LINEAR and len(line.writes) == 1 and not wants_grad(line.out)
+
+
+def _match(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:
+    """The linear layer behind which `line` stands, the epilogue that it is, and what else it reads."""
+    if line.symbol is ADD:
+        return _added(line, free)
+    epilogue = FUNCTIONS.get(line.symbol)
+    if epilogue is not None and len(line.args) == 1 and not line.kwargs and line.args[0] in free:
+        return free[line.args[0]], epilogue, ()
+    if line.symbol is GELU and len(line.args) == 1 and set(line.kwargs) <= {"approximate"} and line.args[0] in free:
+        return free[line.args[0]], "gelu_tanh" if line.kwargs.get("approximate") == "tanh" else "gelu", ()
+    return None
+
+
+def _added(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:
+    if len(line.args) != 2 or line.kwargs or not all([hasattr(x, "spec") for x in line.args]):
+        return None
+    a, b = line.args
+    for product, other in ((b, a), (a, b)):
+        alike = product.spec.shape == other.spec.shape and product.spec.dtype is other.spec.dtype
+        if product in free and product is not other and alike:
+            return free[product], "add", (other,)
+    return None
+
+
+def _one(first: BoundSymbol, second: BoundSymbol, epilogue: str, others: tuple) -> BoundSymbol:
+    """Both lines as one, which they are the decomposition of."""
+    bound = dict(zip(("input", "weight", "bias"), first.args, strict=False)) | first.kwargs
+    args = (bound["input"], bound["weight"], bound.get("bias"), *others)
+    reads = [x for x in args if hasattr(x, "spec")]
+    return BoundSymbol(linear_epilogue, args, {"epilogue": epilogue}, second.out, reads, body=(first, second), where=second.where or first.where)
+
+
+def _proxies(tree: Any) -> list[Any]:
+    """The proxies in nested outputs."""
+    if hasattr(tree, "spec"):
+        return [tree]
+    values = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    return [p for value in values for p in _proxies(value)]

@@ -1,0 +1,88 @@
+"""What was measured on this machine, kept in one file: JSON, written whole under a lock."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from dovetail_onednn_exec.measure import Row
+
+FORMAT = 1
+PATIENCE = 10.0  # seconds to wait for another process that measures
+CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
+OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # they change which kernels run
+
+
+@cache
+def processor() -> str:
+    """The CPU and what it can do, in words that differ where kernels would."""
+    try:
+        rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    found = dict((part.strip() for part in row.split(":", 1)) for row in rows if ":" in row)
+    return "; ".join(f"{name} {found[name]}" for name in CPU_LINES if name in found)
+
+
+def machine() -> dict[str, Any]:
+    """What times depend on."""
+    limits = {name: os.environ[name] for name in OF_LIBRARIES if name in os.environ}
+    return {"cpu": processor(), "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads(), **limits}
+
+
+def path_of(of: dict[str, Any], folder: str = "") -> Path:
+    """The file for a machine."""
+    digest = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+    return (Path(folder) if folder else user_cache_path("dovetail") / "onednn") / f"{digest}.json"
+
+
+def read(path: Path) -> dict[str, Row]:
+    """The rows of a file by class; nothing where there is none, or where it is of no use."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] == FORMAT:
+            return {key: Row(**row) for key, row in found["classes"].items()}
+    return {}
+
+
+def lock_of(path: Path) -> FileLock:
+    """The lock of a file; whoever measures holds it, so that two processes do not disturb each other."""
+    return FileLock(f"{path}.lock", timeout=PATIENCE)
+
+
+def write(path: Path, of: dict[str, Any], rows: dict[str, Row]) -> None:
+    """Put a whole file in the place of the old one."""
+    data = {"format": FORMAT, "machine": of, "classes": {key: asdict(rows[key]) for key in sorted(rows)}}
+    with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", delete=False, encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+    os.replace(file.name, path)
+
+
+class Held:
+    """Holds the lock of a file where that can be: on a disk that cannot be written, or behind a stuck process, one goes on without."""
+
+    def __init__(self, path: Path):
+        self.path, self.lock, self.holds = path, lock_of(path), False
+
+    def __enter__(self) -> Held:
+        with suppress(OSError, Timeout):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.lock.acquire()
+            self.holds = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.holds:
+            self.lock.release()
