@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make conformance · make bench · make docs · make format
+# make demo · make test · make lint · make conformance · make bench · make costs · make docs · make format
 # The first of them creates .venv and installs everything into it; from then on that takes no time until a pyproject file changes.
 
 VENV := .venv
@@ -9,11 +9,12 @@ DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy conformance
 YOUNG := plugins/inductor_exec:plugins/llvm_exec:plugins/nvfuser_exec:plugins/onednn_exec:plugins/triton_exec
 EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
-BENCHMARKS := import_time call_overhead trace_cost gpt_forward first_call train_step discovery
+COSTS := import_time trace_cost discovery
+BENCH ?=
 WORKERS ?= 2
 EXECUTORS ?= torch apex_xentropy
 
-.PHONY: demo test lint conformance bench docs format install clean
+.PHONY: demo test lint conformance bench costs docs format install clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -39,8 +40,13 @@ format: install
 	@$(PYTHON) -m ruff check --quiet --fix . || true
 	@$(PYTHON) -m ruff format .
 
+# Everything beside its peers, half an hour on two cores; BENCH=--quick takes five minutes, BENCH="--quick --keep" writes benchmarks/results.
 bench: install
-	@set -e; for name in $(BENCHMARKS); do $(PYTHON) benchmarks/$$name.py; done
+	@$(PYTHON) benchmarks/bench.py --plugin plugins/llvm_exec --plugin plugins/onednn_exec $(BENCH)
+
+# What Dovetail alone costs: importing, tracing, finding plugins.
+costs: install
+	@set -e; for name in $(COSTS); do $(PYTHON) benchmarks/$$name.py; done
 
 docs: install
 	@$(PYTHON) docs/build.py

@@ -8,10 +8,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from harness import Report, progress, span
+from costs import Costs, progress, script
+from machine import span
 
 ROUNDS, PLUGINS = 7, 20
 PLUGIN = """
@@ -60,7 +62,9 @@ def install(folder: Path) -> None:
         (info / "entry_points.txt").write_text(f"[dovetail.executors]\nplugin_{i} = dovetail_plugin_{i}\n")
 
 
-def main() -> None:
+@script
+def main() -> Iterator[Costs]:
+    """What finding and loading 20 plugins takes, each time in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         install(Path(folder))
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -73,7 +77,7 @@ def main() -> None:
     medians, least = ({what: summary(run[what] for run in runs) for what in WHAT} for summary in (statistics.median, min))
     rows = [(words, span(medians[what]), span(least[what])) for what, words in WHAT.items()]
     how = f"{PLUGINS} plugins beside what is installed; {ROUNDS} new processes, in which Dovetail is imported already."
-    Report("discovery", "Finding plugins", how, ("", "median", "minimum"), rows, {"median": medians, "minimum": least}).write()
+    yield Costs("discovery", "Finding plugins", how, ("", "median", "minimum"), rows, {"median": medians, "minimum": least})
 
 
 if __name__ == "__main__":

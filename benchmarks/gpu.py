@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from subjects import Loss, gpt
+from models import Loss, gpt
 
 import dovetail
 

@@ -7,9 +7,11 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 
-from harness import Report, progress, span
+from costs import Costs, progress, script
+from machine import span
 
 ROUNDS = 7
 PROGRAM = """
@@ -20,7 +22,9 @@ c = time.perf_counter(); print(json.dumps({"torch": b - a, "dovetail": c - b, "m
 """
 
 
-def main() -> None:
+@script
+def main() -> Iterator[Costs]:
+    """What importing takes, each time in a new process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     run = partial(subprocess.check_output, [sys.executable, "-c", PROGRAM], text=True, env=environment)
     run()  # so that there is bytecode, as there is for users after the first time
@@ -28,7 +32,7 @@ def main() -> None:
     medians, least = ({what: summary(run[what] for run in runs) for what in runs[0]} for summary in (statistics.median, min))
     rows = [(f"import {what}", span(medians[what]), span(least[what])) for what in ("torch", "dovetail")]
     how = f"{ROUNDS} new processes; `import dovetail` after `import torch`; it adds {medians['modules']} modules."
-    Report("import_time", "Importing", how, ("", "median", "minimum"), rows, {"median": medians, "minimum": least}).write()
+    yield Costs("import_time", "Importing", how, ("", "median", "minimum"), rows, {"median": medians, "minimum": least})
 
 
 if __name__ == "__main__":

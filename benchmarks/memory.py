@@ -1,20 +1,19 @@
-"""How much memory a step takes: the peak of what it allocates, and what is saved between forward and backward."""
+"""How much memory a call takes: the peak of what it allocates."""
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch.profiler import ProfilerActivity, profile
-
-MIB = 2**20
 
 
 def peak(fn: Callable[[], object]) -> int:
     """The most bytes of PyTorch's that are in use at once during a call, beyond those in use before it.  Temporaries inside of kernels count."""
+    empty_pools()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         fn()
     with tempfile.TemporaryDirectory() as folder:
@@ -28,17 +27,8 @@ def peak(fn: Callable[[], object]) -> int:
     return most
 
 
-def saved(forward: Callable[[], object], held: Iterable[torch.Tensor]) -> int:
-    """The bytes that a call of `forward` saves for its backward, each storage counted once, but for those of `held`."""
-    there = {x.untyped_storage().data_ptr() for x in held}
-    found: dict[int, int] = {}
-
-    def note(x: torch.Tensor) -> torch.Tensor:
-        storage = x.untyped_storage()
-        if storage.data_ptr() not in there:
-            found[storage.data_ptr()] = storage.nbytes()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
-        forward()
-    return sum(found.values())
+def empty_pools() -> None:
+    """Executors let go of the blocks that they keep for later calls, which would otherwise look as if a call needed none."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dovetail") and hasattr(getattr(module, "POOL", None), "clear"):
+            module.POOL.clear()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import models
 import torch
-from harness import Report, progress, seconds, span
-from subjects import six_layers
+from costs import Costs, progress, script, seconds
+from machine import span
 
 import dovetail
 from dovetail import prims
@@ -47,7 +48,7 @@ def growth() -> tuple[list[tuple], dict[str, dict[int, float]]]:
 
 def model() -> tuple[list[tuple], dict[str, float]]:
     """What the 6-layer GPT takes to trace, for each of its torch operations and each of its prims."""
-    gpt, tokens = six_layers()
+    gpt, tokens = models.six_layers().eval().requires_grad_(False), models.tokens()
     dovetail.trace(gpt)(tokens)
     took = statistics.median(seconds(lambda: dovetail.trace(gpt)(tokens)) for _ in range(REPEATS))
     trace = dovetail.trace(gpt)(tokens)
@@ -65,18 +66,20 @@ def prim_lines(lines: list) -> list:
     return [inner for line in lines for inner in (prim_lines(line.body) if line.body else [line])]
 
 
-def main() -> None:
+@script
+def main() -> Iterator[Costs]:
+    """What tracing costs, for a model and for programs of growing size."""
     torch.set_grad_enabled(False)
     gc.disable()  # as it is while dovetail.jit compiles: the collector walks growing programs again and again
     rows, figures = model()
-    Report("trace_model", "Tracing the 6-layer GPT", f"Medians of {REPEATS}.", ("", "takes"), rows, figures).write()
+    yield Costs("trace_model", "Tracing the 6-layer GPT", f"Medians of {REPEATS}.", ("", "takes"), rows, figures)
     rows, figures = growth()
     headings = ("a line", *(f"of {size:,}" for size in SIZES), "growth")
     how = (
         f"Time for one line of a program of that many lines, medians of {REPEATS}, the garbage collector off as in a compilation. "
         "A growth near 1 means that the whole is linear in its size."
     )
-    Report("trace_cost", "What a line costs", how, headings, rows, figures).write()
+    yield Costs("trace_cost", "What a line costs", how, headings, rows, figures)
 
 
 if __name__ == "__main__":

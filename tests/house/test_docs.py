@@ -19,10 +19,11 @@ EXECUTED = (
     "docs/dynamo.md",
     "docs/plugins.md",
     "docs/operations.md",
+    "docs/tracing.md",
     "docs/training.md",
 )
 PLUGINS = ("plugins/torch_exec/README.md", "plugins/apex_xentropy/README.md")
-PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "conformance/README.md")
+PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "docs/benchmarks.md", "docs/tracing.md", "conformance/README.md")
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 

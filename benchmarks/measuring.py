@@ -1,0 +1,145 @@
+"""One workload at a time: subjects in their own processes, checked, then timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from processes import Gone
+from rows import Row
+from subjects import BASELINE
+from workloads import Workload
+
+DEAR = 3.0  # seconds: a first call that takes longer is measured once
+STARTING = 1.5  # seconds that a process takes to import what it needs
+PEERS_STARTING = 3.0  # and to import a peer that compiles
+
+
+@dataclass(frozen=True)
+class Effort:
+    """`rounds` in which every subject has a turn of about `a_round` seconds, after `warm` seconds of calls; `firsts` first calls of each."""
+
+    rounds: int
+    a_round: float
+    warm: float
+    firsts: int
+
+
+FULL = Effort(rounds=15, a_round=0.2, warm=0.5, firsts=3)
+QUICK = Effort(rounds=7, a_round=0.05, warm=0.1, firsts=1)
+
+
+class Asked(Protocol):
+    """What answers requests as a `processes.Worker` does."""
+
+    def ask(self, **request: Any) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+Start = Callable[[str, str], Asked]  # of a workload and a subject
+
+
+class Measurement:
+    """The subjects of one workload, the baseline first; `tell` is given a word on what happens."""
+
+    def __init__(self, workload: str, subjects: Sequence[str], start: Start, effort: Effort, tell: Callable[[str], None] = lambda said: None):
+        self.workload, self.start, self.effort, self.tell = workload, start, effort, tell
+        self.rows = {name: Row(workload, name) for name in subjects}
+        self.workers: dict[str, Asked] = {}
+
+    def run(self) -> list[Row]:
+        """A row for each subject, whatever became of it."""
+        try:
+            for name in self.rows:
+                self.tell(f"{name}, first call")
+                self.first(name)
+            for name in list(self.workers):
+                self.ask(name, "warm", seconds=self.effort.warm, then=self.decide)
+            for i in range(self.effort.rounds):
+                self.tell(f"round {i + 1} of {self.effort.rounds}")
+                self.round(i)
+            self.compare()
+            for name in list(self.workers):
+                self.tell(f"{name}, memory")
+                self.peak(name)
+        finally:
+            for name in list(self.workers):
+                self.drop(name)
+        return list(self.rows.values())
+
+    def first(self, name: str) -> None:
+        """Starts the process of `name`, which is kept if its first call is right; and others for more first calls, where they are cheap."""
+        row = self.rows[name]
+        try:
+            self.workers[name] = self.start(self.workload, name)
+        except Gone as end:
+            row.state, row.said = end.state, str(end)
+            return
+        self.ask(name, "first", then=self.judge)
+        while row.ok and len(row.firsts) < self.effort.firsts and row.firsts[0] < DEAR:
+            try:
+                other = self.start(self.workload, name)
+            except Gone:
+                return
+            try:
+                row.firsts.append(other.ask(do="first")["first"])
+            except Gone:
+                return
+            finally:
+                other.close()
+
+    def judge(self, row: Row, said: dict[str, Any]) -> None:
+        row.firsts.append(said["first"])
+        row.ran = said.get("ran", {})
+        if said["wrong"]:
+            row.state, row.said, row.firsts = "wrong", said["wrong"], []
+            self.drop(row.subject)
+
+    def decide(self, row: Row, said: dict[str, Any]) -> None:
+        row.calls = max(1, round(self.effort.a_round / said["call"]))
+
+    def round(self, number: int) -> None:
+        """A turn for everyone; who begins changes from round to round."""
+        names = list(self.workers)
+        begin = number % max(len(names), 1)
+        for name in names[begin:] + names[:begin]:
+            self.ask(name, "round", calls=self.rows[name].calls, then=lambda row, said: row.rounds.append(said["call"]))
+
+    def compare(self) -> None:
+        """Each subject's speed beside the baseline's in the same round."""
+        baseline = self.rows.get(BASELINE)
+        for row in self.rows.values():
+            if row.ok and baseline is not None and baseline.ok:
+                row.speeds = [theirs / mine for theirs, mine in zip(baseline.rounds, row.rounds, strict=True)]
+
+    def peak(self, name: str) -> None:
+        """The peak is left out where asking for it goes wrong: the times are good all the same."""
+        try:
+            self.rows[name].peak = self.workers[name].ask(do="peak")["peak"]
+        except Gone as end:
+            self.rows[name].said = f"no peak: {end}"
+
+    def ask(self, name: str, what: str, then: Callable[[Row, dict[str, Any]], None], **more: Any) -> None:
+        """One request; where the process is gone, its row says so, and has no times."""
+        row = self.rows[name]
+        try:
+            then(row, self.workers[name].ask(do=what, **more))
+        except Gone as end:
+            row.state, row.said, row.firsts, row.rounds = end.state, str(end), [], []
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        self.workers.pop(name).close()
+
+
+def estimate(workload: Workload, subjects: Sequence[str], effort: Effort) -> float:
+    """The seconds that a Measurement will take, about; nothing is faster than eager in it."""
+    call, total = workload.seconds, 0.0
+    for name in subjects:
+        peer = name in ("torch.compile", "lightning-thunder")
+        first = workload.compiling if peer else call if name == BASELINE else 0.5
+        total += (effort.firsts if first < DEAR else 1) * ((PEERS_STARTING if peer else STARTING) + first + 4 * call)
+        total += max(effort.warm, 2 * call) + effort.rounds * max(effort.a_round, call) + 0.3 + 2 * call
+    return total

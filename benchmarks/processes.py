@@ -1,0 +1,134 @@
+"""Subjects in processes of their own: asked, waited for, and buried."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CACHES = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # where compilers keep what they made
+
+PATIENCE = 10.0  # seconds that a process may take to end once it has closed its output
+
+
+class Gone(Exception):
+    """A process that will not answer any more: `state` is "crash", "timeout" or "error", the text a sentence."""
+
+    def __init__(self, state: str, said: str):
+        super().__init__(said)
+        self.state = state
+
+
+@dataclass
+class Worker:
+    """A process that `command` starts, with empty caches.  Each request gets an answer within `timeout` seconds, or it is gone."""
+
+    command: Sequence[str]
+    timeout: float = 300.0
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder = tempfile.mkdtemp()
+        caches = {name: str(Path(self.folder, name)) for name in CACHES}
+        self.complaints = open(Path(self.folder, "stderr"), "w+b")  # noqa: SIM115, closed with the process
+        self.process = subprocess.Popen(
+            self.command,
+            env=os.environ | caches | self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.complaints,
+            start_new_session=True,
+        )
+        self.unread = b""
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request."""
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise self.gone() from None
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """The next answer that the process writes; Gone where there is none in time, or it tells of an error."""
+        end, said = time.monotonic() + self.timeout, None
+        while not isinstance(said, dict):
+            with suppress(ValueError):  # what a library prints is no answer
+                said = json.loads(self.line(end))
+        if "error" in said:
+            raise Gone("error", said["error"])
+        return said
+
+    def line(self, end: float) -> bytes:
+        """The next line, if it comes before `end`."""
+        while b"\n" not in self.unread:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise Gone("timeout", f"no answer within {self.timeout:g} s")
+            read = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not read:
+                raise self.gone()
+            self.unread += read
+        line, _, self.unread = self.unread.partition(b"\n")
+        return line
+
+    def gone(self) -> Gone:
+        """How the process ended, and the last that it said."""
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            return Gone("crash", "stopped answering")
+        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+        self.complaints.seek(0)
+        last = [line.strip() for line in self.complaints.read().decode(errors="replace").splitlines() if line.strip()][-1:]
+        return Gone("crash", ": ".join([how, *last])[:300])
+
+    def close(self) -> None:
+        """The end of the process, of those that it started, and of what it kept."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self.complaints):
+            with suppress(OSError):
+                file.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Started:
+    """Starts workers: with `threads` threads (0: as many as torch takes), Dovetail's `plugins` from their folders, and `definitions`."""
+
+    threads: int = 0
+    plugins: tuple[str, ...] = ()
+    timeout: float = 300.0
+    definitions: str = "workloads"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What is set for the processes."""
+        threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
+        paths = os.pathsep.join(str(Path(path).resolve()) for path in self.plugins)
+        return threads | ({"DOVETAIL_PLUGINS": paths} if paths else {})
+
+    def __call__(self, workload: str, subject: str) -> Worker:
+        command = [sys.executable, str(HERE / "worker.py"), workload, subject, str(self.threads), self.definitions]
+        worker = Worker(command, self.timeout, self.environment)
+        try:
+            worker.answer()
+        except Gone:
+            worker.close()
+            raise
+        return worker
