@@ -14,7 +14,7 @@ BENCH ?=
 WORKERS ?= 2
 EXECUTORS ?= torch apex_xentropy
 
-.PHONY: demo test lint conformance bench costs docs format install clean
+.PHONY: demo test lint conformance bench costs docs format install clean nvfuser-lane
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -48,6 +48,10 @@ bench: install
 costs: install
 	@set -e; for name in $(COSTS); do $(PYTHON) benchmarks/$$name.py; done
 
+# The nvFuser plugin where nvFuser exists: Python 3.12 (on the PATH, or LANE_PYTHON=...) and torch 2.10; 8 GB in .nvfuser-lane.
+nvfuser-lane:
+	@plugins/nvfuser_exec/lane.sh
+
 docs: install
 	@$(PYTHON) docs/build.py
 
@@ -71,4 +75,4 @@ $(VENV)/.created:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .nvfuser-lane build out .pytest_cache .ruff_cache .hypothesis

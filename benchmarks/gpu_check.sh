@@ -29,7 +29,7 @@ step() {
 }
 
 install() {
-    local distributions=(. ./plugins/torch_exec ./plugins/triton_exec ./conformance)
+    local distributions=(. ./plugins/torch_exec ./plugins/triton_exec ./plugins/nvfuser_exec ./conformance)
     if [ -n "$WHEELS" ]; then
         "$PYTHON" -m pip install --quiet --no-index --no-deps --no-compile --target "$SITE" "$WHEELS"/*.whl || return 1
     fi
@@ -50,6 +50,11 @@ step install 90 bash -c install
 step executors 30 "${DOVETAIL[@]}" executors
 step tests 120 "$PYTHON" -m pytest -q -x --import-mode=importlib -p no:cacheprovider plugins/triton_exec/tests/test_values.py plugins/triton_exec/tests/test_cross_entropy.py
 step conformance 150 "${DOVETAIL[@]}" conformance triton cross_entropy_triton --level core --device cuda -n 8 --timeout 60 --json "$OUT/conformance.json"
+if "$PYTHON" -c "import nvfuser_direct" 2>/dev/null; then
+    lane=plugins/nvfuser_exec/tests
+    step nvfuser 120 "$PYTHON" -m pytest -q --import-mode=importlib -p no:cacheprovider $lane/test_on_device.py $lane/test_goldens.py $lane/test_lifetime.py $lane/test_layouts.py
+    step nvfuser_conformance 150 env DOVETAIL_OPTIONS=nvfuser.least=1 "${DOVETAIL[@]}" conformance nvfuser --level core --device cuda -n 8 --timeout 60 --json "$OUT/nvfuser.json"
+fi
 step benchmark 145 "$PYTHON" benchmarks/gpu.py --out "$OUT" --seconds 130
 [ -f "$OUT/gpu.md" ] && cat "$OUT/gpu.md"
 rm -rf "$SITE"

@@ -1,0 +1,61 @@
+"""The executor: regions of lines that nvFuser has operations for become definitions, which it compiles when they are first run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, Verdict, options_of
+from dovetail_nvfuser_exec import __version__, availability
+from dovetail_nvfuser_exec.attention import attention_executor
+from dovetail_nvfuser_exec.claims import verdict
+from dovetail_nvfuser_exec.definitions import Definitions
+from dovetail_nvfuser_exec.program import computing
+from dovetail_nvfuser_exec.translators import DTYPES
+
+OPTIONS = {
+    "least": 2,  # operations that compute, which a definition is worth
+    "matmul": False,
+    "linear": False,
+    "sdpa": False,
+    "embedding": False,
+    "indexing": False,
+    "in_place": False,
+    "enable": "",  # nvFuser's own switches, as in NVFUSER_ENABLE and NVFUSER_DISABLE, with commas between
+    "disable": "",
+}
+
+
+class NvfuserExecutor(FusionExecutor):
+    """Runs elementwise operations, reductions, scans and what moves elements between them on CUDA devices, by nvFuser.
+
+    `options` are what its options are where configuration says nothing.
+    """
+
+    def __init__(self, devices: Iterable[str] = ("cuda",), **options: Any) -> None:
+        declared = {"dtypes": list(DTYPES), "devices": list(devices), "available": availability.available}
+        super().__init__("nvfuser", version=__version__, last_resort=True, **declared)
+        self.after = ("torch",)  # behind the reference: there is nvFuser for a few pairs of Python and torch, so it is asked where somebody names it
+        self.options = OPTIONS | options
+        self.definitions = Definitions()
+
+    def can_fuse(self, line: BoundSymbol) -> Verdict:
+        """Whether nvFuser has an operation for a prim."""
+        return verdict(line, options_of(self))
+
+    def worth(self, region: Trace) -> Verdict:
+        """Whether a region computes enough; one that only moves elements is better left to views and copies."""
+        least = options_of(self)["least"]
+        return computing(region) >= least or f"is asked for regions of at least {least} operations that compute, as its option `least` says"
+
+    def fuse(self, region: Trace) -> Callable[..., tuple]:
+        """The region as a function; regions of equal structure share one definition.  nvFuser is imported here at the latest."""
+        options = options_of(self)
+        switches = {name: [each.strip() for each in options[name].split(",") if each.strip()] for name in ("enable", "disable")}
+        return self.definitions.region(availability.module(), region, **switches)
+
+
+def nvfuser_executors() -> list[Executor]:
+    """Whole attention, which is asked first, and the executor of regions, called "nvfuser"."""
+    regions = NvfuserExecutor()
+    return [attention_executor(regions), regions]
