@@ -28,6 +28,7 @@ from dovetail.jit import last_backward_traces as last_backward_traces
 from dovetail.jit import last_epilogue_traces as last_epilogue_traces
 from dovetail.jit import last_prologue_traces as last_prologue_traces
 from dovetail.jit import last_traces as last_traces
+from dovetail.langs.torch import opaque_function as opaque
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "last_epilogue_traces",
     "last_prologue_traces",
     "last_traces",
+    "opaque",
     "profile",
     "to_fx",
     "trace",

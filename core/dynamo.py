@@ -123,7 +123,7 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[
             torch.set_grad_enabled(before)  # a graph may switch it off for good, and compilation goes on
 
     traced.__name__ = traced.__qualname__ = "graph_" + (name := _compile_id()).replace("/", "_")
-    compiled = jit(traced, **(options or {}))
+    compiled = jit(traced, interpretation="native", **(options or {}))  # Dynamo has guarded what the program reads
     calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
     where = next(filter(None, map(user_line_of, calls)), None)
     graph = Graph(name, where, len(calls), _ended(gm), gm, compiled, _OWN if any(p.requires_grad for p in gm.parameters()) else None)

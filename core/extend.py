@@ -41,6 +41,7 @@ from dovetail.prims import prim as prim
 from dovetail.prims import put_grad as put_grad
 from dovetail.prims import symbols_of as symbols_of
 from dovetail.trace import BoundSymbol as BoundSymbol
+from dovetail.trace import Proxy as Proxy
 from dovetail.trace import Trace as Trace
 from dovetail.trace import Transform as Transform
 from dovetail.trace import compiled as compiled

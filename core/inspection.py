@@ -14,8 +14,8 @@ from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, explanation, resolve_executors
 from dovetail.executors.dispatch import Notes
 from dovetail.executors.profile import Profile
-from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
-from dovetail.jit import Cache, Entry, cache_of, compile, jit, last_entry
+from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, referees, same_numbers
+from dovetail.jit import Cache, Entry, cache_of, jit, last_entry
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Trace, Transform, compiled
 
@@ -69,10 +69,10 @@ def verify(fn: Any, /, *args: Any, **kwargs: Any) -> Verification:
     """
     cache = cache_of(fn) if isinstance(getattr(fn, "_cache", None), Cache) else cache_of(jit(fn))
     priority = resolve_executors(cache.wanted)
-    reference = [ex for ex in priority if ex.last_resort]
+    reference = referees(priority)
     if not reference:
         raise DovetailError("no executor of last resort is installed, so there is nothing to compare with; install dovetail-torch-exec")
-    claimers = [ex for ex in priority if not ex.last_resort]
+    claimers = [ex for ex in priority if not any([ex is other for other in reference])]
     with same_numbers() as again:
         subject = _Program(cache, args, kwargs, priority)
         found, results = subject.compared(reference)
@@ -106,14 +106,14 @@ class _Program:
 
     def __init__(self, cache: Cache, args: tuple, kwargs: dict, executors: Any):
         transforms = tuple(step for step in cache.passes if isinstance(step, Transform))
-        entry = compile(cache.fn, args, kwargs, executors, transforms, recompute=cache.recompute)
+        entry = cache.compile(args, kwargs, executors, transforms)
         found = {dispatched.name: dispatched for dispatched, _ in programs(entry)}
         self.backward = found.pop("backward", None)
         found.pop("epilogue", None)
         (self.forward,) = found.values()
         self.traces = [trace for trace in (self.forward, self.backward) if trace is not None]
         guards = entry.prologue_traces[-1]
-        given = replace(guards, constants=guards.constants | {guards.lines[-1].args[0]: lambda *inputs: inputs})
+        given = replace(guards, constants=guards.constants | {guards.lines[-1].args[0]: lambda *inputs, found=(): inputs})
         self.inputs = private(compiled(given)(args, kwargs))
 
     def compared(self, reference: list[Executor]) -> tuple[list[Comparison], Any]:

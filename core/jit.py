@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from dovetail import options, prims
 from dovetail.errors import DovetailError, InvalidTrace, Unsupported
-from dovetail.executors import Executor, blame, checked, dispatch, resolve_executors
+from dovetail.executors import Executor, blame, checked, dispatch, in_place, quicker, resolve_executors
 from dovetail.executors.config import WATCH
 from dovetail.executors.priority import Key, Priority, difference, remembered, wish
+from dovetail.frontend import bytecode, tracing
+from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd import differentiable
-from dovetail.frontend.guards import Miss, overlap, prologue
+from dovetail.frontend.guards import Miss, overlap
 from dovetail.frontend.module import CompiledModule
-from dovetail.frontend.tracing import Acquired, acquire, compiling
-from dovetail.trace import Proxy, Trace, Transform, compiled, cse, dce, functionalize, release, requires_grad, timed
+from dovetail.frontend.tracing import Acquired, compiling
+from dovetail.trace import Proxy, Trace, Transform, compiled, cse, dce, functionalize, release, requires_grad, schedule, timed
 from dovetail.trace import written as written_by
 from dovetail.trace.where import user_line
 
 Pass = Callable[[Trace], Trace]
 PIPELINE: tuple[Pass, ...] = (dce, cse)  # what a pure computation goes through before dispatch
+ACQUIRE: dict[str, Callable[[Callable, tuple, dict], Acquired]] = {"bytecode": bytecode.acquire, "native": tracing.acquire}
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,14 @@ class Entry:
     epilogue_traces: tuple[Trace, ...] = ()
 
 
+class CacheInfo(NamedTuple):
+    """How many calls ran a program that was there, how many compiled one, and how many there are.  Threads may lose a hit."""
+
+    hits: int
+    misses: int
+    programs: int
+
+
 def _nothing_yet(args: tuple, kwargs: dict) -> Miss:
     return Miss("nothing was compiled yet")
 
@@ -50,8 +64,18 @@ def _nothing_yet(args: tuple, kwargs: dict) -> Miss:
 class Cache:
     """The programs of one compiled function, the last used first, and why calls missed them."""
 
-    def __init__(self, fn: Callable, executors: Iterable[Executor | str] | str | None, passes: Iterable[Pass], recompute: str):
+    def __init__(
+        self,
+        fn: Callable,
+        executors: Iterable[Executor | str] | str | None = None,
+        passes: Iterable[Pass] = (),
+        recompute: str = "balanced",
+        interpretation: str | None = None,
+        mode: str = "guards",
+    ):
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
+        self.interpretation, self.mode = interpretation, mode
+        self.calls, self.warned = 0, False
         self.wanted = wish(executors, user_line())
         self.entries: tuple[Entry, ...] = ()
         self.last: Callable[[tuple, dict], Any] = _nothing_yet  # the call of entries[0], where configuration is what it was
@@ -63,20 +87,21 @@ class Cache:
 
     def slow_call(self, args: tuple, kwargs: dict) -> Any:
         """A call that the entry used last does not fit."""
-        generation, reasons = WATCH.generation, []
+        generation, reasons = WATCH.generation, []  # the misses of the entries that there are
         if self.entries:
             result = self.earlier(args, kwargs, remembered(self.wanted), generation, reasons)
             if type(result) is not Miss:
                 return result
+        seen = self.entries
         with self.lock:
             priority = resolve_executors(self.wanted)
-            if generation != WATCH.generation:  # a file, the environment or the executors have changed: look again
+            if generation != WATCH.generation or seen is not self.entries:  # configuration has changed, or another thread was here: look again
                 generation, reasons = WATCH.generation, []
                 result = self.earlier(args, kwargs, priority, generation, reasons)
                 if type(result) is not Miss:
                     return result
-            entry = compile(self.fn, args, kwargs, priority, self.passes, recompute=self.recompute)
-            self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
+            entry = self.compile(args, kwargs, priority, self.passes)
+            self.missed([miss.reason for miss in reasons])
             self.use(entry, generation)
         if options.debug():
             print(_report(self, entry), file=sys.stderr)
@@ -85,25 +110,72 @@ class Cache:
             raise DovetailError(f"the program does not fit the call that it was compiled for: {result.reason}; this is a bug in a guard")
         return result
 
+    def compile(self, args: tuple, kwargs: dict, executors: Sequence[Executor], passes: tuple[Pass, ...]) -> Entry:
+        """The program for calls like this one."""
+        return compile(self.fn, args, kwargs, executors, passes, recompute=self.recompute, interpretation=self.interpretation)
+
     def earlier(self, args: tuple, kwargs: dict, priority: Priority, generation: int, reasons: list[str]) -> Any:
         """What an entry gives that fits the call and was compiled under this configuration; a Miss, and `reasons`, where none does."""
         result: Any = _ANOTHER
-        for entry in self.entries:
+        for entry in self.entries if self.mode != "none" else ():
             if entry.key != priority.key:
                 continue
             result = entry.call(args, kwargs)
             if type(result) is not Miss:
                 self.use(entry, generation)
                 return result
-            reasons.append(result.reason)
-        reasons += [difference(entry.key, priority) for entry in self.entries if entry.key != priority.key]
+            reasons.append(result)
+        reasons += [Miss(difference(entry.key, priority)) for entry in self.entries if entry.key != priority.key]
         return _ANOTHER
+
+    def missed(self, reasons: list[str]) -> None:
+        """Note why a program was compiled; warn once when that has happened too often."""
+        self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
+        limit = options.RECOMPILE_LIMIT.read()
+        if len(self.misses) <= limit or self.warned or self.mode == "none":
+            return
+        self.warned = True
+        latest = [miss.split("; ")[0] for miss in self.misses[1:]]  # the guard of the program used last
+        about = [re.split(" (?:is )?no longer | has become | now has | is not there", why)[0] for why in latest]
+        what, times = Counter(about).most_common(1)[0]
+        last = latest[len(about) - 1 - about[::-1].index(what)]
+        warnings.warn(
+            f"{_name(self.fn)} was compiled {len(self.misses)} times, {times} times because of {what} ({last}). A function is compiled for each "
+            "value that it depends on: pass what changes as a tensor, or raise the option recompile_limit",
+            stacklevel=4,
+        )
+
+    def info(self) -> CacheInfo:
+        """How the calls so far were answered."""
+        return CacheInfo(max(self.calls - len(self.misses), 0), len(self.misses), len(self.entries))
+
+    def clear(self) -> None:
+        """Forget every program; the next call compiles."""
+        with self.lock:
+            self.entries, self.calls, self.warned = (), 0, False
+            self.misses.clear()
+            self.reconsider()
+
+    def explain_miss(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Why a call with these arguments would compile a program: one sentence for each program that there is, none where one of them fits."""
+        found = []
+        for entry in self.entries:
+            guards = entry.prologue_traces[-1]
+            result = compiled(_calling(guards, lambda *inputs, found=(): None))(args, kwargs)
+            if type(result) is not Miss:
+                return []
+            found.append(result.reason)
+        return found or ["nothing is compiled yet"]
 
     def use(self, entry: Entry, generation: int) -> None:
         """Put `entry` first; the next call runs it at once, unless configuration has changed since `generation`."""
         with self.lock:
+            if self.mode == "none":
+                self.entries = (entry,)
+                return
             self.entries = (entry, *[other for other in self.entries if other is not entry])
-            self.last = _in_scope(entry.call) if WATCH.scoped else entry.call
+            call = entry.call if self.mode == "guards" else compiled(_unguarded(entry.prologue_traces[-1]))
+            self.last = _in_scope(call) if WATCH.scoped else call
             if generation != WATCH.generation:
                 self.reconsider()
 
@@ -122,20 +194,28 @@ def _in_scope(call: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any
 
 
 def compile(
-    fn: Callable, args: tuple, kwargs: dict, executors: Sequence[Executor], passes: tuple[Pass, ...], *, recompute: str = "balanced"
+    fn: Callable,
+    args: tuple,
+    kwargs: dict,
+    executors: Sequence[Executor],
+    passes: tuple[Pass, ...],
+    *,
+    recompute: str = "balanced",
+    interpretation: str | None = None,
 ) -> Entry:
     """The program for calls like this one; a Priority among `executors` is remembered in its key, a plain sequence has none."""
-    acquired = acquire(fn, args, kwargs)
+    acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs)
     contract = (checked,) if options.CHECK.read() else ()
     passes = (*passes, *contract)
-    with compiling():
+    with compiling(), autocast_off():
         pure, epilogue = timed(lambda trace: functionalize(trace, history=torch.is_grad_enabled()), acquired.trace)
         written = written_by(epilogue)
         _no_overlap(acquired, written)
-        guards = functools.partial(prologue, fn, acquired, args, kwargs, written=written)
+        guards = functools.partial(acquired.prologue, written=written)
         before, guarded = [], None
         if any([isinstance(step, Transform) for step in passes]):
             before, guarded = [pure], timed(lambda _: guards(run=_nothing_yet), pure)
+            acquired.settle()
             guarded, pure, epilogue = _transformed(passes, (guarded, pure, epilogue))
         claim = functools.partial(dispatch, executors=executors)
         training = None
@@ -147,23 +227,36 @@ def compile(
         else:
             if not epilogue.lines:
                 pure = replace(pure, outputs=epilogue.outputs)
-            made, backward = _steps(pure, (*PIPELINE, claim, release, *passes)), []
+            over = functools.partial(in_place, epilogue=epilogue, executors=executors)
+            seen = contract or not written or (torch.is_grad_enabled() and any(map(requires_grad, written)))  # by who checks, or autograd
+            made, backward = _steps(pure, (*PIPELINE, claim, schedule, *(() if seen else (over,)), release, *passes)), []
             compute = compiled(made[-1])
             if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
                 compute = torch.no_grad()(compute)  # no result has a gradient, as under a no_grad of the user's own
         finish = timed(claim, epilogue) if epilogue.lines or training else None
         run = _runner(acquired, compute, checked(finish) if finish and contract else finish)
         guarded = timed(lambda _: guards(run=run), pure) if guarded is None else _calling(guarded, run)
-    return Entry(
-        compiled(guarded), getattr(executors, "key", None), (acquired.trace, *before, *made), (guarded,), tuple(backward), (finish,) if finish else ()
-    )
+        acquired.forget()
+        whole = made[-1] if training is None and finish is None and acquired.build is None and not acquired.casts else None
+        call = quicker(compiled(guarded), guarded, whole, [made[-1], *backward[-1:]], executors)
+    key, steps = getattr(executors, "key", None), (acquired.trace, *before, *made)
+    return Entry(call, key, steps, (guarded,), tuple(backward), (finish,) if finish else ())
+
+
+def _unguarded(guards: Trace) -> Trace:
+    """A prologue that finds its inputs and checks nothing."""
+    return replace(guards, lines=[line for line in guards.lines if not line.symbol.name.startswith("check_")])
+
+
+def _name(fn: Callable) -> str:
+    return getattr(fn, "__qualname__", type(fn).__name__)
 
 
 def _report(cache: Cache, entry: Entry) -> str:
     """What DOVETAIL_DEBUG asks to be said of a compilation: why and how long, the programs that run, every program."""
     level, groups = options.debug(), (entry.prologue_traces, entry.traces, entry.epilogue_traces, entry.backward_traces)
     took = ", ".join(f"{trace.name} {trace.made_by} {trace.took * 1e3:.1f} ms" for group in groups for trace in group)
-    name = getattr(cache.fn, "__qualname__", type(cache.fn).__name__)
+    name = _name(cache.fn)
     shown = [] if level < 3 else [trace for group in groups for trace in (group if level >= 4 else group[-1:])]
     return "\n\n".join([f"dovetail: compiled {name}: {cache.misses[-1]} ({took})", *map(str, shown)])
 
@@ -212,10 +305,11 @@ def _runner(acquired: Acquired, compute: Callable[..., Any], epilogue: Trace | N
         def run(*inputs: Any) -> Any:
             return finish(*inputs, *compute(*inputs))
 
-    if acquired.out is None:
+    if acquired.casts:
+        run = off(run)
+    if (build := acquired.build) is None:
         return run
-    build = acquired.out.build
-    return lambda *inputs: build(list(run(*inputs)))
+    return lambda *inputs, found=(): build(run(*inputs), found)
 
 
 def _compiled_function(fn: Callable, cache: Cache) -> Callable:
@@ -223,6 +317,7 @@ def _compiled_function(fn: Callable, cache: Cache) -> Callable:
 
     @functools.wraps(fn, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
+        cache.calls += 1
         try:
             result = cache.last(args, kwargs)
             return cache.slow_call(args, kwargs) if type(result) is Miss else result
@@ -231,6 +326,7 @@ def _compiled_function(fn: Callable, cache: Cache) -> Callable:
             raise
 
     call._cache = cache
+    call.cache_info, call.clear_cache, call.explain_miss = cache.info, cache.clear, cache.explain_miss
     return call
 
 
@@ -241,6 +337,8 @@ def jit(
     executors: Iterable[Executor | str] | str | None = None,
     passes: Iterable[Pass] = (),
     recompute: str = "balanced",
+    interpretation: str | None = None,
+    cache: str = "guards",
 ) -> Any:
     """`fn`, a function or a torch.nn.Module, compiled once for each kind of call.
 
@@ -248,18 +346,26 @@ def jit(
     edits change the order that there is: "+name" puts one first, "-name" leaves it out, "a > b" puts a before b.
     `passes` run on the executed computation, last, and on its backward where there is one; a `dovetail.extend.Transform` among them is also
     given the prologue, the pure computation and the epilogue.  `recompute` says what the backward computes
-    again rather than keep in memory: "none", "balanced" (what is cheap) or "all".  What `fn` reads besides its arguments, its parameters,
-    buffers and its modules' plain attributes is read once, when it is compiled.
+    again rather than keep in memory: "none", "balanced" (what is cheap) or "all".  `interpretation` is how `fn` is traced: "bytecode" sees
+    all that it reads, guards it, and does its writes at every call; "native" runs it once on traced tensors, and guards its arguments and
+    the state of a module alone; None is the option of that name.  `cache` says which calls run a program again: "guards", those that it fits,
+    "same input", every call, which is not checked, or "none", which compiles at each call.
+
+    What comes back has `cache_info()`, `clear_cache()` and `explain_miss(*args, **kwargs)`, the guards that a call like this would fail.
     """
     if fn is None:
-        return functools.partial(jit, executors=executors, passes=passes, recompute=recompute)
+        return functools.partial(jit, executors=executors, passes=passes, recompute=recompute, interpretation=interpretation, cache=cache)
     if isinstance(getattr(fn, "_cache", None), Cache):
         raise TypeError("the function is compiled already; pass jit the one it was made from")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
-    cache = Cache(fn, executors, passes, recompute)
-    call = _compiled_function(fn, cache)
-    return CompiledModule(fn, cache, call) if isinstance(fn, torch.nn.Module) else call
+    if interpretation not in (None, *ACQUIRE):
+        raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
+    if cache not in ("guards", "same input", "none"):
+        raise DovetailError(f"cache is 'guards', 'same input' or 'none', not {cache!r}")
+    kept = Cache(fn, executors, passes, recompute, interpretation, cache)
+    call = _compiled_function(fn, kept)
+    return CompiledModule(fn, kept, call) if isinstance(fn, torch.nn.Module) else call
 
 
 def cache_of(fn: Any) -> Cache:

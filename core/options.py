@@ -123,6 +123,25 @@ def switch(option: Option, given: Any) -> bool:
 _SWITCH = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
 
+def count(option: Option, given: Any) -> int:
+    """A whole number."""
+    found = int(given) if isinstance(given, str) and given.strip().isdecimal() else given
+    if type(found) is not int or found < 0:
+        raise ValueError("a whole number, 0 or more")
+    return found
+
+
+def one_of(*words: str) -> Callable[[Option, Any], str]:
+    """One of a few words."""
+
+    def parse(option: Option, given: Any) -> str:
+        if given not in words:
+            raise ValueError(" or ".join(words))
+        return given
+
+    return parse
+
+
 def text(option: Option, given: Any) -> str:
     if not isinstance(given, (str, os.PathLike)):
         raise ValueError("a path")
@@ -280,9 +299,40 @@ CHECK = Option(
     switch,
     example="check = true",
 )
+INTERPRETATION = Option(
+    "DOVETAIL_INTERPRETATION",
+    "bytecode",
+    "How functions are traced: `bytecode` interprets them and guards all that they read, `native` runs them on traced tensors.",
+    one_of("bytecode", "native"),
+    example='interpretation = "native"',
+)
+RECOMPILE_LIMIT = Option(
+    "DOVETAIL_RECOMPILE_LIMIT",
+    8,
+    "How often a function may be compiled before a warning says, once, which guard keeps failing.",
+    count,
+    example="recompile_limit = 32",
+)
 CONFIG = Option("DOVETAIL_CONFIG", "", "The one file to read instead of those that are found; `off` reads none.", text, only="environment")
 OPTIONS: tuple[Option, ...] = (
-    *(EXECUTORS, OPERATIONS, OPTIONS_OF, DISABLE, ALLOW, REQUIRE, USE, PLUGINS, STRICT, FROZEN, LOCK, CHECK, DEBUG, CONFIG),
+    *(
+        EXECUTORS,
+        OPERATIONS,
+        OPTIONS_OF,
+        DISABLE,
+        ALLOW,
+        REQUIRE,
+        USE,
+        PLUGINS,
+        STRICT,
+        FROZEN,
+        LOCK,
+        CHECK,
+        DEBUG,
+        INTERPRETATION,
+        RECOMPILE_LIMIT,
+        CONFIG,
+    ),
 )
 BY_KEY = {option.key: option for option in OPTIONS if not option.only}
 

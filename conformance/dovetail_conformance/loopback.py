@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from dovetail.extend import Implementation, OperatorExecutor, Symbol, executors
+from dovetail_conformance.subject import is_referee
 
 
 class Loopback(OperatorExecutor):
@@ -13,7 +14,7 @@ class Loopback(OperatorExecutor):
 
     def __init__(self, name: str = "loopback"):
         super().__init__(name)
-        self.behind = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
+        self.behind = [ex for ex in executors() if is_referee(ex)]
         self.implements_family(lambda symbol: None)
         for ex in self.behind:
             for symbol, found in ex.table.items():

@@ -21,6 +21,11 @@ class UnknownExecutor(ValueError):
     """No executor is meant by a name."""
 
 
+def is_referee(ex: Executor) -> bool:
+    """Whether an executor is right by definition: one of last resort that runs single operations."""
+    return ex.last_resort and not isinstance(ex, FusionExecutor)
+
+
 def executor_of(wanted: Executor | str) -> Executor:
     """An executor, or that of a name, or the one that "module:attribute" or "file.py:attribute" means; a function there is called."""
     if isinstance(wanted, Executor):
@@ -58,7 +63,7 @@ class Subject:
     @classmethod
     def of(cls, wanted: Executor | str) -> Subject:
         ex = executor_of(wanted)
-        return cls(ex, tuple(other for other in executors() if other.last_resort and other.name != ex.name))
+        return cls(ex, tuple(other for other in executors() if is_referee(other) and other.name != ex.name))
 
     @property
     def name(self) -> str:

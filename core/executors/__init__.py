@@ -6,6 +6,7 @@ from dovetail.executors.discovery import get_executor as get_executor
 from dovetail.executors.discovery import implementations_of as implementations_of
 from dovetail.executors.discovery import plugins as plugins
 from dovetail.executors.dispatch import dispatch as dispatch
+from dovetail.executors.entry import quicker as quicker
 from dovetail.executors.executor import Executor as Executor
 from dovetail.executors.executor import FusionExecutor as FusionExecutor
 from dovetail.executors.executor import Implementation as Implementation
@@ -21,6 +22,7 @@ from dovetail.executors.fuel import Fuel as Fuel
 from dovetail.executors.grads import grad_rules as grad_rules
 from dovetail.executors.grads import register_grad as register_grad
 from dovetail.executors.hookspecs import hookimpl as hookimpl
+from dovetail.executors.inplace import in_place as in_place
 from dovetail.executors.priority import Priority as Priority
 from dovetail.executors.priority import add_operator_executor as add_operator_executor
 from dovetail.executors.priority import options_of as options_of

@@ -109,7 +109,7 @@ class Registry:
             if one.candidate not in out and rows[one.candidate].status == "ready":
                 owned |= {ex.name: ex for ex in one.executors if ex.name in rows[one.candidate].executors}
         for name in self._owned.keys() - owned.keys() - added.keys():
-            del self.executors[name]
+            self.executors.pop(name, None)
         self.executors.update(owned)  # never without one that stays, since other threads may be looking
         self._owned = owned
         return [out.get(c, row) for c, row in rows.items()]
@@ -265,6 +265,9 @@ class _Implementations(SimpleNamespace):
         super().__init__(_executor=ex)
 
     def __getattr__(self, name: str) -> object:
+        if not hasattr(self._executor, "named"):
+            who = self._executor.name
+            raise AttributeError(f"{who} has no implementation called {name}: a region runs where it was fused; trace.save writes its lines")
         found = self._executor.named(name)
         setattr(self, name, found)  # so that a program on its own keeps one state for each call site
         return found

@@ -1,7 +1,8 @@
 """Give every line of a pure trace to an executor.
 
 Executors are asked in priority order and at the highest level: a line that nobody takes is replaced by its decomposition.  Then the
-lines of each fusion executor are gathered into regions over the data-flow graph.
+lines of each fusion executor are gathered into regions over the data-flow graph; those that it finds not worth a kernel are offered, line
+by line, to the executors behind it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
 from dovetail.executors.executor import Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
-from dovetail.executors.faults import ASKED, ask, call, guarded, named
+from dovetail.executors.faults import ASKED, NO_REASON, ask, call, guarded, named
+from dovetail.executors.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, brief, proxies, recording, rename
 from dovetail.trace.dce import needed
@@ -65,13 +67,10 @@ class Notes(list):
         self.env: dict[Proxy, Proxy] = {}  # results that an execution transform computed in place of a line's
         ASKED.update({ex.name: ex for ex in self.executors})
 
-
-class Placed(NamedTuple):
-    """A line and who runs it."""
-
-    line: BoundSymbol
-    executor: Executor
-    where: str | None = None
+    def complete(self) -> Notes:
+        """The same with every offer, now that all is decided."""
+        self[:] = [note for made in self.decisions if made.order != (_PYTHON,) for note in made.offers]
+        return self
 
 
 def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
@@ -82,10 +81,16 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
     new = trace.derive("dispatch")
     claims = _Claims(new, executors)
     placed = [p for line in trace.lines for p in claims.place(line)]
-    new.outputs = claims.renamed_outputs(trace)
-    live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
-    new.lines = _schedule(new, [p for p in placed if id(p.line) in live], claims.notes.spent)
-    new.notes = claims.notes
+    while True:
+        new.outputs = claims.renamed_outputs(trace)
+        live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
+        groups = grouped(new, [p for p in placed if id(p.line) in live])
+        unwanted = {id(line): said for group in groups if (said := claims.worth(group)) is not True for line in group.lines}
+        if not unwanted:
+            break
+        placed = claims.given_back(placed, unwanted)
+    new.lines = [line for group in groups for line in claims.lines(group)]
+    new.notes = claims.notes.complete()
     return new
 
 
@@ -110,6 +115,7 @@ class _Claims:
         self.notes = Notes(executors)
         self.env = self.notes.env
         self.whole: dict[tuple[int, int], Verdict] = {}
+        self.worths: dict[tuple[int, ...], tuple[Verdict, Group]] = {}
         self.strict = options.forbids("not-claimed")
 
     def order(self, symbol: Symbol) -> tuple[Executor, ...]:
@@ -128,10 +134,14 @@ class _Claims:
             return [Placed(line, _PYTHON, where)]
         made = Decision(line, depth, where, self.order(line.symbol))
         self.notes.decisions.append(made)
-        for ex in made.order:
+        return self._offered(made)
+
+    def _offered(self, made: Decision) -> list[Placed]:
+        """The line of `made` with the first who takes it of those who were not asked yet."""
+        line, depth, where = made.line, made.depth, made.where
+        for ex in made.order[len(made.offers) :]:
             note = Note(line, ex.name, self.verdict(ex, line, where))
             made.offers.append(note)
-            self.notes.append(note)
             if note.verdict is not True and self.strict and _implements(ex, line):
                 raise ExecutorError(f"{named(ex)} implements {line.symbol} and refuses {call(line)}: {note.verdict}\n  {STRICT}")
             if note.verdict is True:
@@ -141,6 +151,51 @@ class _Claims:
         if line.body:
             return [p for inner in line.body for p in self.place(inner, depth + 1, where)]
         raise Unclaimed(_unclaimed(made))
+
+    def worth(self, group: Group) -> Verdict:
+        """What a fusion executor says to a region of lines that it took; each region is asked about once."""
+        if group.region is None:
+            return True
+        if group.key not in self.worths:
+            spent, began = self.notes.spent.setdefault(group.executor.name, Spent()), perf_counter()
+            said = guarded("worth", group.executor, as_line(group), group.where, group.executor.worth, group.region)
+            spent.claiming += perf_counter() - began
+            self.worths[group.key] = (True if said is True else said or NO_REASON, group)
+        return self.worths[group.key][0]
+
+    def given_back(self, placed: list[Placed], unwanted: dict[int, Verdict]) -> list[Placed]:
+        """`placed` with those lines whose executor does not want them after all, by id, offered to whoever stands behind it."""
+        decisions, self.notes.decisions = self.notes.decisions, []
+        of = {id(line): made for made in decisions for line in made.runs}
+        after: dict[int, list[Decision]] = {}  # the decisions on the parts of what nobody behind takes whole
+        found: list[Placed] = []
+        for p in placed:
+            made, said, line = of[id(p.line)], unwanted.get(id(p.line)), rename(p.line, self.env)
+            if said is None:
+                made.runs = [line if run is p.line else run for run in made.runs]
+                found.append(p._replace(line=line))
+                continue
+            self._refuse(p.executor, line, said)
+            made.line, made.runs, made.offers[-1] = line, [], Note(line, p.executor.name, said)
+            self.notes.spent[p.executor.name].claims -= 1
+            found += self._offered(made)
+            after[id(made)], self.notes.decisions = self.notes.decisions, []
+        self.notes.decisions = [each for made in decisions for each in (made, *after.get(id(made), ()))]
+        return found
+
+    def _refuse(self, ex: Executor, line: BoundSymbol, said: Verdict) -> None:
+        self.whole[id(ex), id(line)] = said
+        for inner in line.body:
+            self._refuse(ex, inner, said)
+
+    def lines(self, group: Group) -> list[BoundSymbol]:
+        """The lines of a group as they run: a region is one line."""
+        if group.region is None:
+            return group.lines
+        whole, began = as_line(group), perf_counter()
+        fn = guarded("fuse", group.executor, whole, group.where, group.executor.fuse, group.region)
+        self.notes.spent.setdefault(group.executor.name, Spent()).compiling += perf_counter() - began
+        return [whole.replace(implementation=FusedRegion(group.executor.name, group.region.name, fn, region=group.region))]
 
     def verdict(self, ex: Executor, line: BoundSymbol, where: str | None) -> Verdict:
         """What `ex` says to an offer of `line`."""
@@ -216,86 +271,3 @@ def _unclaimed(made: Decision) -> str:
 
 _ENDS = Symbol("dispatch", "ends", lambda outputs: None)
 _PYTHON = OperatorExecutor("python")
-
-
-def _schedule(trace: Trace, placed: list[Placed], spent: dict[str, Spent]) -> list[BoundSymbol]:
-    """Lines in an order that lets regions be whole.
-
-    A value's level is that of its line; a line's level is the highest of what it reads, plus one where the executor changes.  Two lines
-    of one fusion executor at one level cannot depend on each other through another executor's line, which would have raised the level;
-    so any set of them is convex, and running the levels in order is a schedule.  Lines with effects keep their order: each starts at
-    the level of the one before it.  Linear in the number of lines.
-    """
-    if not any(isinstance(p.executor, FusionExecutor) for p in placed):
-        return [p.line for p in placed]
-    levels: dict[Proxy, tuple[int, Executor | None]] = dict.fromkeys([*trace.inputs, *trace.constants], (0, None))
-    slots: dict[tuple, list[BoundSymbol]] = {}
-    effect_level = 0
-    for i, (line, ex, _) in enumerate(placed):
-        at = max((n + (maker is not None and maker is not ex) for n, maker in (levels[p] for p in line.reads if p in levels)), default=0)
-        if line.effects:
-            at = effect_level = max(at, effect_level)
-        levels.update(dict.fromkeys(line.writes, (at, ex)))
-        slots.setdefault((at, 0, id(ex)) if isinstance(ex, FusionExecutor) else (at, 1, i), []).append(line)
-    by_id = {id(p.executor): p.executor for p in placed}
-    readers, where = _readers(trace, placed), {id(p.line): p.where for p in placed}
-    lines: list[BoundSymbol] = []
-    for (_, kind, key), members in sorted(slots.items(), key=lambda slot: slot[0][0]):
-        lines += [_region(trace, part, by_id[key], readers, where, spent) for part in _connected(members)] if kind == 0 else members
-    return lines
-
-
-def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
-    """`lines` in groups that share no value, by union and find; each group keeps its order."""
-    parent = list(range(len(lines)))
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = i = parent[parent[i]]
-        return i
-
-    seen: dict[Proxy, int] = {}
-    for i, line in enumerate(lines):
-        for p in (*line.reads, *line.writes):
-            parent[find(i)] = find(seen.setdefault(p, i))
-    groups: dict[int, list[BoundSymbol]] = {}
-    for i, line in enumerate(lines):
-        groups.setdefault(find(i), []).append(line)
-    return list(groups.values())
-
-
-def _readers(trace: Trace, placed: list[Placed]) -> dict[Proxy, set[int]]:
-    readers: dict[Proxy, set[int]] = {p: {0} for p in proxies(trace.outputs)}
-    for line, *_ in placed:
-        for p in line.reads:
-            readers.setdefault(p, set()).add(id(line))
-    return readers
-
-
-def _hidden(line: BoundSymbol, constants: dict[Proxy, object]) -> list[Proxy]:
-    """The constants that a composite reads without being given them, as `torch.tensor(array)` does."""
-    return [p for inner in line.body for p in (*(q for q in inner.reads if q in constants), *_hidden(inner, constants))] if constants else []
-
-
-def _region(
-    trace: Trace,
-    lines: list[BoundSymbol],
-    ex: FusionExecutor,
-    readers: dict[Proxy, set[int]],
-    where: dict[int, str | None],
-    spent: dict[str, Spent],
-) -> BoundSymbol:
-    """`lines` as one line, whose subsymbols they are."""
-    made = dict.fromkeys(p for line in lines for p in line.writes)
-    inside = {id(line) for line in lines}
-    inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in made))
-    outputs = tuple(p for p in made if readers.get(p, set()) - inside)
-    name = f"fusion_{next(iter(made)).name}"
-    at = next((w for line in lines if (w := where[id(line)])), None)
-    region = trace.derive("dispatch", name=name, inputs=inputs, outputs=outputs, constants={})
-    region.lines = lines
-    whole = BoundSymbol(Symbol(ex.name, name, ex.fuse, is_prim=False), tuple(inputs), {}, outputs, inputs, body=tuple(lines), where=at)
-    began = perf_counter()
-    found = Implementation(ex.name, name, guarded("fuse", ex, whole, at, ex.fuse, region))
-    spent.setdefault(ex.name, Spent()).compiling += perf_counter() - began
-    return whole.replace(implementation=found)

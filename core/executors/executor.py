@@ -13,7 +13,7 @@ from dovetail.executors.declaration import Verdict as Verdict
 from dovetail.executors.declaration import devices_of, dtypes_of, supports, words_of
 from dovetail.langs.torch import lookaside, symbol_for
 from dovetail.prims import Symbol, Tag, make_prim
-from dovetail.trace import BoundSymbol, Trace
+from dovetail.trace import BoundSymbol, Proxy, Trace
 
 NO_REASON = "gave no reason"
 
@@ -57,6 +57,7 @@ class Executor:
     """
 
     distribution: tuple[str, str | None] | None = None  # the name and version of what it was installed with; discovery sets it
+    place: tuple[str, int] | None = None  # its plugin's name, and which of the plugin's executors it is; discovery sets it
     before: tuple[str, ...] = ()  # executors that are asked after it unless somebody orders otherwise
     after: tuple[str, ...] = ()  # executors that are asked before it
     options: Mapping[str, Any] = MappingProxyType({})  # what users may configure, with the defaults; `options_of` reads it
@@ -88,6 +89,15 @@ class Executor:
     def verdict(self, line: BoundSymbol) -> Verdict:
         """Whether this executor runs `line`: True, or why not.  The declaration is asked first, then the checker."""
         raise NotImplementedError
+
+    def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
+        """A quicker function of (args, kwargs) in the place of a compiled program's prologue; None, which is always right, where there is none.
+
+        It gives the result for calls that it is sure fit `prologue`, every guard of it; any other call it hands over to `slow`, the prologue
+        as it was compiled, and gives what that gives.  `computation` is the program that the prologue runs, where it runs nothing besides
+        and its outputs are the result as it stands; else None, and the last line of the prologue names the function that is to be called.
+        """
+        return None
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything."""
@@ -244,9 +254,20 @@ class FusionExecutor(Executor):
             raise NotImplementedError(f"executor {self.name} declares no operations=, so it has to define can_fuse(line)")
         return True
 
+    def worth(self, region: Trace) -> Verdict:
+        """Whether a region of lines that it took is worth fusing; where a sentence says why not, they go to the executors behind it."""
+        return True
+
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """A function of the region's inputs that returns the tuple of its outputs."""
         raise NotImplementedError(f"executor {self.name} has to define fuse(region)")
+
+    def fuse_in_place(self, region: Trace, into: dict[Proxy, Proxy]) -> Callable[..., tuple] | None:
+        """`fuse`, where the function may write results into the memory of inputs that nobody reads any more: `into` says which into which.
+
+        A result that it wrote there is that input itself.  None where it cannot, or need not.
+        """
+        return None
 
     def verdict(self, line: BoundSymbol) -> Verdict:
         """Whether one line could be part of a region: the declaration is asked first, then `can_fuse`."""

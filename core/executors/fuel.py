@@ -34,6 +34,10 @@ class Fuel(FusionExecutor):
         """What `ex` declares."""
         return self.executor.declaration()
 
+    def worth(self, region: Trace) -> Verdict:
+        """What `ex` says."""
+        return self.executor.worth(region)
+
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """A function of the region's inputs: that of `ex` as long as there is fuel."""
         if len(self.regions) >= self.fuel:

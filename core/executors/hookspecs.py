@@ -16,7 +16,7 @@ hookimpl = pluggy.HookimplMarker("dovetail")
 
 @hookspec
 def dovetail_executors() -> Iterable[Executor]:
-    """The executors of this plugin, called once.  Import heavy dependencies here, not at the top of the module."""
+    """The executors of this plugin, in the order in which they are asked; called once.  Import heavy dependencies here, not above."""
 
 
 @hookspec

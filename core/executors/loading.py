@@ -54,8 +54,8 @@ def load(candidate: Candidate) -> Loaded | Plugin:
         error = "".join(traceback.format_exception(cause)) if cause else ""
         took = time.perf_counter() - began
         return candidate.row(failure.status, failure.reason, failure.remedy, error=error, seconds=took)
-    for ex in made:
-        ex.distribution = (candidate.distribution or candidate.path, candidate.version)
+    for i, ex in enumerate(made):
+        ex.distribution, ex.place = (candidate.distribution or candidate.path, candidate.version), (candidate.name, i)
     return Loaded(candidate, made, lacking, checks, time.perf_counter() - began)
 
 

@@ -96,6 +96,10 @@ class Order:
         self.restated = rank
         self._named(edits, setting)
         self._chain(named, setting, rank)
+        for node in named:  # of those of last resort, too: who is named stands before who is not
+            for final in self.last:
+                if final not in set(named):
+                    self._weak(node, final, setting, rank)
 
     def _around(self, edits: list[Edit], setting: Setting, rank: int) -> None:
         """Names before and behind the rest; names without a `...` beside edits are the whole list, which the edits then change."""

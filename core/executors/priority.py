@@ -251,7 +251,7 @@ def _usual() -> tuple[list[Executor], tuple[Executor, ...]]:
     known = list(REGISTRY.executors.values())
     added = [ex for name in REGISTRY.defaults if (ex := REGISTRY.executors.get(name))]
     local = {*REGISTRY.defaults, *_NOT_DEFAULT}
-    rest = sorted((ex for ex in known if not ex.last_resort and ex.name not in local), key=lambda ex: ex.name)
+    rest = sorted((ex for ex in known if not ex.last_resort and ex.name not in local), key=lambda ex: ex.place or (ex.name, 0))
     last = tuple([ex for ex in known if ex.last_resort])
     return [*dict.fromkeys([*added, *rest, *last])], last
 
@@ -351,8 +351,9 @@ LONGEST_MEMO = 256
 def resolve_executors(wanted: Iterable[Executor | str] | str | Setting | None = None) -> Priority:
     """The order in which executors are asked, as all layers have it; `wanted` is the highest of them.
 
-    By default those added with add_operator_executor come first, the newest before the others, then installed plugins by name, and those
-    of last resort behind them.  `wanted` is a list of executors and names, or edits: "+name", "-name", "a > b".
+    By default those added with add_operator_executor come first, the newest before the others, then those of installed plugins, by the
+    plugin's name and as its hook gives them, and those of last resort behind them.  `wanted` is a list of executors and names, or edits:
+    "+name", "-name", "a > b".
     """
     if isinstance(wanted, Priority):
         return wanted

@@ -345,13 +345,18 @@ def same_numbers() -> Iterator[Callable[[], None]]:
         _restore(state)
 
 
+def referees(executors: Iterable[Executor]) -> list[Executor]:
+    """Who is right by definition: the executors of last resort that run single operations."""
+    return [ex for ex in executors if ex.last_resort and not isinstance(ex, FusionExecutor)]
+
+
 class Limited:
     """The executors of a program, of which some take only so many of the lines that they would."""
 
     key = None  # what is compiled for it is not kept
 
     def __init__(self, executors: Sequence[Executor], limits: dict[str, int]):
-        self.reference = [ex for ex in executors if ex.last_resort]
+        self.reference = referees(executors)
         self.counts: dict[str, int] = {}
         self.last: dict[str, BoundSymbol] = {}
         self.replaced = {id(ex): self._limited(ex, limits[ex.name]) if ex.name in limits else ex for ex in executors}

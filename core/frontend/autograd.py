@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules
+from dovetail.frontend.autocast import any_autocast, autocast_off
 from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.trace import (
     BackwardTrace,
@@ -22,6 +24,7 @@ from dovetail.trace import (
     dce,
     grad,
     release,
+    schedule,
     split,
     taken,
     timed,
@@ -87,7 +90,7 @@ class Call(torch.autograd.Function):
         kept = [*ctx.saved_tensors, *ctx.numbers]
         ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
         try:
-            with torch.no_grad():
+            with torch.no_grad(), autocast_off() if any_autocast() else nullcontext():
                 grads = program(kept, *[g.contiguous() for g in cotangents if g is not None])
         except Exception as error:
             blame(error)
@@ -135,12 +138,12 @@ def differentiable(
     fused = any([isinstance(ex, FusionExecutor) for ex in executors])
     forward, backward = timed(lambda t: split(t, recompute=recompute, written=written, fused=fused), live)
     traces = [joint, live, forward]
-    for step in (lambda t: dispatch(t, executors), release, *passes):
+    for step in (lambda t: dispatch(t, executors), schedule, release, *passes):
         traces.append(timed(step, traces[-1]))
 
     def executed(plain: BackwardTrace) -> list[Trace]:
         made = [plain]
-        for step in (lambda t: dispatch(t, executors), taken, release, *passes):
+        for step in (lambda t: dispatch(t, executors), schedule, taken, release, *passes):
             made.append(timed(step, made[-1]))
         return made
 

@@ -111,7 +111,7 @@ class OwnBackward:
         trace.language, trace.depth = LANGUAGE, 0
         try:
             with trace.environment.watching():
-                found = self.function.backward(context, *self._cotangents(gs, context))
+                found = trace.environment.run(self.function.backward, (context, *self._cotangents(gs, context)), {})
                 found = found if isinstance(found, tuple) else (found,)
                 found = found + (None,) * (len(self.given) - len(found))
                 cotangents = dict.fromkeys(self.inputs)
@@ -138,13 +138,13 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
     needs = tuple([torch.is_grad_enabled() and requires_grad(x) for x in args])
     if cls is checkpointing.CheckpointFunction:
         return checkpointed(args[0], *args[2:])
-    context = Context(needs)
+    context, run = Context(needs), recorder.get().environment.run
     with torch.no_grad():
         if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
-            results = cls.forward(context, *args, **kwargs)
+            results = run(cls.forward, (context, *args), kwargs)
         else:
-            results = cls.forward(*args, **kwargs)
-            cls.setup_context(context, args, results)
+            results = run(cls.forward, args, kwargs)
+            run(cls.setup_context, (context, args, results), {})
     if not any(needs):
         return results
     inputs = [x for x in dict.fromkeys(filter(is_proxy, args)) if isinstance(x, TensorProxy)]
@@ -179,7 +179,7 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
         raise Unsupported(f"torch.utils.checkpoint with a context_fn is not traced; leave it out\n  called at {user_line()}")
     trace: Trace = recorder.get()
     start = len(trace.lines)
-    result = function(*args, **kwargs)
+    result = trace.environment.run(function, args, kwargs)
     lines = _draws_apart(trace.lines[start:])
     again = [line for line in lines if not _draws(line)]
     made = {p for line in again for p in line.writes}
@@ -201,7 +201,7 @@ def _draws(line: BoundSymbol) -> bool:
 
 
 _LOCK = Lock()
-_SEEN = {torch.autograd.Function.apply.__func__: apply_traced, checkpointing.checkpoint: checkpointed}
+SEEN = {torch.autograd.Function.apply.__func__: apply_traced, checkpointing.checkpoint: checkpointed}
 _programs: list[int] = []  # one item for each program that is being traced
 
 
@@ -210,7 +210,7 @@ def custom_backwards() -> Iterator[None]:
     """While open, calls that bring their own backward are seen, however their functions were imported."""
     with _LOCK:
         if not _programs:
-            for function, meaning in _SEEN.items():
+            for function, meaning in SEEN.items():
                 lookaside(function, meaning)
         _programs.append(0)
     try:
@@ -219,5 +219,5 @@ def custom_backwards() -> Iterator[None]:
         with _LOCK:
             _programs.pop()
             if not _programs:
-                for function in _SEEN:
+                for function in SEEN:
                     lookaside(function, None)

@@ -53,7 +53,7 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
     differentiated = tree.build(list(inner.inputs))
     at = {n: differentiated[i] for i, n in enumerate(argnums)}
     with recording(inner), torch.enable_grad():
-        result = fn(*(at.get(n, x) for n, x in enumerate(args)), **kwargs)
+        result = inner.environment.run(fn, tuple([at.get(n, x) for n, x in enumerate(args)]), kwargs)
     flat, out = trees.flatten(result)
     inner.outputs = tuple(flat)
     joint = _joint(inner, any([x.spec.requires_grad for x in given]))

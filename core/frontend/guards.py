@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from dovetail import prims
 from dovetail.frontend import trees
-from dovetail.frontend.tracing import Acquired, any_autocast
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.tracking.guards import Guard, is_pinned, reason
+from dovetail.frontend.interpreter.tracking.sources import Source
+from dovetail.frontend.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, Trace
 
-_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
-_OWN = set(vars(torch.nn.Module())) - {"training"}
+FEW = 8  # up to so many tensors, each has a line of its own
 
 
 class Miss:
@@ -27,176 +31,213 @@ class Miss:
         self.reason = reason
 
 
-def prologue(fn: Any, acquired: Acquired, args: tuple, kwargs: dict, *, written: list[Proxy], run: Callable) -> Trace:
-    """A program `prologue(args, kwargs)` that gives what `run` gives for the inputs it finds, or a Miss.
-
-    It guards the arguments, the module's state where `fn` is one, and what the program read of torch's global state; the tensors in
-    `written` may share no memory with other inputs.
-    """
-    build = _Builder(acquired)
-    for function, value in _switches(acquired):
-        build.check_value(build.unpack(prims.unpack_call, function), value, f"{function.__name__}()")
-    if isinstance(fn, torch.nn.Module):
-        build.module(fn)
-    build.call(args, kwargs)
-    if written:
-        constants = acquired.trace.constants
-        build.trace.constants |= constants
-        others = tuple(p for p in (*acquired.trace.inputs, *constants) if p not in set(written))
-        build.guard(
-            prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input"
-        )
-    program = Proxy("computation")
-    build.trace.constants[program] = run
-    build.line(prims.call_program, (program, *acquired.trace.inputs), {}, None)
-    return build.trace
-
-
-def _switches(acquired: Acquired) -> list[tuple[Callable, Any]]:
-    found = [(torch.is_grad_enabled, torch.is_grad_enabled()), (any_autocast, False)]
-    if "default_dtype" in acquired.read:
-        found.append((torch.get_default_dtype, torch.get_default_dtype()))
-    if "default_device" in acquired.read:
-        found.append((torch.get_default_device, torch.get_default_device()))
-    return found
-
-
 def overlap(written: tuple, others: tuple) -> bool:
     """Whether a tensor in `written` shares its storage with another in `written` or `others`."""
     storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
     return len(set(storages)) < len(storages) or not set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()])
 
 
-class _Builder:
-    """Records the lines of a prologue."""
+def prologue(
+    guards: Sequence[Guard],
+    tensors: Sequence[tuple[Source, Proxy]],
+    found: Sequence[Source],
+    trace: Trace,
+    *,
+    written: Sequence[Proxy] = (),
+    run: Callable,
+    distinct: Sequence[Proxy] = (),
+) -> Trace:
+    """A program `prologue(args, kwargs)` that gives what `run` gives for the inputs it finds, or a Miss.
 
-    def __init__(self, acquired: Acquired):
-        self.args, self.kwargs = Proxy("args"), Proxy("kwargs")
-        self.trace = Trace("prologue", inputs=[self.args, self.kwargs], made_by="guards", names=acquired.trace.names)
-        self.tensors = {id(x): p for x, p in zip(acquired.tensors, acquired.trace.inputs, strict=True)}
-        self.found: set[Proxy] = set()  # inputs that a line before has unpacked
+    `guards` come in the order of their discovery: one that leads along a path stands behind those that make the path valid.  `tensors` are
+    the inputs of `trace` and where they are found, `found` the sources of the objects that `run` takes besides; the tensors in `written` may
+    share no memory with other inputs, and those in `distinct` may not be one.
+    """
+    build = Prologue(trace, tensors, few=len(tensors) <= FEW)
+    pinned = [guard for guard in guards if is_pinned(guard)]
+    for guard in guards:
+        if not is_pinned(guard):
+            build.guard(guard)
+    build.together(pinned)
+    build.tensors()
+    if len(distinct) > 1:
+        build.check(prims.check_distinct, *distinct, reason="one tensor is given twice, or two that were one are not")
+    more = tuple([build.value(source) for source in found])
+    if written:
+        constants = trace.constants
+        build.made.constants |= constants
+        others = tuple([p for p in (*trace.inputs, *constants) if p not in set(written)])
+        build.check(
+            prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input"
+        )
+    program = Proxy("computation")
+    build.made.constants[program] = run
+    build.line(prims.call_program, (program, *trace.inputs), {"found": more} if more else {}, None)
+    return build.made
 
-    def unpack(self, symbol: Symbol, *args: Any, out: Proxy | None = None, **kwargs: Any) -> Proxy:
-        """A line that unpacks something, into `out` or a new name."""
-        made = Proxy(f"v{next(self.trace.names)}") if out is None else out
-        self.line(symbol, args, kwargs, made)
-        return made
 
-    def guard(self, symbol: Symbol, *args: Any, reason: str, **kwargs: Any) -> None:
+class Prologue:
+    """Records the lines of a prologue; the value at a source is found once."""
+
+    def __init__(self, trace: Trace, tensors: Sequence[tuple[Source, Proxy]], few: bool):
+        args, kwargs = Proxy("args"), Proxy("kwargs")
+        self.made = Trace("prologue", inputs=[args, kwargs], made_by="guards", names=trace.names)
+        self.given = {"args": args, "kwargs": kwargs}
+        self.proxies = dict(tensors)
+        self.values: dict[Source, Proxy] = {}
+        self.few, self.checks = few, list[BoundSymbol]()
+        self.constants: dict[int, Proxy] = {}
+
+    def line(self, symbol: Symbol, args: tuple, kwargs: dict, out: Proxy | None, body: tuple = ()) -> None:
+        reads = [a for a in args if isinstance(a, Proxy)]
+        self.made.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body))
+
+    def check(self, symbol: Symbol, *args: Any, reason: str, **kwargs: Any) -> None:
         """A line that checks something; `reason` is what a miss says."""
         self.line(symbol, args, kwargs | {"miss": Miss(reason)}, None)
 
-    def line(self, symbol: Symbol, args: tuple, kwargs: dict, out: Proxy | None) -> None:
-        reads = [a for a in args if isinstance(a, Proxy)]
-        self.trace.lines.append(BoundSymbol(symbol, args, kwargs, out, reads))
+    def constant(self, value: Any) -> Proxy:
+        """An object that is always the same, by a name."""
+        proxy = self.constants.get(id(value))
+        if proxy is None:
+            word = getattr(value, "__name__", None) or type(value).__name__.lower()
+            word = "".join([c if c.isalnum() else "_" for c in word]) if isinstance(word, str) else "object"
+            proxy = self.constants[id(value)] = Proxy(f"{word}_{next(self.made.names)}")
+            self.made.constants[proxy] = value
+        return proxy
 
-    def call(self, args: tuple, kwargs: dict) -> None:
-        """Guard the arguments of a call, which are always a tuple and a dict."""
-        self.guard(prims.check_count, self.args, length=len(args), reason=f"the call no longer has {len(args)} positional arguments")
-        for i, item in enumerate(args):
-            self.item(self.args, i, item, f"args[{i}]")
-        self.guard(prims.check_count, self.kwargs, length=len(kwargs), reason=f"the call no longer has the keyword arguments {list(kwargs)}")
-        if kwargs:
-            self.nest(self.kwargs, kwargs, "kwargs")
-        tensors = [self.tensors[id(x)] for x in dict.fromkeys(x for x in trees.flatten((args, kwargs))[0] if isinstance(x, torch.Tensor))]
-        if len(tensors) > 1:
-            self.guard(prims.check_distinct, *tensors, reason="one tensor is given twice, or two that were one are not")
+    def value(self, source: Source) -> Proxy:
+        """The value at a source."""
+        if source.kind == "arg":
+            return self.given[source.key]
+        if source.kind == "const":
+            return self.constant(source.key)
+        known = self.values.get(source)
+        if known is None:
+            known = self.proxies.get(source)
+            known = self.values[source] = Proxy(f"v{next(self.made.names)}") if known is None else known
+            symbol, args, kwargs = self._reached(source)
+            sure = source.parent.kind == "arg" and source.parent.key == "args"
+            self.line(symbol, args, kwargs if sure else kwargs | {"miss": Miss(f"{source} is not there any more")}, known)
+        return known
 
-    def nest(self, at: Proxy, value: Any, where: str) -> None:
-        """Guard the container `value` that stands at `at`, and what is in it."""
-        kind = type(value)
-        if kind in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            self.guard(prims.check_length, at, type=kind, length=len(value), reason=f"{where} is no longer a {kind.__name__} of length {len(value)}")
-            for i, item in enumerate(value):
-                self.item(at, i, item, f"{where}[{i}]")
-        elif kind is dict:
-            self.guard(prims.check_keys, at, type=kind, keys=tuple(value), reason=f"{where} no longer has the keys {list(value)}")
-            for key, item in value.items():
-                self.item(at, key, item, f"{where}[{key!r}]")
-        elif dataclasses.is_dataclass(value) and kind not in torch.utils._pytree.SUPPORTED_NODES:
-            self.guard(prims.check_type, at, type=kind, reason=f"{where} is no longer a {kind.__name__}")
-            for field in dataclasses.fields(value):
-                self.attribute(at, field.name, getattr(value, field.name), where)
-        elif kind in torch.utils._pytree.SUPPORTED_NODES:
-            leaves, tree = trees.flatten(value)
-            unpacked = Proxy(f"v{next(self.trace.names)}")
-            miss = Miss(f"{where} no longer has the structure it had")
-            self.line(prims.unpack_leaves, (at,), {"flatten": trees.flatten, "tree": tree, "miss": miss}, unpacked)
-            for i, leaf in enumerate(leaves):
-                self.item(unpacked, i, leaf, f"{where}, leaf {i}")
+    def _reached(self, source: Source) -> tuple[Symbol, tuple, dict]:
+        if source.kind == "field" and source.parent.kind == "const":
+            return prims.unpack_item, (self.constant(source.parent.key.__dict__),), {"key": source.key}
+        at = self.value(source.parent)
+        if source.kind == "item":
+            return prims.unpack_item, (at,), {"key": source.key}
+        if source.kind == "call":
+            return prims.unpack_call, (at,), {}
+        if source.kind == "leaves":
+            return prims.unpack_leaves, (at,), {"flatten": trees.flatten, "tree": source.key}
+        if source.kind == "field":
+            return prims.unpack_field, (at,), {"name": source.key}
+        if source.kind == "static" and not _is_itself(lookup(source.parent.key, source.key)):
+            return prims.unpack_static, (at,), {"name": source.key, "lookup": static}
+        return prims.unpack_attr, (at,), {"name": source.key}
+
+    def guard(self, guard: Guard) -> None:
+        if guard.kind == "tensor":
+            self.tensor(self.value(guard.source), guard)
         else:
-            self.check_value(at, value, where)
+            at = self.value(guard.source)
+            _KINDS[guard.kind](self, at, guard.value, reason(guard))
 
-    def item(self, at: Proxy, key: Any, value: Any, where: str) -> None:
-        if isinstance(value, torch.Tensor):
-            self.tensor(prims.unpack_item, at, value, where, key=key)
-        else:
-            self.nest(self.unpack(prims.unpack_item, at, key=key), value, where)
+    def same(self, symbol: Symbol, at: Proxy, value: Any, why: str) -> None:
+        self.check(symbol, at, value=self.value(value) if isinstance(value, Source) else _named(self, value), reason=why)
 
-    def attribute(self, at: Any, name: str, value: Any, where: str) -> None:
-        if isinstance(value, torch.Tensor):
-            self.tensor(prims.unpack_attr, at, value, f"{where}.{name}", name=name)
-        else:
-            self.nest(self.unpack(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
+    def switch(self, at: Proxy, value: Any, why: str) -> None:
+        """A guard on what a function without arguments gives."""
+        now = Proxy(f"v{next(self.made.names)}")
+        self.line(prims.unpack_call, (at,), {}, now)
+        self.check(prims.check_value, now, type=type(value), value=value, reason=why)
 
-    def tensor(self, unpack: Symbol, at: Any, value: torch.Tensor, where: str, **key: Any) -> None:
-        proxy = self.tensors[id(value)]
-        if proxy in self.found:
-            again = self.unpack(unpack, at, **key)
-            self.guard(prims.check_identity, again, value=proxy, reason=f"{where} is no longer the same tensor as {proxy.name}")
-            return
-        self.found.add(proxy)
-        self.unpack(unpack, at, out=proxy, **key)
-        self.guard(
-            prims.check_tensor,
-            proxy,
-            type=type(value),
-            dtype=value.dtype,
-            shape=proxy.spec.shape,
-            device=None if value.is_cpu else value.device,
-            requires_grad=value.requires_grad,
-            strides=None if proxy.spec.strides is None else tuple(value.stride()),
-            reason=f'{where} is no longer a tensor "{proxy.spec}"' + " that requires grad" * value.requires_grad,
-        )
+    def together(self, guards: Sequence[Guard]) -> None:
+        """Guards on pinned objects, at C speed: that dictionaries are empty, and that instance dictionaries lack names."""
+        empty = tuple([guard.source.parent.key.__dict__[guard.source.key] for guard in guards if guard.kind == "falsy"])
+        if empty:
+            self.check(prims.check_empty, containers=self.constant(empty), reason="a hook was added to a module")
+        names = [(guard.source.parent.key.__dict__, guard.value) for guard in guards if guard.kind == "hasnot"]
+        if names:
+            held, keys = (self.constant(tuple(column)) for column in zip(*names, strict=True))
+            why = "an attribute was added to an object whose class had it"
+            self.check(prims.check_absent, containers=held, keys=keys, contains=operator.contains, reason=why)
 
-    def check_value(self, at: Proxy, value: Any, where: str) -> None:
-        if isinstance(value, _VALUES):
-            self.guard(prims.check_value, at, type=type(value), value=value, reason=f"{where} is no longer {value!r}")
-        else:
-            self.guard(prims.check_identity, at, value=value, reason=f"{where} is no longer the same {type(value).__name__}")
+    def tensor(self, proxy: Proxy, guard: Guard) -> None:
+        """A line of its own for each of a few tensors; many wait, to be checked at once."""
+        grad = " that requires grad" * proxy.spec.requires_grad
+        miss = Miss(f'{guard.source} is no longer a tensor "{proxy.spec}"{grad}')
+        line = BoundSymbol(prims.check_tensor, (proxy,), guard.value | {"miss": miss}, None, [proxy])
+        (self.made.lines if self.few else self.checks).append(line)
 
-    def module(self, fn: torch.nn.Module) -> None:
-        """Parameters and buffers are inputs, read anew at each call; submodules, mode, hooks and plain attributes are guarded."""
-        for path, module in fn.named_modules():
-            where = f"module.{path}" if path else "module"
-            at = Proxy(where.replace(".", "_"))
-            self.trace.constants[at] = module
-            self.submodules(at, module, where)
-            for table in ("_parameters", "_buffers"):
-                if held := getattr(module, table):
-                    self.table(self.unpack(prims.unpack_attr, at, name=table), held, where)
-            self.module_attributes(at, module, where)
+    def tensors(self) -> None:
+        """The checks that wait, as one line."""
+        if self.checks:
+            fit = TensorChecks([line.kwargs for line in self.checks])
+            given = tuple([line.args[0] for line in self.checks])
+            self.line(prims.check_tensors, given, {"fit": fit.fit, "missed": fit.missed}, None, tuple(self.checks))
 
-    def submodules(self, at: Proxy, module: torch.nn.Module, where: str) -> None:
-        if not module._modules:
-            return
-        table = self.unpack(prims.unpack_attr, at, name="_modules")
-        self.guard(prims.check_length, table, type=dict, length=len(module._modules), reason=f"{where} has other submodules")
-        for name, child in module._modules.items():
-            found = self.unpack(prims.unpack_item, table, key=name)
-            self.guard(prims.check_identity, found, value=child, reason=f"{where}.{name} was replaced")
 
-    def table(self, at: Proxy, held: dict, where: str) -> None:
-        for name, x in held.items():
-            if x is None:
-                self.check_value(self.unpack(prims.unpack_item, at, key=name), None, f"{where}.{name}")
-            else:
-                self.tensor(prims.unpack_item, at, x, f"{where}.{name}", key=name)
+def _named(build: Prologue, value: Any) -> Any:
+    """An object as an argument of a line: containers by a name, since they would be written out."""
+    return build.constant(value) if isinstance(value, (tuple, list, dict, int, float, complex, str, bytes)) and type(value) is not bool else value
 
-    def module_attributes(self, at: Proxy, module: torch.nn.Module, where: str) -> None:
-        for name, value in vars(module).items():
-            if name not in _OWN and isinstance(value, _VALUES) and name.isidentifier():
-                self.check_value(self.unpack(prims.unpack_attr, at, name=name), value, f"{where}.{name}")
-        for name in ("_forward_hooks", "_forward_pre_hooks"):
-            hooks, found = getattr(module, name), self.unpack(prims.unpack_attr, at, name=name)
-            self.guard(prims.check_length, found, type=type(hooks), length=len(hooks), reason=f"{where} has other forward hooks")
+
+def _equal(build: Prologue, at: Proxy, value: Any, why: str) -> None:
+    build.check(prims.check_value, at, type=type(value), value=value, reason=why)
+
+
+def _is(build: Prologue, at: Proxy, value: Any, why: str) -> None:
+    if type(value) in (int, float, str, bytes, complex):
+        _equal(build, at, value, why)
+    else:
+        build.same(prims.check_identity, at, value, why)
+
+
+def _keys(build: Prologue, at: Proxy, value: Any, why: str) -> None:
+    build.check(prims.check_keys, at, type=None, keys=tuple(value), reason=why)
+
+
+_KINDS: dict[str, Callable[[Prologue, Proxy, Any, str], None]] = {
+    "is": _is,
+    "isnot": lambda build, at, value, why: build.same(prims.check_other, at, value, why),
+    "same": lambda build, at, value, why: build.same(prims.check_identity, at, value, why),
+    "notsame": lambda build, at, value, why: build.same(prims.check_other, at, value, why),
+    "type": lambda build, at, value, why: build.check(prims.check_type, at, type=value, reason=why),
+    "equal": _equal,
+    "len": lambda build, at, value, why: build.check(prims.check_count, at, length=value, reason=why),
+    "keys": _keys,
+    "key types": lambda build, at, value, why: build.check(prims.check_key_types, at, types=tuple(value), reason=why),
+    "key identities": lambda build, at, value, why: build.check(prims.check_key_identities, at, keys=build.constant(tuple(value)), reason=why),
+    "has": lambda build, at, value, why: build.check(prims.check_contains, at, key=value, present=True, reason=why),
+    "hasnot": lambda build, at, value, why: build.check(prims.check_contains, at, key=value, present=False, reason=why),
+    "truthy": lambda build, at, value, why: build.check(prims.check_truth, at, value=True, reason=why),
+    "falsy": lambda build, at, value, why: build.check(prims.check_truth, at, value=False, reason=why),
+    "env": lambda build, at, value, why: build.switch(at, value, why),
+}
+
+
+def static(cls: type, name: str) -> Any:
+    """What a class or a base of it has under a name, unbound; an AttributeError where there is nothing."""
+    found = lookup(cls, name)
+    if found is NULL:
+        raise AttributeError(name)
+    return found
+
+
+def _is_itself(raw: Any) -> bool:
+    """Whether an attribute of a class is, asked for through the class, what stands there: then the lookup in C is exact, and fast."""
+    return type(raw) in (FunctionType, property) or lookup(type(raw), "__get__") is NULL
+
+
+def tensor_facts(x: torch.Tensor, strides: Any) -> dict[str, Any]:
+    """What a program depends on of a tensor, as check_tensor takes it; `strides` None means row-major."""
+    return {
+        "type": type(x),
+        "dtype": x.dtype,
+        "shape": tuple(x.shape),
+        "device": None if x.is_cpu else x.device,
+        "requires_grad": x.requires_grad,
+        "strides": None if strides is None else tuple(x.stride()),
+    }

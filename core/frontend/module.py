@@ -27,6 +27,21 @@ class CompiledModule(torch.nn.Module):
 
     forward = __call__
 
+    @property
+    def cache_info(self) -> Callable:
+        """How the calls so far were answered."""
+        return self._call.cache_info
+
+    @property
+    def clear_cache(self) -> Callable:
+        """Forget every program."""
+        return self._call.clear_cache
+
+    @property
+    def explain_miss(self) -> Callable:
+        """Why a call like this would compile a program."""
+        return self._call.explain_miss
+
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_module"], name)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,10 @@ from torch.overrides import TorchFunctionMode
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
+from dovetail.frontend.arguments import Everything
+from dovetail.frontend.autocast import any_autocast
 from dovetail.frontend.custom import custom_backwards
+from dovetail.frontend.guards import prologue
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     FACTORIES,
@@ -41,8 +45,7 @@ _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"} 
 _PLAIN = {int, float, bool, str, type(None), complex}
 
 
-AUTOCAST = "autocast is on, and tracing does not know its casts yet; convert the model and its inputs to bfloat16 instead"
-any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+AUTOCAST = "autocast is on, and native tracing does not know its casts; leave interpretation as it is, or convert the model and its inputs"
 
 
 class TorchEnvironment(Environment):
@@ -51,6 +54,7 @@ class TorchEnvironment(Environment):
     def __init__(self, language: Language):
         self.language, self.proxy = language, language.proxy
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
+        self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # what the program asked of torch's global state, so that the prologue guards it
 
     def grad_enabled(self) -> bool:
@@ -64,14 +68,18 @@ class TorchEnvironment(Environment):
         """While open, calls of torch that the user's code makes are seen."""
         return Factories()
 
-    def lift(self, tree: Any, trace: Trace) -> Any:
+    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
+        """function(*args, **kwargs), a function of the user's that code of ours calls."""
+        return function(*args, **kwargs)
+
+    def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         """Real tensors met on the way become constants, NumPy's numbers Python's."""
         if any_autocast():
             raise Unsupported(f"{AUTOCAST}\n  called at {user_line()}")
         args, kwargs = tree
         if all([type(x) in _PLAIN or isinstance(x, Proxy) for x in args]) and not kwargs:
             return tree
-        return swap(tree, lambda x: _lifted(x, trace))
+        return swap(tree, lambda x: lifted(x, trace))
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         """A torch function on proxies: what the table says, else its own Python body, else an opaque symbol."""
@@ -101,7 +109,7 @@ class TorchEnvironment(Environment):
         return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
 
 
-def _lifted(x: Any, trace: Trace) -> Any:
+def lifted(x: Any, trace: Trace) -> Any:
     if isinstance(x, Proxy):
         return x
     if isinstance(x, torch.Tensor):
@@ -120,7 +128,7 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
     return known[id(tensor)]
 
 
-_SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # what they make is memory that was there before
+SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # what they make is memory that was there before
 
 
 @cache
@@ -156,19 +164,25 @@ class Factories(TorchFunctionMode):
         if tensors and (isinstance(func, types.FunctionType) or isinstance(TABLE.get(func), Symbol)):
             return call(func, args, kwargs)
         made = func(*args, **kwargs)
-        fresh = isinstance(made, torch.Tensor) and not tensors and func not in _SHARING
+        fresh = isinstance(made, torch.Tensor) and not tensors and func not in SHARING
         return call(func, args, kwargs) if fresh else made
 
 
 @dataclass
 class Acquired:
-    """A program as it came in: the trace, and what its inputs and outputs are part of."""
+    """A program as it came in.
+
+    `build(outputs, found)` makes the result of the trace's outputs and of the objects that the prologue found; None where the outputs are
+    the result as it stands.  `prologue(written=..., run=...)` is the program that finds the inputs and checks that they fit.
+    """
 
     trace: Trace
     tensors: list[torch.Tensor]  # the real tensors that the trace's inputs stand for
-    args: trees.Tree
-    out: trees.Tree | None  # None: the trace's outputs are the result as it stands
-    read: set[str] = field(default_factory=set)
+    build: Callable[[list, tuple], Any] | None
+    prologue: Callable[..., Trace]
+    casts: bool = False  # whether autocast was on, whose casts the trace has in it
+    settle: Callable[[], None] = lambda: None  # the prologue is made: what is still to be traced may add no guard
+    forget: Callable[[], None] = lambda: None  # the program is compiled: let go of what the run has seen
 
 
 def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LANGUAGE) -> Acquired:
@@ -176,26 +190,46 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
 
     Inputs: the module's tensors, each once, then those of the arguments, each once.
     """
+    given_args, given_kwargs = args, kwargs
     given, tree = trees.flatten((args, kwargs))
     given = [language.foreign(x) for x in given] if language.foreign is not None else given
     environment = TorchEnvironment(language)
     new = Trace(language=language, environment=environment)
     inputs = _Inputs(new)
-    with compiling(), _no_draws(), recording(new):
+    with compiling(), no_draws(), recording(new):
         began = time.perf_counter()
-        with inputs.of_module(fn), Factories(), custom_backwards():
+        with inputs.of_module(fn), watching(), custom_backwards():
             placed = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in given]
             args, kwargs = tree.build(placed)
             result = fn(*args, **kwargs)
             _unchanged((args, kwargs), placed, tree)
         flat, out = trees.flatten(result)
-        flat = [_lifted(x, new) if isinstance(x, torch.Tensor) else x for x in flat]
-        plain = _is_plain(result)
+        flat = [lifted(x, new) if isinstance(x, torch.Tensor) else x for x in flat]
+        plain = is_plain(result)
         new.outputs = out.build(flat) if plain else tuple(flat)
         check_copies(new)
         check_positions(new)
         new.took = time.perf_counter() - began
-    return Acquired(new, inputs.tensors, tree, None if plain else out, environment.read)
+    guards = functools.partial(_prologue, fn, given_args, given_kwargs, inputs, environment.read)
+    return Acquired(new, inputs.tensors, None if plain else lambda outputs, found: out.build(outputs), guards)
+
+
+def _prologue(fn: Any, args: tuple, kwargs: dict, inputs: _Inputs, read: set[str], *, written: list[Proxy], run: Callable) -> Trace:
+    """Guards on the arguments, on the module's state where `fn` is one, and on what the program read of torch's global state."""
+    seen = Everything(inputs.proxies)
+    for ask, name in (
+        (torch.is_grad_enabled, ""),
+        (any_autocast, ""),
+        (torch.get_default_dtype, "default_dtype"),
+        (torch.get_default_device, "default_device"),
+    ):
+        if not name or name in read:
+            seen.add("env", seen.sources.const(ask), ask())
+    if isinstance(fn, torch.nn.Module):
+        seen.module(fn)
+    seen.call(args, kwargs)
+    where = [(source, p) for p, source in seen.found.items()]
+    return prologue(seen.guards, where, (), inputs.trace, written=written, run=run, distinct=list(seen.given))
 
 
 def trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[..., Trace]:
@@ -280,17 +314,17 @@ def _unchanged(nest: Any, placed: list[Any], tree: trees.Tree) -> None:
         raise Unsupported("the function changes a list or dict that it was given, which the caller would not see; return the new value instead")
 
 
-def _is_plain(result: Any) -> bool:
+def is_plain(result: Any) -> bool:
     """Whether `result` is made of tuples, lists and dicts alone, so that a printed program can return it as it is."""
     if type(result) in (tuple, list):
-        return all(map(_is_plain, result))
+        return all(map(is_plain, result))
     if type(result) is dict:
-        return all(map(_is_plain, result.values()))
+        return all(map(is_plain, result.values()))
     return is_proxy(result) or isinstance(result, torch.Tensor) or type(result) in _PLAIN
 
 
 @contextmanager
-def _no_draws() -> Iterator[None]:
+def no_draws() -> Iterator[None]:
     """Refuse a function that moves torch's generator while it is traced: that would happen once, and not at each call."""
     before = torch.default_generator.get_state()
     yield
@@ -300,10 +334,17 @@ def _no_draws() -> Iterator[None]:
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Without the garbage collector, which would walk the growing trace again and again."""
+def watching() -> Iterator[None]:
+    """While open, calls of torch are seen, with autocast off."""
     if any_autocast():
         raise Unsupported(AUTOCAST)
+    with Factories():
+        yield
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Without the garbage collector, which would walk the growing trace again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

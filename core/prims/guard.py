@@ -12,34 +12,61 @@ from dovetail.prims.op import Tag, prim
 GUARD = {Tag.GUARD, Tag.NO_GRAD}
 
 
+def _found(target: str, value: str, miss: str) -> str:
+    """An assignment; what is not there any more is a miss, unless it cannot be missing."""
+    if miss == "None":
+        return f"{target} = {value}"
+    return f"try: {target} = {value}\n    except (AttributeError, LookupError, TypeError, ValueError): return {miss}"
+
+
 @prim(tags=GUARD)
-def unpack_item(x: Any, *, key: Any) -> None:
+def unpack_item(x: Any, *, key: Any, miss: Any = None) -> None:
     """x[key], of a tuple, a list or a dict."""
 
 
 @unpack_item.python
-def unpack_item_python(target: str, x: str, *, key: str) -> str:
-    return f"{target} = {x}[{key}]"
+def unpack_item_python(target: str, x: str, *, key: str, miss: str = "None") -> str:
+    return _found(target, f"{x}[{key}]", miss)
 
 
 @prim(tags=GUARD)
-def unpack_attr(x: Any, *, name: str) -> None:
+def unpack_attr(x: Any, *, name: str, miss: Any = None) -> None:
     """The attribute `name` of x."""
 
 
 @unpack_attr.python
-def unpack_attr_python(target: str, x: str, *, name: str) -> str:
-    return f"{target} = {x}.{name[1:-1]}"
+def unpack_attr_python(target: str, x: str, *, name: str, miss: str = "None") -> str:
+    return _found(target, f"{x}.{name[1:-1]}" if name[1:-1].isidentifier() else f"getattr({x}, {name})", miss)
 
 
 @prim(tags=GUARD)
-def unpack_call(function: Any) -> None:
+def unpack_field(x: Any, *, name: str, miss: Any = None) -> None:
+    """What the instance dictionary of x has under `name`."""
+
+
+@unpack_field.python
+def unpack_field_python(target: str, x: str, *, name: str, miss: str = "None") -> str:
+    return _found(target, f"{x}.__dict__[{name}]", miss)
+
+
+@prim(tags=GUARD)
+def unpack_static(cls: Any, *, name: str, lookup: Any, miss: Any = None) -> None:
+    """What a class or a base of it has under `name`, unbound: lookup(cls, name)."""
+
+
+@unpack_static.python
+def unpack_static_python(target: str, cls: str, *, name: str, lookup: str, miss: str = "None") -> str:
+    return _found(target, f"{lookup}({cls}, {name})", miss)
+
+
+@prim(tags=GUARD)
+def unpack_call(function: Any, *, miss: Any = None) -> None:
     """What `function()` says now: a global switch such as the default dtype."""
 
 
 @unpack_call.python
-def unpack_call_python(target: str, function: str) -> str:
-    return f"{target} = {function}()"
+def unpack_call_python(target: str, function: str, *, miss: str = "None") -> str:
+    return _found(target, f"{function}()", miss)
 
 
 @prim(tags=GUARD)
@@ -73,6 +100,17 @@ def check_tensor_python(target: str, x: str, *, type: str, dtype: str, shape: st
 
 
 @prim(tags=GUARD)
+def check_tensors(*tensors: Any, fit: Any, missed: Any) -> None:
+    """`fit` says whether many tensors are what the checks in its decomposition say, `missed` which of them is not."""
+
+
+@check_tensors.python
+def check_tensors_python(target: str, *tensors: str, fit: str, missed: str) -> str:
+    words = ", ".join(tensors)
+    return f"if not {fit}({words}) and (miss := {missed}({words})) is not None: return miss"
+
+
+@prim(tags=GUARD)
 def check_value(x: Any, *, type: type, value: Any, miss: Any) -> None:
     """x is of exactly this type and equals `value`."""
 
@@ -81,8 +119,8 @@ def check_value(x: Any, *, type: type, value: Any, miss: Any) -> None:
 def check_value_python(target: str, x: str, *, type: str, value: str, miss: str) -> str:
     if value in ("None", "True", "False"):
         return f"if {x} is not {value}: return {miss}"
-    if type == "float" and value in ("0.0", "-0.0", 'float("nan")'):  # == does not tell the zeros apart, nor nan from nan
-        return f"if type({x}) is not float or repr({x}) != repr({value}): return {miss}"
+    if value in ("0.0", "-0.0") or "nan" in value or type == "complex":  # == does not tell the zeros apart, nor nan from nan
+        return f"if type({x}) is not {type} or repr({x}) != repr({value}): return {miss}"
     return f"if type({x}) is not {type} or {x} != {value}: return {miss}"
 
 
@@ -117,14 +155,74 @@ def check_count_python(target: str, x: str, *, length: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
-def check_keys(x: Any, *, type: type, keys: tuple, miss: Any) -> None:
-    """x is a mapping of exactly this type with these keys in this order."""
+def check_keys(x: Any, *, type: type | None, keys: tuple, miss: Any) -> None:
+    """x is a mapping of exactly this type, None for any, with these keys in this order."""
 
 
 @check_keys.python
 def check_keys_python(target: str, x: str, *, type: str, keys: str, miss: str) -> str:
-    test = f"or {x}" if keys == "()" else f"or tuple({x}) != {keys}"
-    return f"if type({x}) is not {type} {test}: return {miss}"
+    test = x if keys == "()" else f"tuple({x}) != {keys}"
+    return f"if {test}: return {miss}" if type == "None" else f"if type({x}) is not {type} or {test}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_key_types(x: Any, *, types: tuple, miss: Any) -> None:
+    """The keys of x are of exactly these types: 1 is not True."""
+
+
+@check_key_types.python
+def check_key_types_python(target: str, x: str, *, types: str, miss: str) -> str:
+    return f"if tuple(map(type, {x})) != {types}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_key_identities(x: Any, *, keys: tuple, miss: Any) -> None:
+    """The keys, or items, of x are these very objects."""
+
+
+@check_key_identities.python
+def check_key_identities_python(target: str, x: str, *, keys: str, miss: str) -> str:
+    return f"if tuple(map(id, {x})) != tuple(map(id, {keys})): return {miss}"
+
+
+@prim(tags=GUARD)
+def check_contains(x: Any, *, key: Any, present: bool, miss: Any) -> None:
+    """`key` is, or is not, in x."""
+
+
+@check_contains.python
+def check_contains_python(target: str, x: str, *, key: str, present: str, miss: str) -> str:
+    return f"if {key} {'not in' if present == 'True' else 'in'} {x}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_truth(x: Any, *, value: bool, miss: Any) -> None:
+    """x is true, or not."""
+
+
+@check_truth.python
+def check_truth_python(target: str, x: str, *, value: str, miss: str) -> str:
+    return f"if {'not ' if value == 'True' else ''}{x}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_empty(*, containers: Any, miss: Any) -> None:
+    """Each of many containers is empty."""
+
+
+@check_empty.python
+def check_empty_python(target: str, *, containers: str, miss: str) -> str:
+    return f"if any({containers}): return {miss}"
+
+
+@prim(tags=GUARD)
+def check_absent(*, containers: Any, keys: Any, contains: Any, miss: Any) -> None:
+    """None of many containers has the key that stands in its place among `keys`."""
+
+
+@check_absent.python
+def check_absent_python(target: str, *, containers: str, keys: str, contains: str, miss: str) -> str:
+    return f"if any(map({contains}, {containers}, {keys})): return {miss}"
 
 
 @prim(tags=GUARD)
@@ -135,6 +233,16 @@ def check_identity(x: Any, *, value: Any, miss: Any) -> None:
 @check_identity.python
 def check_identity_python(target: str, x: str, *, value: str, miss: str) -> str:
     return f"if {x} is not {value}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_other(x: Any, *, value: Any, miss: Any) -> None:
+    """x is not this very object."""
+
+
+@check_other.python
+def check_other_python(target: str, x: str, *, value: str, miss: str) -> str:
+    return f"if {x} is {value}: return {miss}"
 
 
 @prim(tags=GUARD)
@@ -160,10 +268,10 @@ def check_disjoint_python(target: str, written: str, others: str, *, overlap: st
 
 
 @prim(tags=GUARD)
-def call_program(program: Any, *inputs: Any) -> None:
-    """The end of a prologue: `program` fits, and gives the result."""
+def call_program(program: Any, *inputs: Any, found: tuple = ()) -> None:
+    """The end of a prologue: `program` fits, and gives the result.  `found` are the objects that its result or its writes mention."""
 
 
 @call_program.python
-def call_program_python(target: str, program: str, *inputs: str) -> str:
-    return f"return {program}({', '.join(inputs)})"
+def call_program_python(target: str, program: str, *inputs: str, found: str = "()") -> str:
+    return f"return {program}({', '.join([*inputs, *([] if found == '()' else [f'found={found}'])])})"

@@ -25,6 +25,8 @@ from dovetail.trace.proxies import leaves as leaves
 from dovetail.trace.proxies import proxies as proxies
 from dovetail.trace.proxies import swap as swap
 from dovetail.trace.release import release as release
+from dovetail.trace.schedule import peak_bytes as peak_bytes
+from dovetail.trace.schedule import schedule as schedule
 from dovetail.trace.split import BackwardTrace as BackwardTrace
 from dovetail.trace.split import split as split
 from dovetail.trace.split import taken as taken

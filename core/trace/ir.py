@@ -62,8 +62,8 @@ class Environment:
 
     proxy: type[TensorProxy] = TensorProxy
 
-    def lift(self, tree: Any, trace: Trace) -> Any:
-        """`tree` with the foreign values that the user's code brings, such as real tensors, made proxies."""
+    def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
+        """`tree`, the arguments of `symbol`, with the foreign values that the user's code brings, such as real tensors, made proxies."""
         return tree
 
     def grad_enabled(self) -> bool:
@@ -121,7 +121,7 @@ class Trace:
         where = None
         if outermost:
             where = user_line()
-            args, kwargs = self.environment.lift((args, kwargs), self)
+            args, kwargs = self.environment.lift((args, kwargs), self, symbol)
         if symbol is prims.copy_:
             args = self._behind_autograd(args)
         reads: list[Proxy] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import linecache
 import math
@@ -76,8 +77,11 @@ class Scope:
         """The name of an object that cannot be written down."""
         name = self._objects.get(id(value))
         if name is None:
-            word = getattr(value, "__name__", type(value).__name__.lower()).replace("<lambda>", "function")
-            name = self._objects[id(value)] = next(n for n in self._names.setdefault(word, _numbered(word)) if n not in self.globals)
+            word = getattr(value, "__name__", None)
+            word = word if isinstance(word, str) else type(value).__name__.lower()
+            word = "function" if word == "<lambda>" else "".join([c if c.isalnum() else "_" for c in word])
+            free = (n for n in self._names.setdefault(word, _numbered(word)) if n not in self.globals and getattr(builtins, n, value) is value)
+            name = self._objects[id(value)] = next(free)
             self.globals[name] = value
         return name
 

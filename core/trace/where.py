@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import CodeType, FrameType
 
 OURS = str(Path(__file__).parents[1])
+INTERPRETERS: dict[CodeType, Callable[[FrameType], tuple[str, int]]] = {}  # the registry: code that runs other code -> file and line of that
 
 
 @cache
@@ -16,8 +19,12 @@ def _is_inside(file: str) -> bool:
 
 
 def user_line() -> str:
-    """file:line of the innermost frame that is neither this package's nor torch's."""
+    """file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
     frame = sys._getframe(1)
     while _is_inside(frame.f_code.co_filename) and frame.f_back:
+        if (run := INTERPRETERS.get(frame.f_code)) is not None:
+            file, line = run(frame)
+            if not _is_inside(file):
+                return f"{file}:{line}"
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

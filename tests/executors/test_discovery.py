@@ -241,6 +241,19 @@ def test_trap_5_blocking_comes_before_importing(site, registry):
     assert (by_list.status, by_list.reason) == ("disabled", "DOVETAIL_ALLOW allows only torch")
 
 
+def test_the_executors_of_a_plugin_know_their_place_in_what_its_hook_gives(site, registry):
+    source = """
+from dovetail.extend import OperatorExecutor, hookimpl
+
+@hookimpl
+def dovetail_executors():
+    return [OperatorExecutor("zebra"), OperatorExecutor("apple")]
+"""
+    site("pair", source)
+    assert rows_of(registry)["pair"].executors == ("zebra", "apple")
+    assert [registry.executors[name].place for name in ("zebra", "apple")] == [("pair", 0), ("pair", 1)]
+
+
 def test_row_8_one_executor_of_two_lacks_a_device(site, registry):
     source = """
 from dovetail.extend import OperatorExecutor, hookimpl

@@ -414,6 +414,7 @@ def say(tmp_path, monkeypatch):
     (tmp_path / "program.py").write_text(FILE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("DOVETAIL_EXECUTORS", "torch")
 
     def run(*words, exit_code=0):
         done = CliRunner().invoke(main, list(words))
@@ -448,9 +449,9 @@ def test_trace_file_function(say):
     text = say("trace", "program.py:scores")
     assert text.startswith("# made by release in ") and "def computation(t0, t1):" in text
     assert say("trace", "program.py:scores", "--pass", "cse", "--depth", "0", "--where").count("program.py:5") == 4
-    assert say("trace", "program.py:scores", "--pass", "all").count("def computation") == 6
+    assert say("trace", "program.py:scores", "--pass", "all").count("def computation") == 7
     assert "def prologue(args, kwargs):" in say("trace", "program.py:scores", "--of", "prologue")
-    assert "no pass is called 'css'; the computation was made by tracing, functionalize, dce, cse, dispatch, release" in say(
+    assert "no pass is called 'css'; the computation was made by tracing, functionalize, dce, cse, dispatch, schedule, release" in say(
         "trace", "program.py:scores", "--pass", "css", exit_code=1
     )
 

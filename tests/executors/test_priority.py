@@ -98,6 +98,23 @@ def test_a_higher_layer_changes_what_the_lower_ones_made():
             assert order(["c"]) == ["c", "torch"]
 
 
+def test_executors_of_one_plugin_stand_as_its_hook_gives_them():
+    for name, place in (("zebra", ("m", 0)), ("apple", ("m", 1)), ("n", None), ("last", ("k", 0))):
+        ex = OperatorExecutor(name)
+        ex.place = place
+        REGISTRY.add(ex)
+    assert order() == ["c", "b", "a", "last", "zebra", "apple", "n", "torch"]
+
+
+def test_an_executor_of_last_resort_that_is_named_stands_before_one_that_is_not():
+    ex = OperatorExecutor("slow", last_resort=True)
+    ex.after = ("torch",)
+    REGISTRY.add(ex)
+    assert order() == ["c", "b", "a", "torch", "slow"]
+    assert order(["slow"]) == ["slow", "torch"] and order(["a", "slow"]) == ["a", "slow", "torch"]
+    assert order(["torch", "slow"]) == ["torch", "slow"]
+
+
 @pytest.mark.parametrize("words", ["a >", "> a", "+", "-", "+a b", "a > > b", "a b", "a?b"])
 def test_what_is_no_edit_is_an_error_that_shows_the_forms(words):
     with pytest.raises(ExecutorError, match=re.escape(f"has {words!r}, which is no edit; write NAME, +NAME, -NAME")):

@@ -86,11 +86,11 @@ CHANGES = {
     "the other zero": (lambda x: (x, 0.0), lambda x: (x, -0.0), "args[1] is no longer 0.0"),
     "string": (lambda x: (x, "a"), lambda x: (x, "b"), "args[1] is no longer 'a'"),
     "none": (lambda x: (x, None), lambda x: (x, x), "args[1] is no longer None"),
-    "list length": (lambda x: ([x, x + 1],), lambda x: ([x, x + 1, x],), "args[0] is no longer a list of length 2"),
-    "tuple for list": (lambda x: ([x],), lambda x: ((x,),), "args[0] is no longer a list of length 1"),
+    "list length": (lambda x: ([x, x + 1],), lambda x: ([x, x + 1, x],), "args[0] no longer has the length 2"),
+    "tuple for list": (lambda x: ([x],), lambda x: ((x,),), "args[0] is no longer a list"),
     "dict keys": (lambda x: ({"a": x},), lambda x: ({"a": x, "b": x},), "args[0] no longer has the keys ['a']"),
     "dict order": (lambda x: ({"a": 1, "b": x},), lambda x: ({"b": x, "a": 1},), "args[0] no longer has the keys ['a', 'b']"),
-    "the same tensor twice": (lambda x: (x, x), lambda x: (x, x.clone()), "args[1] is no longer the same tensor as t0"),
+    "the same tensor twice": (lambda x: (x, x), lambda x: (x, x.clone()), "args[1] is no longer the same object as args[0]"),
     "another function": (lambda x: (x, math.sin), lambda x: (x, math.cos), "args[1] is no longer the same"),
     "argument count": (lambda x: (x,), lambda x: (x, x), "the call no longer has 1 positional arguments"),
 }
@@ -262,23 +262,23 @@ def test_scenario_27_bad_input_raises_what_eager_raises(case):
 
 def test_a_kept_proxy_says_so():
     kept = []
-    dovetail.jit(lambda x: kept.append(x) or x * 2)(torch.ones(2))
+    dovetail.jit(lambda x: kept.append(x) or x * 2, interpretation="native")(torch.ones(2))
     with pytest.raises(dovetail.errors.NotTracing, match="kept after"):
         kept[0] + 1
     with pytest.raises(dovetail.errors.NotTracing, match="kept after"):
         kept[0].sum()
 
 
-def test_a_changed_list_argument_is_refused():
+def test_a_changed_list_argument_is_refused_by_native_tracing():
     def fn(xs):
         xs.append(xs[0] * 2)
         return xs[0]
 
     with pytest.raises(dovetail.errors.Unsupported, match="changes a list or dict"):
-        dovetail.jit(fn)([torch.ones(2)])
+        dovetail.jit(fn, interpretation="native")([torch.ones(2)])
 
 
-def test_a_tensor_kept_on_the_module_is_refused_and_nothing_leaks():
+def test_a_tensor_kept_on_the_module_is_refused_by_native_tracing_and_nothing_leaks():
     class Keeps(torch.nn.Module):
         def forward(self, x):
             self.seen = x * 2
@@ -286,7 +286,7 @@ def test_a_tensor_kept_on_the_module_is_refused_and_nothing_leaks():
 
     module = Keeps()
     with pytest.raises(dovetail.errors.Unsupported, match=r"self.seen"):
-        dovetail.jit(module)(torch.ones(2))
+        dovetail.jit(module, interpretation="native")(torch.ones(2))
     assert not hasattr(module, "seen")
 
 
@@ -297,7 +297,7 @@ def test_parameters_are_back_after_an_error_in_forward():
             self.weight = torch.nn.Parameter(torch.ones(2))
 
         def forward(self, x):
-            raise ValueError(f"{self.weight * x}"[:0] + "no")
+            raise ValueError("no" if (self.weight * x).shape == (2,) else "")
 
     module = Fails()
     weight = module.weight
@@ -341,8 +341,8 @@ def test_jit_refuses_what_it_cannot_compile():
         dovetail.last_traces(dovetail.jit(torch.sin))
 
 
-def test_autocast_is_refused_rather_than_ignored():
-    compiled = dovetail.jit(torch.nn.Linear(2, 2))
+def test_autocast_is_refused_by_native_tracing_rather_than_ignored():
+    compiled = dovetail.jit(torch.nn.Linear(2, 2), interpretation="native")
     compiled(torch.ones(1, 2))
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(dovetail.errors.Unsupported, match="autocast"):
         compiled(torch.ones(1, 2))
@@ -396,6 +396,6 @@ def test_scenario_28_seeding_inside_is_refused_and_undone():
         return x + torch.rand(2)
 
     before = torch.default_generator.get_state()
-    with pytest.raises(dovetail.errors.Unsupported, match="seeds or sets torch's generator"):
+    with pytest.raises(dovetail.errors.Unsupported, match=r"seeds or sets torch's generator|seeding happens outside"):
         dovetail.jit(fn)(torch.ones(2))
     assert torch.equal(before, torch.default_generator.get_state())

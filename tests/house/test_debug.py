@@ -57,7 +57,7 @@ def test_2_checks_between_passes(level):
     level(2)
 
     with pytest.raises(InvalidTrace, match=r"the trace made by broken is invalid: t1 is read by torch\.mul before it is made"):
-        dovetail.jit(program, passes=[broken])(torch.ones(2))
+        dovetail.jit(program, executors=["torch"], passes=[broken])(torch.ones(2))
 
 
 def test_2_checks_training_and_mutation_too(level):

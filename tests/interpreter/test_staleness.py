@@ -1,4 +1,4 @@
-"""Tracked runs with real tensors: what a program depends on is guarded, what it writes is written at every call."""
+"""Compiled functions see the world around them: what they depend on is guarded, what they write is written at every call."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dovetail.errors import Unsupported
+import dovetail
+from dovetail.errors import TracedValueError, Unsupported
+from dovetail.frontend.bytecode import acquire
 from dovetail.frontend.interpreter.tracebacks import is_own, is_stub
 
 HERE = Path(__file__).parent
+jit = functools.partial(dovetail.jit, interpretation="bytecode")
 
 
 def _load(name):
@@ -38,7 +41,7 @@ def _load(name):
     return module
 
 
-toy, values, objects, tensors = (_load(name) for name in ("toy", "stale_programs", "stale_objects", "stale_tensors"))
+values, objects, tensors = (_load(name) for name in ("stale_programs", "stale_objects", "stale_tensors"))
 PROGRAMS = values.programs(values.TEXT) + values.programs(objects.TEXT, BOX=objects.BOX) + values.programs(tensors.TEXT, NET=tensors.NET)
 LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)
 
@@ -78,9 +81,9 @@ def agree(compiled, eager, args):
 @pytest.mark.parametrize("program, change", [pytest.param(program, change, id=name) for name, program, change in PROGRAMS])
 def test_a_change_outside_is_seen(program, change):
     made = module_of(program)
-    compiled = toy.Toy(made.f)
+    compiled = jit(made.f)
     agree(compiled, made.f, arguments(made, 0))
-    assert len(compiled.entries) == 1, compiled.misses
+    assert len(compiled._cache.entries) == 1, dovetail.cache_misses(compiled)
     run(change, made)
     agree(compiled, made.f, arguments(made, 1))
 
@@ -104,7 +107,7 @@ def test_no_code_of_the_program_runs_natively_while_it_is_traced():
         args = arguments(made, 0)
         sys.setprofile(watch)
         try:
-            toy.Entry(made.f, args, {})
+            acquire(made.f, args, {})
         finally:
             sys.setprofile(None)
     assert not seen
@@ -202,16 +205,16 @@ def test_writes_happen_at_every_call_and_in_order(name):
     wanted = [(eager.f(x), eager.read()) for x in given]
     made = module_of(program)
     made.reset()
-    compiled = toy.Toy(made.f)
+    compiled = jit(made.f)
     for x, (value, seen) in zip(given, wanted, strict=True):
         torch.testing.assert_close(compiled(x), value)
         assert made.read() == seen
-    assert len(compiled.entries) <= most, compiled.misses
+    assert len(compiled._cache.entries) <= most, dovetail.cache_misses(compiled)
 
 
 def test_tracing_writes_nothing():
     made = module_of("log = []\ndef f(t):\n    log.append(1)\n    global g\n    g = 2\n    return t")
-    toy.Entry(made.f, (torch.ones(2),), {})
+    acquire(made.f, (torch.ones(2),), {})
     assert made.log == [] and not hasattr(made, "g")
 
 
@@ -220,10 +223,10 @@ def test_results_are_made_anew_at_every_call():
         inner = [t, t + 1]
         return {"a": inner, "b": inner, "f": lambda v: v * inner[0]}
 
-    compiled = toy.Toy(f)
+    compiled = jit(f)
     x = torch.ones(2)
     one, other = compiled(x), compiled(x + 1)
-    assert len(compiled.entries) == 1
+    assert len(compiled._cache.entries) == 1
     assert one["a"] is one["b"] is not other["a"]
     torch.testing.assert_close(other["f"](torch.full((2,), 3.0)), torch.full((2,), 6.0))
 
@@ -252,10 +255,10 @@ class Attends(nn.Module):
 def test_a_module_is_traced_once_and_agrees(name):
     torch.manual_seed(0)
     model = MODELS[name]()
-    compiled, x = toy.Toy(model), torch.randn(2, 5, 16)
+    compiled, x = jit(model), torch.randn(2, 5, 16)
     for given in (x, x + 1):
         torch.testing.assert_close(compiled(given), model(given))
-    assert len(compiled.entries) == 1, compiled.misses
+    assert len(compiled._cache.entries) == 1, dovetail.cache_misses(compiled)
 
 
 def test_a_branch_on_a_tensor_is_an_error_with_the_users_line():
@@ -264,23 +267,23 @@ def test_a_branch_on_a_tensor_is_an_error_with_the_users_line():
             return t
         return -t
 
-    with pytest.raises(toy.DataDependent) as caught:
-        toy.Toy(f)(torch.ones(2))
+    with pytest.raises(TracedValueError) as caught:
+        jit(f)(torch.ones(2))
     assert caught.traceback[-1].lineno + 1 == f.__code__.co_firstlineno + 1 or "f" in [entry.name for entry in caught.traceback]
 
 
 def test_an_iterator_from_outside_is_refused():
     numbers = iter([1.0, 2.0])
     with pytest.raises(Unsupported, match="list_iterator that was made outside"):
-        toy.Toy(lambda t: t * next(numbers))(torch.ones(2))
+        jit(lambda t: t * next(numbers))(torch.ones(2))
 
 
 def test_the_clock_and_random_numbers_are_refused():
     for function in (time.time, random.random, lambda: random.randint(1, 6)):
         with pytest.raises(Unsupported, match="something else at every call"):
-            toy.Toy(lambda t, g=function: t * g())(torch.ones(2))
+            jit(lambda t, g=function: t * g())(torch.ones(2))
 
 
 def test_a_generator_that_escapes_is_refused():
     with pytest.raises(Unsupported, match="leaves the program before it has ended"):
-        toy.Toy(lambda t: (t * i for i in range(2)))(torch.ones(2))
+        jit(lambda t: (t * i for i in range(2)))(torch.ones(2))

@@ -8,10 +8,10 @@ import inspect
 import programs
 import pytest
 
-from dovetail.trace import cse, dce, functionalize, release
+from dovetail.trace import cse, dce, functionalize, release, schedule
 from dovetail.trace.check import check
 
-PASSES = (cse, dce, functionalize, release)
+PASSES = (cse, dce, functionalize, release, schedule)
 
 
 def examples(docstring: str) -> list[str]:

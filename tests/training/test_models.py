@@ -12,7 +12,7 @@ import dovetail
 
 NAMES = list(zoo.cases())
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
-WITHIN_FLOAT32 = {"llama"}  # its norm and its rotary positions compute in float32 whatever the model's dtype is
+WITHIN_FLOAT32 = {"llama", "mixtral", "t5"}  # their norms, routers or positions compute in float32 whatever the model's dtype is
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
@@ -123,7 +123,7 @@ def test_torch_autograd_grad_of_parameters_and_inputs():
         found.append(torch.autograd.grad(loss(call()), [*model.parameters(), *args]))
 
     for x, y in zip(*found, strict=True):
-        close(x, y, 1e-12, "a gradient", strides=False)
+        close(x, y, 1e-6, "a gradient", strides=False)  # its router computes in float32
     assert all(p.grad is None for p in twins.model.parameters())
 
 

@@ -42,6 +42,7 @@ from dovetail.langs.torch.names import not_traced as not_traced
 from dovetail.langs.torch.opaque import COPIES as COPIES
 from dovetail.langs.torch.opaque import OpaqueSymbol as OpaqueSymbol
 from dovetail.langs.torch.opaque import check_copies as check_copies
+from dovetail.langs.torch.opaque import dtypes_of_results as dtypes_of_results
 from dovetail.langs.torch.opaque import opaque as opaque
 from dovetail.langs.torch.positions import check_positions as check_positions
 from dovetail.langs.torch.proxy import TorchProxy as TorchProxy
@@ -53,3 +54,4 @@ from dovetail.langs.torch.symbol import TorchSymbol as TorchSymbol
 from dovetail.langs.torch.symbol import symbol_for as symbol_for
 from dovetail.langs.torch.symbol import torchsymbol as torchsymbol
 from dovetail.langs.torch.symbol import write_out as write_out
+from dovetail.langs.torch.untraced import opaque_function as opaque_function

@@ -44,6 +44,7 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
 def full_of(value: Any, shape: Sequence[Any], dtype: DType, device: Device) -> Tensor:
     """A row-major tensor full of a Python number, a number that the program computes, or a 0-d tensor."""
     shape = sizes(shape)
+    require(not isinstance(value, str), "full(): argument 'fill_value' must be a number, not {!r}", value, error=TypeError)
     value = value if isinstance(value, TensorProxy) else as_number(value, dtype, device)
     if isinstance(value, TensorProxy):
         require(

@@ -87,7 +87,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
 @torchsymbol("torch.add", methods=("add",))
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
     """input + alpha * other."""
-    if alpha == 1:
+    if not isinstance(alpha, bool) and alpha == 1:
         return core.add(input, other)
     dtype = core.promote(input, other)
     return in_wide(lambda a, b: core.add(a, _scaled(b, alpha, core.wide(dtype))), input, other, inexact=False)
@@ -107,7 +107,7 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1):
 
 def _difference(a: Any, b: Any, alpha: Any) -> Any:
     require(not (is_bool(a) or is_bool(b)), "the - operator of a boolean is not supported; use ^ or logical_xor, or ~ to invert a mask")
-    if alpha == 1:
+    if not isinstance(alpha, bool) and alpha == 1:
         return core.sub(a, b)
     dtype = core.promote(a, b)
     return in_wide(lambda a, b: core.sub(a, _scaled(b, alpha, core.wide(dtype))), a, b, inexact=False)

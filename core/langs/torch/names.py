@@ -31,9 +31,14 @@ def name_of(func: Any) -> str:
     return func if isinstance(func, str) else _names(func)[0]
 
 
+NAMED: dict[Any, str] = {}  # the registry: functions that are not torch's, by the names that programs call them by
+
+
 @cache
 def _names(func: Any) -> tuple[str, bool]:
     """The best name there is for `func`, and whether it leads back to it."""
+    if func in NAMED:
+        return NAMED[func], True
     if isinstance(func, torch._ops.OpOverload):
         return f"torch.ops.{func._schema.name.replace('::', '.')}.{func._overloadname}", True
     if isinstance(func, torch._ops.OpOverloadPacket):

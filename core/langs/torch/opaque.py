@@ -34,7 +34,7 @@ from dovetail.errors import (
     InputValueError,
 )
 from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of, torch_device
-from dovetail.langs.torch.names import dotted, not_traced
+from dovetail.langs.torch.names import NAMED, dotted, not_traced
 from dovetail.langs.torch.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
@@ -99,7 +99,7 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Record `func` as one line, and give what it gives: tensors in the nest it returns them in, everything else as it is."""
     trace = recorder.get()
     args, kwargs = trace.environment.lift((args, kwargs), trace)
-    if (twin := _not_in_place(func)) is not None:
+    if func not in NAMED and (twin := _not_in_place(func)) is not None:
         write(args[0], trace.environment.call(twin, args, kwargs))
         return args[0]
     given = proxies((args, kwargs))
@@ -110,9 +110,12 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
         seen = _run_on_fakes(func, *specs)
     except InputError:
         return opaque_symbol(func)(*args, **kwargs)  # raises again, and the recorder says where
+    known = seen.result is None or isinstance(seen.result, (torch.Tensor, tuple, list))
+    if func in NAMED and (not known or any([x is not None and not isinstance(x, torch.Tensor) for x in leaves(seen.result)])):
+        raise not_traced(func, "it is opaque and gives something else than tensors, which would always be the same; let it give tensors")
     if seen.written:
         made = _functional(seen, func, args, kwargs, given)
-    elif seen.new or seen.random or isinstance(func, _OPERATORS):
+    elif seen.new or seen.random or isinstance(func, _OPERATORS) or func in NAMED:
         made = proxies(_line(seen, func, args, kwargs, given))
     else:
         made = []
@@ -292,6 +295,15 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
         raise _as_ours(error, func) from error
     finally:
         _log.disabled = quiet
+
+
+def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
+    """The dtypes of the tensors that `func` gives for arguments like these, in torch's modes as they are; None where it refuses them."""
+    try:
+        seen = _run_on_fakes(func, *swap((args, kwargs), lambda x: getattr(x, "spec", x)))
+    except Exception:  # whatever it is, it is said when the call is recorded
+        return None
+    return tuple([x.dtype for x in _tensors(seen.result, torch.Tensor)])
 
 
 def _look(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _Seen:

@@ -109,10 +109,14 @@ def torchquery(*names: str, methods: Iterable[str] = ()) -> Callable:
     return wrap
 
 
+SPACES: dict[str, Any] = {"torch": torch}  # the registry: what the first part of a dotted name stands for
+
+
 def resolve(name: str) -> Any:
     """What the dotted `name` stands for in this torch, or None."""
-    value: Any = torch
-    for part in name.split(".")[1:]:
+    root, *parts = name.split(".")
+    value: Any = SPACES.get(root, torch)
+    for part in parts:
         value = getattr(value, part, None)
     return value
 

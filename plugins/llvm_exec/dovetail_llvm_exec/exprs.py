@@ -36,6 +36,10 @@ class Expr:
         self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.found = number, op, args, dtype, data, atoms, found
         self.cost = cost_of(op, dtype)
 
+    def is_number(self, value: float) -> bool:
+        """Whether it is a constant equal to `value`."""
+        return self.op == "const" and self.data[1] == value
+
     def __repr__(self) -> str:
         return f"e{self.number}={self.op}({', '.join(f'e{a.number}' for a in self.args)}; {self.data})"
 

@@ -21,15 +21,15 @@ class Node:
     """A value: an operation on nodes and numbers.  `steps` are the strides of the tensor that it is, or would be in memory.
 
     `base`, `offset` and `place` say where a view's elements lie in the memory of what it is a view of; other nodes are their own base.
-    `depth` counts the operations before it.
+    `depth` counts the operations before it.  `rough`: it is part of an operation whose results are all rounded to 16 bits.
     """
 
-    __slots__ = ("args", "base", "depth", "dtype", "number", "offset", "op", "params", "proxy", "shape", "steps")
+    __slots__ = ("args", "base", "depth", "dtype", "number", "offset", "op", "params", "proxy", "rough", "shape", "steps")
 
     def __init__(self, number: int, op: str, args: tuple, params: dict[str, Any], shape: tuple[int, ...], dtype: DType, steps: tuple[int, ...]):
         self.number, self.op, self.args, self.params, self.shape, self.dtype, self.steps = number, op, args, params, shape, dtype, steps
         self.proxy: Any = None  # of the line that computes it, where there is one
-        self.base, self.offset = self, 0
+        self.base, self.offset, self.rough = self, 0, False
         self.depth = 1 + max([a.depth for a in self.nodes], default=-1)
         if op in VIEWS:
             self.base, self.offset = args[0].base, args[0].offset + _offset(op, args[0].steps, params)
@@ -111,7 +111,9 @@ class Graph:
 
     def _unrounded(self, nodes: list[Node], shown: set[Node]) -> None:
         """Values inside an operation are kept in float32, as PyTorch's kernels of the whole operation keep them."""
+        rough = all(node.dtype in (bfloat16, float16) for node in shown)
         for node in nodes:
+            node.rough = rough
             if node.dtype in (bfloat16, float16) and node.op != "convert_element_type" and node not in shown and not node.is_view:
                 node.dtype = float32
 

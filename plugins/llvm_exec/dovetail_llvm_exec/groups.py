@@ -17,6 +17,8 @@ MOST_ITEMS = 12  # of one loop nest
 MOST_EXPRESSIONS = 500
 ENOUGH = 16  # units that keep threads busy
 PARTS = (4096, 3072, 2048, 1536, 1024, 768, 512)  # columns that rows which are added up may be parted by
+STREAMED = 64 << 20  # bytes of an output that nothing would find in a cache
+FETCHED = 1 << 20  # bytes of an input that lies in no near cache
 FEW, LONG = 4, 1 << 17  # rows, and columns, of which a loop nest is wide
 
 
@@ -244,7 +246,8 @@ def _product(sizes: Sequence[int]) -> int:
 class Plan:
     """The loop nests of a graph, in the order in which they run, and the memory between them.
 
-    `stored` are the nodes that have to lie in memory in the end; `temporaries` those that the loop nests keep for one another.
+    `stored` are the nodes that have to lie in memory in the end; `temporaries` those that the loop nests keep for one another; `streamed` the
+    outputs that are written past the caches, `fetched` the inputs that are asked for some time before they are read.
     """
 
     def __init__(self, graph: Graph, stored: Sequence[Node]):
@@ -254,6 +257,8 @@ class Plan:
         self.written: dict[Node, int] = dict.fromkeys(graph.inputs, -1)
         self.home: dict[Node, Group] = {}
         self.temporaries: list[Node] = []
+        self.streamed: frozenset[Buffer] = frozenset()
+        self.fetched = frozenset(self.memory[n] for n in graph.inputs if n.numel * n.dtype.bytes >= FETCHED)
         self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
         wanted, depths = set(self.stored), dict[Node, int]()
         for node in self._live():
@@ -277,6 +282,12 @@ class Plan:
                 needed.add(node)
                 stack += node.nodes
         return [n for n in self.graph.nodes if n in needed]
+
+    def stream(self) -> None:
+        """Write large outputs past the caches, those that no loop nest reads."""
+        large = {self.memory[n] for n in self.stored if not n.reduces and n.numel * n.dtype.bytes >= STREAMED}
+        if large:
+            self.streamed = frozenset(large - {e.data[0] for g in self.groups for e in g.lowering.table.known.values() if e.op == "load"})
 
     def keep(self, node: Node) -> None:
         """Have `node` stored, in the loop nest that computes it or one that can."""

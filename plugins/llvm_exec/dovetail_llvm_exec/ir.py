@@ -28,9 +28,9 @@ class Module:
         self.helpers: dict[str, str] = {}
         self.nodes: dict[str, str] = {}
 
-    def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "nounwind") -> Builder:
+    def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "") -> Builder:
         """A builder of the function `name`; `params` are (name, type), and a type may carry attributes ("ptr noalias")."""
-        builder = Builder(self, name, returns, params, linkage, attributes)
+        builder = Builder(self, name, returns, params, linkage, attributes or self.target.attributes)
         self.builders.append(builder)
         return builder
 
@@ -228,8 +228,13 @@ class Builder:
         return self.intrinsic("sqrt", a)
 
     def copysign(self, a: Value, b: Any) -> Value:
-        """a with the sign of b"""
-        return self.intrinsic("copysign", a, self.operand(b, a.type))
+        """a with the sign of b, by a choice or bits: LLVM 22 ends the process at a copysign of numbers that come from 16 bits"""
+        b = self.operand(b, a.type)
+        if a.type[0] != "<":
+            size = self.abs(a)
+            return self.select(self.compare("lt", self.bits(b), 0), self.neg(size), size)
+        sign = 1 << bits_of(element_of(a.type)) - 1
+        return self.bitcast(self.or_(self.and_(self.bits(a), sign - 1), self.and_(self.bits(b), -sign)), a.type)
 
     def maximum(self, a: Value, b: Any) -> Value:
         """The larger, NaN where one of them is; of integers signed"""
@@ -343,6 +348,10 @@ class Builder:
     def store(self, value: Value, pointer: Value, *, align: int | None = None, metadata: str = "") -> None:
         """Write to the address"""
         self.line(f"store {value}, {pointer}, align {self._align(value.type, align)}{metadata}")
+
+    def prefetch(self, pointer: Value) -> None:
+        """Ask for the cache line at an address, which need not be one."""
+        self.call("llvm.prefetch.p0", "void", pointer, Value("0", "i32"), Value("3", "i32"), Value("1", "i32"))
 
     def masked_load(self, type: str, pointer: Value, mask: Value, other: Value | None = None) -> Value:
         """Load the lanes of the mask; the others get `other` (zero) and their memory is not touched"""

@@ -10,14 +10,14 @@ from dovetail import dtypes
 from dovetail.dtypes import DType
 from dovetail_llvm_exec.ir import Builder, Value, is_float, lanes_of, like, vector
 from dovetail_llvm_exec.values import to_float32
+from dovetail_llvm_exec.vmath import halves
 
 STORED = {
     **{dtypes.bool_: "i8", dtypes.uint8: "i8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64"},
     **{dtypes.bfloat16: "bfloat", dtypes.float16: "half", dtypes.float32: "float", dtypes.float64: "double"},
 }
 COMPUTED = STORED | {dtypes.bool_: "i1", dtypes.bfloat16: "float", dtypes.float16: "float"}
-SMALLEST = 2.0**-126  # of the normal numbers in float32
-HALVES = {dtypes.bfloat16: "bfloat", dtypes.float16: "half"}
+HALVES = (dtypes.bfloat16, dtypes.float16)
 
 
 def computed(dtype: DType, lanes: int = 1) -> str:
@@ -30,63 +30,44 @@ def stored(dtype: DType, lanes: int = 1) -> str:
     return vector(STORED[dtype], lanes)
 
 
-def narrowed(b: Builder, x: Value, half: str) -> Value:
+def narrowed(b: Builder, x: Value, dtype: DType) -> Value:
     """float32 rounded to bfloat16 or float16, to nearest; NaN stays NaN."""
-    if half != "bfloat" or b.target.bfloat:
-        return b.convert(x, half)
-    if not b.target.quick_bfloat:
-        return _narrowed_bits(b, x)
-    size = b.abs(x)
-    denormal = b.and_(b.compare("lt", size, SMALLEST), b.compare("gt", b.bits(size), 0))
-    return b.branch(b.any(denormal), lambda: [_narrowed_bits(b, x)], lambda: [b.convert(x, half)])[0]
+    return (halves.to_bfloat if dtype is dtypes.bfloat16 else halves.to_half)(b, x)
 
 
-def _narrowed_bits(b: Builder, x: Value) -> Value:
-    """float32 rounded to bfloat16 with integers."""
-    bits = b.bits(x)
-    odd = b.and_(b.lshr(bits, 16), 1)
-    up = b.lshr(b.add(b.add(bits, 0x7FFF), odd), 16)
-    kept = b.select(b.compare("uno", x, x), b.or_(b.lshr(bits, 16), 64), up)
-    return b.bitcast(b.cast("trunc", kept, like(x.type, "i16")), like(x.type, "bfloat"))
-
-
-def widened(b: Builder, x: Value) -> Value:
+def widened(b: Builder, x: Value, dtype: DType) -> Value:
     """bfloat16 or float16 as float32."""
-    if "bfloat" in x.type:
-        bits = b.cast("zext", b.bitcast(x, like(x.type, "i16")), like(x.type, "i32"))
-        return b.bitcast(b.shl(bits, 16), like(x.type, "float"))
-    return b.convert(x, "float")
+    return (halves.from_bfloat if dtype is dtypes.bfloat16 else halves.from_half)(b, x)
 
 
 def rounded(b: Builder, x: Value, dtype: DType) -> Value:
     """`x` as the nearest number that `dtype` holds, still as it is computed with."""
-    half = HALVES.get(dtype)
-    return x if half is None else widened(b, narrowed(b, x, half))
+    return widened(b, narrowed(b, x, dtype), dtype) if dtype in HALVES else x
 
 
 def from_memory(b: Builder, x: Value, dtype: DType) -> Value:
     """What was loaded, as it is computed with."""
     if dtype is dtypes.bool_:
         return b.compare("ne", x, 0)
-    return widened(b, x) if dtype in HALVES else x
+    return widened(b, x, dtype) if dtype in HALVES else x
 
 
 def to_memory(b: Builder, x: Value, dtype: DType) -> Value:
     """What is stored."""
     if dtype is dtypes.bool_:
         return b.cast("zext", x, like(x.type, "i8"))
-    return narrowed(b, x, HALVES[dtype]) if dtype in HALVES else x
+    return narrowed(b, x, dtype) if dtype in HALVES else x
 
 
 def converted(b: Builder, x: Value, source: DType, dtype: DType) -> Value:
-    """A number as another dtype: floats to integers towards zero, to bool as x != 0, what does not fit as PyTorch's processor has it."""
+    """A number as another dtype, not yet rounded to 16 bits: floats to integers towards zero, to bool as x != 0, what does not fit as PyTorch's
+    processor has it."""
     if source is dtype:
         return x
     if dtype is dtypes.bool_:
         return b.compare("ne", x, 0)
     if dtype.kind == "float":
-        wide = _to_float(b, x, source, dtype)
-        return wide if source in HALVES and dtype is dtypes.float32 else rounded(b, wide, dtype)
+        return _to_float(b, x, source, dtype)
     if source.kind != "float":
         return b.convert(x, COMPUTED[dtype], signed=source.signed)
     through = "i64" if dtype.bytes == 8 or dtype is dtypes.uint8 else "i32"
@@ -114,10 +95,9 @@ def number(b: Builder, value: Any, dtype: DType, lanes: int = 1) -> Value:
 
 def nearest(value: float, dtype: DType) -> float:
     """The number nearest to `value` that a float of 16 bits holds; `value` itself for other dtypes."""
-    half = HALVES.get(dtype)
-    if half is None or value != value or abs(value) == math.inf:
+    if dtype not in HALVES or value != value or abs(value) == math.inf:
         return value
-    if half == "half":
+    if dtype is dtypes.float16:
         try:
             return struct.unpack("e", struct.pack("e", value))[0]
         except OverflowError:

@@ -21,6 +21,7 @@ from dovetail_llvm_exec.pool import POOL
 
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
 LARGE = 4 << 20  # bytes from which outputs are taken from the pool
+ROOM = -1  # as the workspace of a kernel: the last tensor that it is given is that
 MESSAGES = {
     1: (IndexError, "index out of range in self"),
     2: (RuntimeError, "ZeroDivisionError"),
@@ -89,15 +90,14 @@ def failed(status: int) -> None:
 
 def function(bound: Bound) -> Callable[..., tuple]:
     """A function of the input tensors that gives the tuple of the outputs."""
-    if any(out.bytes >= LARGE for out in bound.outputs):
+    if bound.workspace >= LARGE or any(out.bytes >= LARGE for out in bound.outputs):
         return _pooled(bound)
     return _builtin(bound, bound.inputs, bound.outputs) or _slow(bound)
 
 
 def _pooled(bound: Bound) -> Callable[..., tuple]:
     """The outputs are made first, the large ones from the pool, and given to the kernel like inputs."""
-    into = _builtin(bound, bound.inputs + len(bound.outputs), ()) or _into(bound)
-    makers = [_maker(out) for out in bound.outputs]
+    into, makers = filler(bound), [maker(out) for out in bound.outputs]
     if len(makers) == 1:
         (make,) = makers
 
@@ -116,7 +116,16 @@ def _pooled(bound: Bound) -> Callable[..., tuple]:
     return several
 
 
-def _maker(out: Output) -> Callable[[], torch.Tensor]:
+def filler(bound: Bound) -> Callable[..., tuple]:
+    """A function of the inputs and then the outputs, which it fills; a large workspace is from the pool, too."""
+    size, tensors = bound.workspace, bound.inputs + len(bound.outputs)
+    if size >= LARGE and (roomy := _builtin(bound._replace(workspace=ROOM), tensors + 1, ())) is not None:
+        return lambda *given: roomy(*given, POOL.empty((size,), (1,), torch.uint8, size))
+    return _builtin(bound, bound.inputs + len(bound.outputs), ()) or _into(bound)
+
+
+def maker(out: Output) -> Callable[[], torch.Tensor]:
+    """What makes an output, a large one from the pool."""
     dtype = TO_TORCH[out.dtype]
     if out.bytes >= LARGE:
         return lambda: POOL.empty(out.shape, out.steps, dtype, out.bytes)
@@ -129,12 +138,12 @@ def _maker(out: Output) -> Callable[[], torch.Tensor]:
 def _into(bound: Bound) -> Callable[..., tuple]:
     """A function of inputs and outputs, through ctypes."""
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
-    words = ctypes.c_int64 * (2 + bound.inputs + len(bound.outputs))
+    words = ctypes.c_int64 * (2 + bound.inputs + len(bound.outputs) + (bound.workspace == ROOM))
 
     def into(*tensors: torch.Tensor) -> tuple:
-        room = torch.empty(bound.workspace + 63, dtype=torch.uint8) if bound.workspace else None
+        room = tensors[-1] if bound.workspace == ROOM else torch.empty(bound.workspace + 63, dtype=torch.uint8) if bound.workspace else None
         place = 0 if room is None else -(-room.data_ptr() // 64) * 64
-        held = [x.resolve_neg() for x in tensors]
+        held = [_resolved(x) if x.is_neg() else x for x in tensors]
         args = words(0, place, *[x.data_ptr() for x in held])
         run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
         if args[0]:
@@ -143,6 +152,11 @@ def _into(bound: Bound) -> Callable[..., tuple]:
 
     into.kernel = bound.kernel
     return into
+
+
+def _resolved(x: torch.Tensor) -> torch.Tensor:
+    """What `x` stands for, laid out as `x` is: kernels know its strides."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
 
 
 def _slow(bound: Bound) -> Callable[..., tuple]:
@@ -166,8 +180,9 @@ def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[.
     if found is None:
         return None
     slow = _slow(bound) if outputs or not bound.outputs else _into(bound)
+    workspace = bound.workspace + 64 * (bound.workspace > 0)
     alone = ctypes.addressof(threads.ALONE)
-    words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": bound.workspace + 64 * (bound.workspace > 0)}
+    words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": workspace}
     words |= {"release": bound.cost >= RELEASED, "parallel": bound.parallel, "alone": alone, "tensor": id(torch.Tensor)}
     words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": found.offset, "payload": 0}
     rows = [n for out in outputs for n in (len(out.shape), SCALAR_TYPES[TO_TORCH[out.dtype]], *out.shape, *out.steps)]
@@ -194,7 +209,7 @@ def quick() -> Quick | None:
     offset = handle_offset()
     if offset is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
         return None
-    library = _symbols()
+    library = addresses(trampoline.SYMBOLS)
     if library is None:
         return None
     compiler = jit.compiler()
@@ -203,10 +218,10 @@ def quick() -> Quick | None:
     return Quick(offset, compiler.compile(trampoline.text(compiler.target, PAYLOAD), trampoline.NAME))
 
 
-def _symbols() -> dict[str, int] | None:
+def addresses(names: Sequence[str]) -> dict[str, int] | None:
     """The addresses of torch's functions; None where one is missing."""
     found: dict[str, int] = {}
-    for name in trampoline.SYMBOLS:
+    for name in names:
         for library in _libraries():
             try:
                 found[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
@@ -222,7 +237,7 @@ def _symbols() -> dict[str, int] | None:
 def _libraries() -> tuple[ctypes.CDLL, ...]:
     folder = torch.__path__[0] + "/lib/"
     found = []
-    for name in ("libtorch_cpu.so", "libtorch_python.so"):
+    for name in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so"):
         try:
             found.append(ctypes.CDLL(folder + name))
         except OSError:

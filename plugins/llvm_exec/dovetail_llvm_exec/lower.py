@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from dovetail.dtypes import DType, bool_, float64, int64
+from dovetail.dtypes import DType, bool_, float32, float64, int64
 from dovetail_llvm_exec.exprs import Buffer, Expr, Table
 from dovetail_llvm_exec.forms import ZERO, Cut, Form, dot, flat, shifted, times
 from dovetail_llvm_exec.graph import Node, through
@@ -15,6 +16,50 @@ from dovetail_llvm_exec.philox import Draw
 CHOICES = frozenset({"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge"})  # take numbers as their dtype holds them
 
 Coords = tuple[Form, ...]
+
+
+def _one_more(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """erf(x) + 1 and tanh(x) + 1, which gelu consists of."""
+    for x, other in (args, args[::-1]):
+        if node.dtype is float32 and x.op in ("erf", "tanh") and other.is_number(1.0):
+            return table.make(f"{x.op}_plus_one", x.args, node.dtype)
+    return None
+
+
+def _gelu(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """x / 2 * (erf(x / sqrt(2)) + 1)"""
+    for half, other in (args, args[::-1]):
+        if half.op == "mul" and other.op == "erf_plus_one" and half.args[1].is_number(0.5):
+            (x, _), inner = half.args, other.args[0]
+            if inner.op == "mul" and inner.args[0] is x and inner.args[1].is_number(math.sqrt(0.5)):
+                cdf = table.make("normal_cdf_roughly" if node.rough else "normal_cdf", (x,), node.dtype)
+                return table.make("mul", (x, cdf), node.dtype)
+    return None
+
+
+def _below_its_largest(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """exp(x - the largest x of the row)"""
+    (x,) = args
+    if x.op != "sub" or x.args[1].op != "row" or node.dtype not in (float32, float64):
+        return None
+    result = x.args[1].data
+    return table.make("exp_nonpositive", args, node.dtype) if result.node.op == "amax" and result.body is x.args[0] else None
+
+
+def _share(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """x / the sum of such: the sum is 1 at least, and its reciprocal is no trouble."""
+    x, total = args
+    if total.op != "row" or total.data.node.op != "sum" or total.data.body.op != "exp_nonpositive":
+        return None
+    return table.make("mul", (x, table.make("reciprocal", (total,), node.dtype)), node.dtype)
+
+
+FUSIONS: dict[str, Callable[[Table, tuple[Expr, ...], Node], Expr | None]] = {
+    "add": _one_more,
+    "mul": _gelu,
+    "exp": _below_its_largest,
+    "div": _share,
+}
 
 
 class Memory(Protocol):
@@ -64,7 +109,9 @@ class Lowering:
         exact = node.op in CHOICES
         numbers = (self.table.const(nearest(a, dtype) if exact else a, dtype) if not isinstance(a, Node) else None for a in node.args)
         args = tuple(self.at(a, coords, mask) if isinstance(a, Node) else number for a, number in zip(node.args, numbers))
-        return self.table.make(node.op, args, node.dtype, args[0].dtype if node.op == "convert_element_type" else None)
+        known = FUSIONS.get(node.op)
+        fused = known(self.table, args, node) if known is not None else None
+        return fused or self.table.make(node.op, args, node.dtype, args[0].dtype if node.op == "convert_element_type" else None)
 
     def inside(self, form: Form, low: int, high: int, mask: Expr | None) -> Expr | None:
         """`mask`, and that low <= form < high."""

@@ -14,6 +14,8 @@ from dovetail_llvm_exec.ir import Builder, Value, lanes_of, vector
 from dovetail_llvm_exec.ops import EXACT, Op, written
 from dovetail_llvm_exec.philox import DRAWS
 
+AHEAD = 1024  # bytes from what is read to what is asked for
+FAR = 4 * AHEAD  # bytes in a row from which that pays
 FAULTS = {"IndexError": 1, "ZeroDivisionError": 2, "RuntimeError": 4}  # what a kernel's status says
 
 
@@ -37,6 +39,8 @@ class Nest:
         self.levels: dict[Axis, int] = {}
         self.slots: dict[str, Value] = {}
         self.stashed: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
+        self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
+        self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
         self.narrow: dict[str, Value] = {}  # values that were rounded to 16 bits, by name, as they are in memory
 
     # --- scopes
@@ -158,8 +162,8 @@ class Nest:
         """`x` as the nearest number that `dtype` holds, still as it is computed with."""
         if dtype not in kinds.HALVES:
             return x
-        narrow = kinds.narrowed(self.b, x, kinds.HALVES[dtype])
-        wide = kinds.widened(self.b, narrow)
+        narrow = kinds.narrowed(self.b, x, dtype)
+        wide = kinds.widened(self.b, narrow, dtype)
         self.narrow[wide.name] = narrow
         return wide
 
@@ -294,6 +298,8 @@ class Nest:
         moved = any(self.is_vector(e) for e, _ in form.moving)
         step = self.across.step(form)
         if step == 1 and not moved:
+            if buffer in self.fetched and mask is None and self._run(form) * buffer.dtype.bytes >= FAR:
+                b.prefetch(b.address(at, "i8", AHEAD))
             return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
         if step == -1 and not moved and mask is None:
             first = b.address(at, kinds.stored(buffer.dtype), -(lanes - 1))
@@ -314,9 +320,25 @@ class Nest:
             return
         mask = self.scopes[-1].mask
         if self.across.step(form) == 1:
-            b.store(value, at) if mask is None else b.masked_store(value, at, mask)
+            if mask is None and buffer in self.streamed and self._lines(form, lanes):
+                b.store(value, at, align=lanes * buffer.dtype.bytes, metadata=f", !nontemporal {b.module.node('!{i32 1}')}")
+            else:
+                b.store(value, at) if mask is None else b.masked_store(value, at, mask)
             return
         b.scatter(value, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
+
+    def _run(self, form: Form) -> int:
+        """How many elements lie one after the other, as the loops over a form go."""
+        steps = {step: axis.size for axis in dict.fromkeys(self.axis_of.values()) if (step := axis.step(form)) > 1}
+        run = 0 if form.moving else self.across.size
+        while run in steps:
+            run *= steps.pop(run)
+        return run
+
+    def _lines(self, form: Form, lanes: int) -> bool:
+        """Whether vectors of `lanes` elements never straddle, so that they are parts of lines of the cache."""
+        fixed = [step for atom, step in form.terms if atom not in self.across.atoms]
+        return not form.moving and all(n % lanes == 0 for n in (form.const, *fixed))
 
     def get(self, buffer: Buffer, form: Form, lanes: int) -> Value:
         """What lies where the form says, as it is in memory."""

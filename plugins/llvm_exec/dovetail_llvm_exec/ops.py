@@ -14,6 +14,9 @@ from dovetail.dtypes import DType, bool_, float16
 from dovetail_llvm_exec import kinds
 from dovetail_llvm_exec.ir import Builder, Value, like
 from dovetail_llvm_exec.vmath import FUNCTIONS
+from dovetail_llvm_exec.vmath.error import erf_plus_one, normal_cdf, normal_cdf_roughly
+from dovetail_llvm_exec.vmath.exponential import exp_nonpositive
+from dovetail_llvm_exec.vmath.hyperbolic import tanh_plus_one
 
 
 class Op(NamedTuple):
@@ -159,8 +162,8 @@ def rest_of(op: Op, x: Value, y: Value) -> Value:
         past = b.compare("lt", b.bits(rest), 0)
         before = b.compare("lt", b.bits(x), 0)
         over = b.and_(b.compare("une", rest, 0.0), b.xor(past, before))  # the quotient was rounded up to an integer
-        rest = b.select(over, b.add(rest, with_sign(b, y, x)), rest)
-        return [with_sign(b, rest, x)]
+        rest = b.select(over, b.add(rest, b.copysign(y, x)), rest)
+        return [b.copysign(rest, x)]
 
     return b.branch(b.reduce("and", usual), quick, lambda: [b.rem(x, y)])[0]
 
@@ -174,7 +177,7 @@ def _float_floordiv(op: Op, x: Value, y: Value) -> Value:
     quotient = b.select(other, b.sub(quotient, 1.0), quotient)
     floor = b.intrinsic("floor", quotient)
     floor = b.select(b.compare("gt", b.sub(quotient, floor), 0.5), b.add(floor, 1.0), floor)
-    floor = b.select(b.compare("une", quotient, 0.0), floor, with_sign(b, b.constant(0.0, x.type), b.div(x, y)))
+    floor = b.select(b.compare("une", quotient, 0.0), floor, b.copysign(b.constant(0.0, x.type), b.div(x, y)))
     return b.select(b.compare("eq", y, 0.0), b.div(x, y), floor)
 
 
@@ -242,16 +245,6 @@ def invert(op: Op, x: Value) -> Value:
     return op.b.not_(x)
 
 
-def with_sign(b: Builder, x: Value, y: Value) -> Value:
-    """x with the sign of y, by a choice: LLVM 22 ends the process at its own copysign of numbers that come from 16 bits."""
-    size = b.abs(x)
-    return b.select(b.compare("lt", b.bits(y), 0), b.neg(size), size)
-
-
-def copysign(op: Op, x: Value, y: Value) -> Value:
-    return with_sign(op.b, x, y)
-
-
 def where(op: Op, condition: Value, x: Value, y: Value) -> Value:
     return op.b.select(condition, x, y)
 
@@ -297,19 +290,26 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Writer]] = {
     "bitwise_not": (INTEGERS, invert),
     "bitwise_left_shift": (("int",), shift_left),
     "bitwise_right_shift": (("int",), shift_right),
-    "copysign": (FLOAT, copysign),
+    "copysign": (FLOAT, lambda op, x, y: op.b.copysign(x, y)),
     "where": (REAL, where),
     "convert_element_type": (REAL, convert),
     **{test: (REAL, _compare(test)) for test in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: (FLOAT, _function(name)) for name in FUNCTIONS if name not in ("pow", "floor", "ceil", "trunc", "round")},
 }
+FUSED = {  # what expressions become where they are a part of others
+    "erf_plus_one": lambda op, x: erf_plus_one(op.b, x),
+    "normal_cdf": lambda op, x: normal_cdf(op.b, x),
+    "normal_cdf_roughly": lambda op, x: normal_cdf_roughly(op.b, x),
+    "exp_nonpositive": lambda op, x: exp_nonpositive(op.b, x),
+    "tanh_plus_one": lambda op, x: tanh_plus_one(op.b, x),
+}
 PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit"})
-EXACT = PREDICATES | {"where", "convert_element_type", "neg", "abs", "maximum", "minimum", "floor", "ceil", "trunc", "round", "sign"}  # round nothing
+EXACT = PREDICATES | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil", "trunc", "round", "sign"}  # round nothing
 
 
 def written(op: Op, name: str, operands: list[Value]) -> Value:
     """The result of the operation `name`, not yet rounded."""
-    return OPERATIONS[name][1](op, *operands)
+    return FUSED[name](op, *operands) if name in FUSED else OPERATIONS[name][1](op, *operands)
 
 
 __all__ = ["EXACT", "OPERATIONS", "Op", "written"]

@@ -1,4 +1,4 @@
-"""Memory for large results: a block is used again when no tensor refers to it any more.
+"""Memory for large results and for what lies between kernels: a block is used again when no tensor refers to it any more.
 
 A fresh block of some hundred megabytes costs more in page faults than most kernels that fill it.  Who still refers to a block is said by
 the reference count of its storage, which every view, every alias and every tensor that autograd has saved is counted in, and by that of the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ import torch
 
 HUGE = 16 << 20  # bytes from which huge pages are asked for
 PAGE = 2 << 20
+UNUSED = 1, 2  # its storage's references, the block's own; and those to the Python object, the block's and that of the function which counts
+STEPS = 8  # sizes between a power of two and the next: so many shapes share blocks, which are at most an eighth too large
 
 
 class Statistics(NamedTuple):
@@ -30,53 +33,79 @@ class Statistics(NamedTuple):
     made: int
 
 
+class Block:
+    """One storage, and where its memory lay when it was made."""
+
+    __slots__ = ("address", "size", "storage")
+
+    def __init__(self, size: int):
+        self.size = size
+        self.storage = torch.UntypedStorage(size)
+        self.address = self.storage.data_ptr()
+
+    def references(self) -> tuple[int, int]:
+        """How many tensors and others refer to the memory, and how many names to the Python object that stands for it.
+
+        The object is handed to nothing but the function that counts: how often a Python function's arguments are held depends on who runs it.
+        """
+        return torch._C._storage_Use_Count(self.storage._cdata), sys.getrefcount(self.storage)
+
+    def sound(self) -> bool:
+        """Whether its memory is its own still: a storage that was resized has another, one that was shared is read by other processes."""
+        return self.storage.data_ptr() == self.address and self.storage.nbytes() == self.size
+
+
 class Pool:
-    """Blocks of memory by their size.  Where one is made, at most `cap` bytes stay idle; those of sizes not asked for longest go first."""
+    """Blocks of memory by their size.  At most `cap` bytes stay idle when one is made; those of sizes not asked for longest go first."""
 
     def __init__(self, cap: int = 1 << 30):
         self.cap = cap
-        self._blocks: OrderedDict[int, list[torch.UntypedStorage]] = OrderedDict()
+        self._blocks: OrderedDict[int, list[Block]] = OrderedDict()
         self._lock = Lock()
         self._reused = self._made = 0
-        probe = [torch.UntypedStorage(64)]
-        self._unused = next(self._probed(s) for s in probe)
+        self._unused = min(Block(64).references(), UNUSED)  # what is counted of a block that nobody uses
 
     def empty(self, shape: Sequence[int], steps: Sequence[int], dtype: torch.dtype, size: int) -> torch.Tensor:
         """A tensor of `size` bytes that nobody else refers to."""
+        size = rounded(size)
         with self._lock:
-            storage = next((s for s in self._blocks.get(size, ()) if self._free(s)), None)
-            if storage is None:
+            block = self._idle(size)
+            if block is None:
                 self._trim(self.cap - size)
-                storage = torch.UntypedStorage(size)
-                self._blocks.setdefault(size, []).append(storage)
+                block = Block(size)
+                self._blocks.setdefault(size, []).append(block)
                 self._made += 1
-                _advise(storage)
+                _advise(block.storage)
             else:
                 self._reused += 1
             self._blocks.move_to_end(size)
-            return torch.empty(0, dtype=dtype).set_(storage, 0, shape, steps)
+            return torch.empty(0, dtype=dtype).set_(block.storage, 0, shape, steps)
 
-    def _free(self, storage: torch.UntypedStorage) -> bool:
-        return _references(storage) == self._unused
-
-    def _probed(self, storage: torch.UntypedStorage) -> tuple[int, int]:
-        """What `_free` sees of a block that nobody uses."""
-        return _references(storage)
+    def _idle(self, size: int) -> Block | None:
+        """A block that nobody uses; those that are the pool's no longer are forgotten on the way."""
+        blocks = self._blocks.get(size, [])
+        for block in list(blocks):
+            if block.references() == self._unused:
+                if block.sound():
+                    return block
+                blocks.remove(block)
+        return None
 
     def _trim(self, room: int) -> None:
         """Let idle blocks go until no more than `room` bytes are idle."""
-        idle = sum(size for size, blocks in self._blocks.items() for s in blocks if self._free(s))
+        idle = self._idle_bytes()
         for size in list(self._blocks):
-            if idle <= room:
-                break
-            blocks = self._blocks[size]
-            unused = [self._free(s) for s in blocks]
-            gone = [i for i, free in enumerate(unused) if free][: -(-(idle - room) // size)]
-            idle -= len(gone) * size
-            for i in reversed(gone):
-                del blocks[i]
-            if not blocks:
+            for block in list(self._blocks[size]):
+                if idle <= room:
+                    return
+                if block.references() == self._unused:
+                    self._blocks[size].remove(block)
+                    idle -= size
+            if not self._blocks[size]:
                 del self._blocks[size]
+
+    def _idle_bytes(self) -> int:
+        return sum(block.size for blocks in self._blocks.values() for block in blocks if block.references() == self._unused)
 
     def clear(self) -> None:
         """Let every idle block go."""
@@ -87,13 +116,17 @@ class Pool:
         """What there is, and what was done."""
         with self._lock:
             total = sum(size * len(blocks) for size, blocks in self._blocks.items())
-            idle = sum(size for size, blocks in self._blocks.items() for s in blocks if self._free(s))
-            return Statistics(total, idle, self._reused, self._made)
+            return Statistics(total, self._idle_bytes(), self._reused, self._made)
+
+    def _after_fork(self) -> None:
+        """In the child of a fork: the thread that held the lock is not there."""
+        self._lock = Lock()
 
 
-def _references(storage: torch.UntypedStorage) -> tuple[int, int]:
-    """How many tensors and others refer to the memory, and how many names to the Python object that stands for it."""
-    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
+def rounded(size: int) -> int:
+    """The size of a block for so many bytes."""
+    step = 1 << max(size.bit_length() - STEPS.bit_length(), 0)
+    return -(-size // step) * step
 
 
 def _advise(storage: torch.UntypedStorage) -> None:
@@ -106,3 +139,5 @@ def _advise(storage: torch.UntypedStorage) -> None:
 
 
 POOL = Pool()  # the registry: the process's pool
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=POOL._after_fork)

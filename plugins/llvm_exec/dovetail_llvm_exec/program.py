@@ -27,11 +27,14 @@ class Program(NamedTuple):
     cost: float
     groups: int
     parallel: bool
+    plan: Plan
 
 
-def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True) -> Program:
-    """The program that computes `stored` from the graph's inputs."""
+def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True) -> Program:
+    """The program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line."""
     plan = Plan(graph, stored)
+    if fresh:
+        plan.stream()
     module, workspace = Module(target), Workspace()
     for node in plan.temporaries:
         workspace.take(plan.memory[node], node.numel)
@@ -41,7 +44,7 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
         _call(module, b, phase, parallel)
     b.ret()
     several = parallel and any(_pays(p) for p in phases)
-    return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several)
+    return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several, plan)
 
 
 def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> list[Phase]:

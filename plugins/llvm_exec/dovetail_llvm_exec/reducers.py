@@ -18,11 +18,11 @@ Running = tuple[Value, ...]
 class Reducer:
     """A reduction `op` of elements of `dtype`.  A running value is a tuple of values, each a scalar or a vector."""
 
-    def __init__(self, op: str, dtype: DType):
+    def __init__(self, op: str, dtype: DType, *, blind: bool = False):
         self.op, self.dtype = op, dtype
         self.arg = op in ("argmax", "argmin")
         self.larger = op in ("amax", "argmax")
-        self.blind = False  # to NaN
+        self.blind = blind  # to NaN
 
     def identity(self) -> Any:
         """What changes nothing."""
@@ -100,8 +100,7 @@ class Reducer:
     def across(self, b: Builder, running: Running) -> Running:
         """All lanes as one, by halves."""
         if self._watches_nan() and running[1].type[0] == "<":
-            plain = Reducer(self.op, self.dtype)
-            plain.blind = True
+            plain = Reducer(self.op, self.dtype, blind=True)
             return (*plain.across(b, running[:1]), b.any(running[1]))
         if self.op in ("any", "all"):
             return (b.reduce("or" if self.op == "any" else "and", running[0]),)
@@ -145,6 +144,6 @@ def parted(values: Sequence[Value], widths: Sequence[int]) -> list[Running]:
     return out
 
 
-def reducer_of(result: Result) -> Reducer:
-    """The reduction that a result of a row is made by."""
-    return Reducer(result.node.op, result.body.dtype)
+def reducer_of(result: Result, *, blind: bool = False) -> Reducer:
+    """The reduction that a result of a row is made by; `blind` where NaN may be overlooked."""
+    return Reducer(result.node.op, result.body.dtype, blind=blind)

@@ -15,8 +15,9 @@ from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec import jit, threads
 from dovetail_llvm_exec.forms import Cut
 from dovetail_llvm_exec.graph import Graph, Node, flat
+from dovetail_llvm_exec.inplace import chosen, writing
 from dovetail_llvm_exec.launch import Bound, Output, Payload, function
-from dovetail_llvm_exec.program import program
+from dovetail_llvm_exec.program import Program, program
 
 MOST = 1024  # kernels that are kept for regions to come
 
@@ -26,7 +27,7 @@ Maker = Callable[[tuple], torch.Tensor]  # results of the kernel -> one output
 class Made(NamedTuple):
     """What a region became: its function, and how many loop nests are in it."""
 
-    call: Callable[..., tuple]
+    call: Callable[..., tuple] | None
     nests: int
 
 
@@ -78,19 +79,30 @@ class Cache:
 
     def get(self, region: Trace) -> Callable[..., tuple]:
         """The function of a region."""
-        key = structure(region)
+        return self._found(structure(region), lambda: _picklable(compiled(region), region)).call
+
+    def in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
+        """The function of a region with results written `into` inputs, those that may be; None where none may."""
+        results, inputs = ({p: i for i, p in enumerate(ps)} for ps in (region.outputs, region.inputs))
+        wanted = {results[result]: inputs[given] for result, given in into.items()}
+        return self._found((structure(region), tuple(wanted.items())), lambda: Made(in_place(region, wanted, self.get(region)), 0)).call
+
+    def _found(self, key: Any, make: Callable[[], Made]) -> Made:
         with self.lock:
             found = self.made.get(key)
             if found is not None:
                 self.made.move_to_end(key)
-                return found.call
-        made = compiled(region)
-        made = made._replace(call=picklable(made.call, region))
+                return found
+        made = make()
         with self.lock:
             self.made[key] = made
             while len(self.made) > self.most:
                 self.made.popitem(last=False)
-        return made.call
+        return made
+
+
+def _picklable(made: Made, region: Trace) -> Made:
+    return made._replace(call=picklable(made.call, region))
 
 
 def structure(region: Trace) -> tuple:
@@ -109,9 +121,12 @@ def structure(region: Trace) -> tuple:
         return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides
 
     rows = [tuple(map(spec, region.inputs))]
-    for line in flat(region.lines):
-        said = (line.symbol.name, plain(line.args), tuple((k, plain(v)) for k, v in line.kwargs.items()))
-        rows.append((*said, tuple(map(spec, line.writes))))
+    for whole in region.lines:
+        for line in flat([whole]):
+            said = (line.symbol.name, plain(line.args), tuple((k, plain(v)) for k, v in line.kwargs.items()))
+            rows.append((*said, tuple(map(spec, line.writes))))
+        if whole.body:  # what is inside an operation is not rounded
+            rows.append(tuple(numbers[p] for p in whole.writes))
     return (*rows, tuple(numbers[p] for p in region.outputs))
 
 
@@ -142,15 +157,36 @@ def _compiled(region: Trace) -> Made:
         return Made(views, 0)
     call = None
     if stored:
-        compiler, parallel = jit.compiler(), bool(threads.pool())
-        for name, address in threads.pool().items():
-            compiler.provide(name, address)
-        made = program(graph, list(stored), compiler.target, parallel=parallel)
-        kernel = compiler.compile(made.text, "run")
-        call = function(Bound(kernel, len(graph.inputs), tuple(stored.values()), made.workspace, made.cost, parallel and made.parallel))
+        made, bound = _bound(graph, stored)
+        call = function(bound)
         if not seen and makers == list(range(len(stored))):
             return Made(call, made.groups)
     return Made(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), made.groups if stored else 0)
+
+
+def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> tuple[Program, Bound]:
+    """The program that computes `stored`, and its kernel."""
+    compiler, parallel = jit.compiler(), bool(threads.pool())
+    for name, address in threads.pool().items():
+        compiler.provide(name, address)
+    made = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh)
+    kernel = compiler.compile(made.text, "run")
+    return made, Bound(kernel, len(graph.inputs), tuple(stored.values()), made.workspace, made.cost, parallel and made.parallel)
+
+
+def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:
+    """`plain`, the function of a region, with results written into inputs, those of the `wanted` that may be; None where none may."""
+    graph, stored = Graph(region), dict[Node, Output]()
+    if any(o.base.op == "input" for o in graph.outputs):
+        return None
+    try:
+        if _makers(graph.outputs, stored) != list(range(len(region.outputs))):
+            return None
+        made, bound = _bound(graph, stored, fresh=False)
+    except Cut:
+        return None
+    taken = chosen(made.plan, list(stored), graph.inputs, wanted)
+    return writing(bound, taken, plain) if taken else None
 
 
 def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:

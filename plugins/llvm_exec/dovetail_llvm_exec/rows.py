@@ -15,6 +15,7 @@ from dovetail_llvm_exec.groups import Item, Result
 from dovetail_llvm_exec.ir import Value, vector
 from dovetail_llvm_exec.nest import Nest
 from dovetail_llvm_exec.reducers import Reducer, parted, reducer_of, tree
+from dovetail_llvm_exec.shares import blind
 from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
 from dovetail_llvm_exec.stash import Stashes, Store
 
@@ -58,6 +59,7 @@ class Rows(Stage):
         buffers = {s.buffer for s in self.stores} | {t.partial for t in tallies}
         places = [item.expr.data.place for item in self.results if item.expr.data.place is not None]
         self.exprs = walk([*self.exprs, *places])
+        self.blind = blind([i.expr.data for i in self.results], self.exprs, [*(s.expr for s in self.stores), *(t.expr for t in tallies)])
         b, nest = self._function("rows", self.exprs, buffers)
         with b.loop(b.params[1], b.params[2]) as units_loop:
             unit = units_loop.index
@@ -143,7 +145,7 @@ class Rows(Stage):
     def _swept(self, nest: Nest, sweep: Sweep, kept: list[Store]) -> None:
         """One sweep: reduce, store and add up; then the results of the row are known."""
         b, (results, stores, tallies) = nest.b, sweep
-        reducers = [reducer_of(r) for r in results]
+        reducers = [reducer_of(r, blind=r in self.blind) for r in results]
         exprs = sweep.roots
         lanes = self._lanes(self.exprs)
         ways = self._ways(results, exprs, lanes)

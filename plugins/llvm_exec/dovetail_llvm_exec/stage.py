@@ -101,6 +101,7 @@ class Stage:
         for buffer in sorted(buffers | {e.data[0] for e in exprs if e.op == "load"}, key=lambda x: x[:2]):
             pointers[buffer] = self._address(b, buffer)
         nest = Nest(b, pointers, [*self.outer, *self.down, *self.columns])
+        nest.streamed, nest.fetched = self.group.plan.streamed & buffers, self.group.plan.fetched
         b.store(b.constant(0, "i64"), nest.slot("fault"))
         return b, nest
 
@@ -119,6 +120,8 @@ class Stage:
             return ()
 
         b.branch(b.compare("ne", fault, 0), tell, ())
+        if nest.streamed:
+            b.line("fence seq_cst")
         b.ret()
 
     def _decoded(self, b: Builder, unit: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import llvmlite.binding as llvm
 
-from dovetail_llvm_exec.values import bits_of
+from dovetail_llvm_exec.values import Value, bits_of
 
 LEVELS: dict[str, tuple[str, ...]] = {  # what is known of processors that are asked for by name
     "neoverse-v1": ("sve", "bf16"),
@@ -20,6 +21,13 @@ LEVELS: dict[str, tuple[str, ...]] = {  # what is known of processors that are a
     "x86-64-v3": ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "f16c"),
     "x86-64-v4": ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512vl", "avx512bw", "avx512cd"),
 }
+
+SCALING = {  # instructions that scale by a power of two, and the type of their masks
+    **{"<16 x float>": ("llvm.x86.avx512.mask.scalef.ps.512", "i16"), "<8 x double>": ("llvm.x86.avx512.mask.scalef.pd.512", "i8")},
+    **{"<8 x float>": ("llvm.x86.avx512.mask.scalef.ps.256", "i8"), "<4 x double>": ("llvm.x86.avx512.mask.scalef.pd.256", "i8")},
+    **{"<4 x float>": ("llvm.x86.avx512.mask.scalef.ps.128", "i8"), "<2 x double>": ("llvm.x86.avx512.mask.scalef.pd.128", "i8")},
+}
+ESTIMATES = 'nounwind "reciprocal-estimates"="vec-divf:1"'  # divisions that are flagged so begin with an estimate
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,26 @@ class Target:
     half: bool
     bfloat: bool
     quick_bfloat: bool = False  # rounding to bfloat16 is one instruction, which takes denormal numbers for 0
+    estimated: str = ""  # the vector type that 1 / y can be estimated of to 14 digits or more
+    attributes: str = "nounwind"  # of every function
 
     def lanes(self, element: str) -> int:
         """How many elements of an LLVM type ("float") fill a vector."""
         return max(self.vector_bytes * 8 // bits_of(element), 1)
+
+    def scaled(self, b: Any, y: Any, n: Any) -> Any:
+        """y * 2**n, rounded once, of whole numbers n as floats; None where that is not one instruction."""
+        name, kind = SCALING.get(y.type, ("", ""))
+        if not self.ldexp or not name:
+            return None
+        wide = (Value("4", "i32"),) if name.endswith("512") else ()  # round as usual
+        return b.call(name, y.type, y, n, b.zero(y.type), Value("-1", kind), *wide)
+
+    def denormal(self, b: Any, x: Any) -> Any:
+        """The lanes that hold denormal numbers."""
+        if self.ldexp and x.type == "<16 x float>":
+            return b.call("llvm.x86.avx512.fpclass.ps.512", "<16 x i1>", x, Value("32", "i32"))
+        return b.compare("lt", b.sub(b.bits(b.abs(x)), 1), 0x7FFFFF, unsigned=True)
 
     def machine(self, *, optimization: int = 2, jit: bool = True) -> llvm.TargetMachine:
         """LLVM's code generator for this machine."""
@@ -71,7 +95,8 @@ def describe(triple: str, cpu: str, features: str, has: Mapping[str, bool]) -> T
         width = 64 if on("avx512f") else 32 if on("avx2") else 16
         wide = on("avx512f", "avx512dq", "avx512vl", "avx512bw")
         known = {"fma": on("fma") or wide, "masked": on("avx2"), "gather": on("avx2"), "ldexp": wide, "rounding": on("sse4.1"), "long_lanes": wide}
-        return Target(triple, cpu, features, width, half=on("f16c"), bfloat=False, quick_bfloat=on("avx512bf16", "avx512vl"), **known)
+        quick = {"estimated": "<16 x float>", "attributes": ESTIMATES} if wide else {}
+        return Target(triple, cpu, features, width, half=on("f16c"), bfloat=False, quick_bfloat=on("avx512bf16", "avx512vl"), **known, **quick)
     return Target(triple, cpu, features, 16, *(False,) * 8)  # slow perhaps, and right
 
 

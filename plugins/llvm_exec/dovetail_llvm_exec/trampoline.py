@@ -2,7 +2,8 @@
 
 `self` is a bytes object of 64-bit words, laid out as FIELDS and then one row for each output: dimensions, dtype, sizes, strides.  The
 builtin takes the input tensors, finds their memory through torch's C interface, makes the outputs, runs the kernel, and gives the tuple
-of the outputs.  Everything that differs between processes is in `self`, so the object code can be kept.
+of the outputs.  The workspace is allocated for the call; where `workspace` is -1, the last of the inputs is it.  Everything that differs
+between processes is in `self`, so the object code can be kept.
 """
 
 from __future__ import annotations
@@ -93,10 +94,12 @@ class Launch:
     def _run(self, buffer: Value) -> None:
         b = self.b
         size = self.field("workspace")
-        needs = b.compare("ne", size, 0)
+        needs = b.compare("gt", size, 0)
         (room,) = b.branch(needs, lambda: [b.call("malloc", "ptr", size)], [Value("null", "ptr")])
         aligned = b.cast("ptrtoint", room, "i64")
         b.store(b.and_(b.add(aligned, 63), -64), b.address(buffer, "i64", 1))
+        last = b.address(buffer, "i64", b.add(self.field("inputs"), 1))
+        b.branch(b.compare("lt", size, 0), lambda: b.store(b.load("i64", last, align=8), b.address(buffer, "i64", 1)) or (), ())
         serial = b.load("i32", self.field("alone", "ptr"))
         several = b.and_(b.compare("ne", self.field("parallel"), 0), b.compare("eq", serial, 0))
         (threads,) = b.branch(several, lambda: [b.call(THREADS, "i32")], [b.constant(1, "i32")])

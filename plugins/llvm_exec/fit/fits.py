@@ -47,6 +47,26 @@ def erf_tail(shift):
     return lambda u: -mp.log(mp.erfc(u + shift)), lambda u: mp.erfc(u + shift) / mp.erf(u + shift)
 
 
+def erfc_log2(a):
+    """L(a) / a, where erfc(a) = 2**L(a)"""
+    return mp.log(mp.erfc(a)) / mp.log(2) / a
+
+
+def tail_log2(a):
+    """L(a) / a, where 2 P(a standard normal variable is above a) = 2**L(a)"""
+    return mp.log(mp.erfc(a / root(2))) / mp.log(2) / a
+
+
+def tail_log2_weight(least):
+    """Relative near 0, and less and less so where it vanishes"""
+    return lambda a: a * mp.log(2) * max(mp.erfc(a / root(2)) ** mp.mpf("0.9"), mp.mpf(least))
+
+
+def erfc_log2_weight(a):
+    """Relative to erfc near 0, and less and less so where it vanishes"""
+    return a * mp.log(2) * max(mp.erfc(a) ** mp.mpf("0.9"), mp.mpf("1e-4"))
+
+
 def pow_rest(w):
     """Q with log(1 + f) = 2 s + s w (2/3 + w Q(w)), where s = f / (2 + f) and w = s**2"""
     s = root(w)
@@ -99,6 +119,10 @@ TABLES = {  # name: {element: (degree, function, weight, low, high)}
         "double": (18, *erf_tail(mp.mpf(1)), mp.mpf("-0.1"), mp.mpf("4.95")),
     },
     "ERFC": {"float": (9, *erfc_of("float", "10.1")), "double": (22, *erfc_of("double", "27.5"))},
+    "ERFC_LOG2": {"float": (7, erfc_log2, erfc_log2_weight, mp.mpf("1e-6"), mp.mpf("3.3"))},
+    "TAIL_LOG2": {"float": (7, tail_log2, tail_log2_weight("1e-4"), mp.mpf("1e-6"), mp.mpf("4.67"))},
+    "TAIL_LOG2_ROUGH": {"float": (4, tail_log2, tail_log2_weight("1e-3"), mp.mpf("1e-6"), mp.mpf(4))},
+    "EXP2_ROUGH": {"float": (3, *EXP2)},
     "SIN": {"float": (2, *SIN), "double": (5, *SIN)},
     "COS": {"float": (2, *COS), "double": (5, *COS)},
     "ATAN": {"float": (8, *ATAN), "double": (20, *ATAN)},

@@ -246,3 +246,11 @@ def test_random_programs(program):
     x, y = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
     ours = compiled(lambda x, y: tuple(r + 0 for r in fn(x, y)))
     assert_same(ours(x, y), tuple(r + 0 for r in fn(x, y)), scale=4.0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 37])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_copysign_of_few_and_many(dtype, count):
+    x, y = torch.randn(count).to(dtype), torch.randn(count).to(dtype)
+    assert_like_eager(torch.copysign, x, y)
+    assert_like_eager(lambda x, y: torch.tanh(x) + torch.copysign(y, x[:1]), x, y)

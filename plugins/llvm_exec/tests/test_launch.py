@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 import dovetail
 from dovetail_llvm_exec import launch, threads
+from dovetail_llvm_exec.executor import llvm_executor
 
 
 def kernel_of(fn):
@@ -248,3 +249,17 @@ def test_the_function_of_a_region_is_pickled_as_the_region(fn):
     for line in lines:
         again, inputs = dill.loads(dill.dumps(line.implementation.fn)), [torch.randn(p.spec.shape) for p in line.args]
         assert_same(again(*inputs), line.implementation.fn(*inputs))
+
+
+def test_a_kernel_is_shared_by_equal_operations_not_by_equal_parts():
+    def whole(x, y, z):
+        return torch.addcmul(x, y, z, value=0.3)
+
+    def in_parts(x, y, z):
+        return x + y * 0.3 * z
+
+    args = [torch.randn(64, 64).bfloat16() for _ in range(3)]
+    ex = llvm_executor()
+    assert_same(dovetail.jit(whole, executors=[ex, "torch"])(*args), whole(*args))
+    assert torch.equal(dovetail.jit(in_parts, executors=[ex, "torch"])(*args), in_parts(*args))  # which rounds after each operation
+    assert len(ex.cache.made) == 2

@@ -11,7 +11,7 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
-from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, IMPURE, IMPURE_OWNERS, KEEP, TABLE
+from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, IMPURE, IMPURE_OWNERS, KEEP, LATER, TABLE
 from dovetail.frontend.interpreter.tracking.sources import Source
 
 
@@ -30,6 +30,8 @@ class Calls:
         found = self.recorder.call(self, function, args, kwargs, frame)
         if found is not NULL:
             return found
+        if type(function) is FunctionType and function in LATER:
+            return self.effects.call(function, args, kwargs)
         known = BY_TYPE.get(type(function))
         if known is not None:
             return known(self, function, args, kwargs, frame)
@@ -59,6 +61,7 @@ class Calls:
             if isinstance(function.__self__, ContextVar) and function.__name__ == "get":
                 return self._context_variable(function.__self__, args)
         self.check_pure(function)
+        self.recorder.native(self, function, args, kwargs)
         args, kwargs = self._for_native(function, args, kwargs)
         found = super().call_native(function, args, kwargs, frame)
         if isinstance(found, type) and getattr(function, "__name__", None) == "__new__":
@@ -107,8 +110,12 @@ class Calls:
         inner = value.__func__ if type(value) is MethodType else value
         python = type(inner) is FunctionType and not is_own_code(inner.__code__)
         if python or self.recorder.handles(value):
-            return lambda *args, **kwargs: self.call(value, list(args), kwargs, None)
+            return self.coming_back(value)
         return self.plain(value)
+
+    def coming_back(self, value: Any) -> Callable:
+        """A function for native code that calls `value` here."""
+        return lambda *args, **kwargs: self.call(value, list(args), kwargs, None)
 
     def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
         source = self.source(function)

@@ -17,10 +17,11 @@ from dovetail.frontend.interpreter.tracking.tracker import Tracker
 class Captured(NamedTuple):
     """A trace: `guards` in the order of their discovery, the `sources` of the objects that `result` and `effects` mention.
 
-    A later call that passes the guards has the result `finish(tensors, found)`, where `tensors` are what the computation gave and `found`
-    what the prologue found at the sources.
+    `value` is what the run returned.  A later call that passes the guards has the result `finish(tensors, found)`, where `tensors` are what
+    the computation gave and `found` what the prologue found at the sources.
     """
 
+    value: Any
     guards: list[Guard]
     sources: Sequence[Source]
     result: Template
@@ -36,24 +37,24 @@ class Captured(NamedTuple):
 
 
 def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorder) -> tuple[Tracker, Captured]:
-    """Run fn(*args, **kwargs) tracked; nothing outside is written.
-
-    A prologue of what it depends on takes the tuple (fn, *args, kwargs).
-    """
+    """Run fn(*args, **kwargs) tracked; nothing outside is written.  What it depends on of the call is found below the sources `args` and `kwargs`."""
     tracker = Tracker(recorder)
+    recorder.start(tracker)
     sources = tracker.sources
-    named = sources.arg(len(args) + 1)
+    listed, named = sources.arg("args"), sources.arg("kwargs")
+    tracker.guard("len", listed, len(args))
     tracker.guard("keys", named, list(kwargs))
     try:
         with recursion.raised() as tracker.limit:
             function = tracker.reach(fn, sources.const(fn))
-            given = [tracker.reach(value, sources.arg(i + 1)) for i, value in enumerate(args)]
+            given = [tracker.reach(value, sources.item(listed, i)) for i, value in enumerate(args)]
             named_given = {name: tracker.reach(value, sources.item(named, name)) for name, value in kwargs.items()}
             result = tracker.call(function, given, named_given, None)
     except BaseException as error:
         error.__traceback__ = strip(error.__traceback__)
         raise
+    recorder.finish(tracker)
     tracker.keep_apart()
     templates = Templates(tracker)
     made, effects = templates.of(result), writes(templates, tracker.effects.log)
-    return tracker, Captured(list(tracker.guards.values()), templates.sources, made, effects)
+    return tracker, Captured(result, list(tracker.guards.values()), templates.sources, made, effects)

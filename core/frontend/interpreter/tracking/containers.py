@@ -28,9 +28,33 @@ class Containers:
             return self.outside(value)
         return None
 
+    def hashed(self, *keys: Any) -> None:
+        """Keys are about to be hashed: a number that the computation gives has no value yet."""
+        for key in keys:
+            if self.recorder.is_number(key):
+                self.recorder.truth(self, key)
+
+    def make_set(self, items: list[Any]) -> set:
+        self.hashed(*items)
+        return super().make_set(items)
+
+    def make_dict(self, keys: Iterable[Any], values: list[Any]) -> dict:
+        keys = list(keys)
+        self.hashed(*keys)
+        return super().make_dict(keys, values)
+
+    def add_to(self, made: set, item: Any) -> None:
+        self.hashed(item)
+        super().add_to(made, item)
+
+    def put_into(self, made: dict, key: Any, value: Any) -> None:
+        self.hashed(key)
+        super().put_into(made, key, value)
+
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
             return self.recorder.operate(self, "get_item", [owner, self.plain(key)])
+        self.hashed(key)
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
@@ -64,7 +88,9 @@ class Containers:
     def set_item(self, owner: Any, key: Any, value: Any) -> None:
         if self.recorder.is_tensor(owner):
             self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
-        elif id(owner) in self.views:
+            return
+        self.hashed(key)
+        if id(owner) in self.views:
             self.set_view(owner, key, value)
         elif self.method(owner, "__setitem__") is None and self.outside_container(owner) is not None:
             self.effects.method(owner, "__setitem__", [key, value], {})
@@ -81,6 +107,10 @@ class Containers:
             super().delete_item(owner, key)
 
     def contains(self, container: Any, item: Any) -> bool:
+        if self.recorder.is_tensor(container):
+            return self.recorder.operate(self, "contains", [container, item])
+        if isinstance(container, (*MAPPINGS, set, frozenset)):
+            self.hashed(item)
         container = self.effects.shadow(container)
         source = self.outside_container(container) if self.method(container, "__contains__") is None else None
         if source is None:

@@ -1,8 +1,7 @@
-"""What a trace depended on: one guard for each fact, with the code that checks it and the sentence that a miss says."""
+"""What a trace depended on: one guard for each fact, with the words for it and the sentence that a miss says."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from dovetail.frontend.interpreter.tracking.sources import Source
@@ -16,41 +15,77 @@ class Guard(NamedTuple):
     value: Any = None
 
     def __str__(self) -> str:
-        value = self.value
-        shown = repr(value) if isinstance(value, Source) else getattr(value, "__name__", None) or repr(value)
-        return KINDS[self.kind].format(s=repr(self.source), v=shown)
+        if self.kind == "tensor":
+            return f"{self.source} is a tensor {_facts(self.value)}"
+        return KINDS[self.kind][0].format(s=repr(self.source), v=_shown(self.value), t=_a(self.value), n=_name(self.value))
 
 
-KINDS = {  # s: the value at the source, v: what it is compared with
-    "is": "{s} is {v}",
-    "isnot": "{s} is not {v}",
-    "same": "{s} is {v}",
-    "notsame": "{s} is not {v}",
-    "type": "type({s}) is {v}",
-    "equal": "{s} == {v}",
-    "len": "len({s}) == {v}",
-    "keys": "list({s}) == {v}",
-    "key types": "list(map(type, {s})) == {v}",
-    "key identities": "list(map(id, {s})) == list(map(id, {v}))",
-    "has": "{v} in {s}",
-    "hasnot": "{v} not in {s}",
-    "truthy": "{s}",
-    "falsy": "not {s}",
-    "tensor": "{v}({s})",
-    "env": "{s}() == {v}",
+KINDS = {  # s: the value at the source, v: what it is compared with, n: its name, t: what it is; the fact, and that it is one no more
+    "is": ("{s} is {v}", "{s} is no longer the same {t}"),
+    "isnot": ("{s} is not {v}", "{s} has become {v}"),
+    "same": ("{s} is {v}", "{s} is no longer the same object as {v}"),
+    "notsame": ("{s} is not {v}", "{s} has become the same object as {v}"),
+    "type": ("type({s}) is {v}", "{s} is no longer a {n}"),
+    "equal": ("{s} == {v}", "{s} is no longer {v}"),
+    "len": ("len({s}) == {v}", "{s} no longer has the length {v}"),
+    "keys": ("list({s}) == {v}", "{s} no longer has the keys {v}"),
+    "key types": ("list(map(type, {s})) == {v}", "{s} no longer has keys of the types {v}"),
+    "key identities": ("list(map(id, {s})) == list(map(id, {v}))", "{s} no longer has the keys {v}"),
+    "has": ("{v} in {s}", "{s} no longer has {v}"),
+    "hasnot": ("{v} not in {s}", "{s} now has {v}"),
+    "truthy": ("{s}", "{s} has become false, or empty"),
+    "falsy": ("not {s}", "{s} has become true, or is no longer empty"),
+    "tensor": ("{s} is a tensor {v}", "{s} is no longer a tensor {v}"),
+    "env": ("{s}() == {v}", "{s}() is no longer {v}"),
 }
 
 
-def equality(value: Any, s: str, v: str, kind: str) -> str:
-    """A test that the value called `s` is the atom called `v`, whose type is called `kind`: 1 is not True, 0.0 is not -0.0, NaN is NaN."""
-    if value is None or value is True or value is False:
-        return f"{s} is {v}"
-    if type(value) is float:
-        if value != value:
-            return f"type({s}) is {kind} and {s} != {s}"
-        if value == 0:
-            sign = "-" if math.copysign(1, value) < 0 else ""
-            return f"type({s}) is {kind} and str({s}) == '{sign}0.0'"
-    if type(value) is complex:
-        return f"type({s}) is {kind} and repr({s}) == {repr(value)!r}"
-    return f"type({s}) is {kind} and {s} == {v}"
+def reason(guard: Guard) -> str:
+    """That a guard failed, as a sentence."""
+    value = guard.value
+    if guard.kind == "tensor":
+        return f"{guard.source} is no longer a tensor {_facts(value)}"
+    if guard.kind == "len" and guard.source.kind == "arg":
+        return f"the call no longer has {value} positional arguments"
+    if guard.kind == "keys" and guard.source.kind == "arg":
+        return f"the call no longer has the keyword arguments {value}"
+    if guard.kind == "is" and (value is None or type(value) in (bool, int, float, str)):
+        return f"{guard.source} is no longer {value!r}"
+    return KINDS[guard.kind][1].format(s=repr(guard.source), v=_shown(value), t=_a(value), n=_name(value))
+
+
+def is_pinned(guard: Guard) -> bool:
+    """Whether a guard is about a pinned object's own dictionary, so that it can be checked together with others."""
+    source = guard.source
+    if source.parent is None or source.parent.kind != "const":
+        return False
+    if guard.kind == "falsy":
+        return source.kind == "field" and source.key.endswith("_hooks")
+    return guard.kind == "hasnot" and source.kind == "attr" and source.key == "__dict__"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Source):
+        return repr(value)
+    name = getattr(value, "__name__", None)
+    if isinstance(name, str):
+        return name
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value) if type(value).__module__ in ("builtins", "torch") else f"a {type(value).__name__}"  # no code of the program runs for it
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return name if isinstance(name, str) else type(value).__name__
+
+
+def _a(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return f"{type(value).__name__}{f' {name}' if isinstance(name, str) else ''}"
+
+
+def _facts(facts: Any) -> str:
+    """A tensor as a prologue checks it."""
+    words = [facts["dtype"], list(facts["shape"]), facts["device"] or "", "that requires grad" if facts["requires_grad"] else ""]
+    return " ".join([str(word) for word in words if word != ""]).replace("torch.", "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 import os
 import time
+import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cmp_to_key, lru_cache, partial, reduce
 from itertools import accumulate, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
+from logging import Logger
 from random import Random
 from types import CellType, MethodType, SimpleNamespace
 from typing import Any
@@ -48,6 +50,8 @@ def _named(function: Callable) -> Callable:
 def _isinstance(tracker: Any, value: Any, kinds: Any) -> bool:
     tracker.outside(value)
     kinds = tracker.plain(kinds)
+    if tracker.recorder.is_tensor(value):
+        return tracker.recorder.is_instance(value, kinds)
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         check = tracker.method(kind, "__instancecheck__") if isinstance(kind, type) else None
         if check is not None and check.__module__ not in ("abc", "typing") and type(value) is not kind:
@@ -61,7 +65,7 @@ def _isinstance(tracker: Any, value: Any, kinds: Any) -> bool:
 def _type(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     if len(args) == 1 and not kwargs:
         tracker.outside(args[0])
-        return type(args[0])
+        return tracker.recorder.class_of(args[0])
     return tracker.made_class(make(tracker, type, [tracker.plain(x) for x in args], kwargs, frame))
 
 
@@ -104,7 +108,8 @@ def _globals(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 
 def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """C code that only iterates its arguments gets iterators that reach every item as it is drawn."""
-    found = [tracker.native(x) if callable(x) or not _is_iterated(x) else tracker.spread(x) for x in args]
+    calls = builtin is map or builtin is filter
+    found = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
     return builtin(*found, **{name: tracker.native(x) for name, x in kwargs.items()})
 
 
@@ -150,6 +155,8 @@ def _conversion(kind: type, *names: str) -> Callable:
     """A builtin of one argument, which asks the class for the first of these methods that it has, and gives a `kind`."""
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if kind is str:
+            tracker.words(args)
         method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
         if method is not None:
             found = tracker.call_function(method, [args[0]], {})
@@ -184,6 +191,8 @@ def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, A
 
 def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """A function behind functools.lru_cache is run: what is in the cache depends on reads that nobody guarded."""
+    if function.__name__.endswith("_once"):  # as `logger.warning_once`: cached so that it says something once
+        return _later(tracker, function, args, kwargs, frame)
     return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
 
 
@@ -226,6 +235,7 @@ KEEP = (
     weakref.ref,
     repeat,
 )
+LATER = frozenset({getattr(Logger, name) for name in ("debug", "info", "warning", "error", "exception", "critical", "log")})
 IMPURE = frozenset({time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.process_time, os.urandom, input})
 IMPURE_OWNERS = (Random,)
 
@@ -249,6 +259,7 @@ TABLE: dict[Any, Callable] = {
     sum: _answer(_sum),
     callable: _answer(lambda tracker, value: (tracker.outside(value), callable(value))[1]),
     print: _later,
+    warnings.warn: _later,
     str: _conversion(str, "__str__", "__repr__"),
     repr: _conversion(str, "__repr__"),
     int: _conversion(int, "__int__", "__index__"),

@@ -20,6 +20,8 @@ class Operators:
         return super().unary(op, x)
 
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
+        if op is operator.mod and isinstance(x, (str, bytes)):
+            self.words(y if isinstance(y, tuple) else (y,))
         left, right = self.recorder.is_tensor(x), self.recorder.is_tensor(y)
         if not left and not right:
             return super().operator(op, x, y, name, reflected)
@@ -54,7 +56,7 @@ class Operators:
             return result
         if other is not None and other.kind != "const":
             self.guard("same" if result else "notsame", one, other)
-        elif other is not None or type(y) in self.atoms:
+        elif (other is not None or type(y) in self.atoms) and not self.recorder.is_tensor(x):
             self.guard("is" if result else "isnot", one, y)
         return result
 
@@ -72,5 +74,12 @@ class Operators:
                 self.guard("truthy" if value else "falsy", source)
         return super().truth(value)
 
+    def words(self, values: Any) -> None:
+        """Values are about to be written out."""
+        for value in values:
+            if self.recorder.is_tensor(value):
+                self.recorder.words(value)
+
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
+        self.words((value,))
         return super().format(self.plain(value), conversion, spec)

@@ -16,6 +16,12 @@ class Recorder:
 
     atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
 
+    def start(self, tracker: Tracker) -> None:
+        """The run begins."""
+
+    def finish(self, tracker: Tracker) -> None:
+        """The run has ended; guards and writes may be added."""
+
     def is_tensor(self, value: Any) -> bool:
         """Whether `value` is a tensor, real or traced."""
         return False
@@ -40,13 +46,37 @@ class Recorder:
         """An attribute of a tensor or module."""
         return NULL
 
+    def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
+        """An attribute of a tensor is about to be set or deleted; an error where that cannot wait."""
+
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
         """An operator, or an item, where one of the operands is a tensor."""
         return NULL
 
+    def words(self, tensor: Any) -> None:
+        """The value of a tensor is about to be written out; an error where nobody knows it."""
+
+    def is_number(self, value: Any) -> bool:
+        """Whether `value` is a number that the computation gives, which cannot be hashed."""
+        return False
+
+    def content(self, tracker: Tracker, value: Any, source: Source) -> None:
+        """An object of unknown kind was read from outside: guard what is in it where native code may look at it."""
+
     def truth(self, tracker: Tracker, tensor: Any) -> bool:
         """A branch on the value of a tensor."""
         return bool(tensor)
+
+    def class_of(self, value: Any) -> type:
+        """What `type(value)` is."""
+        return type(value)
+
+    def is_instance(self, tensor: Any, kinds: Any) -> bool:
+        """isinstance(tensor, kinds)"""
+        return isinstance(tensor, kinds)
+
+    def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """C code is about to be called; an error where it may not see these arguments."""
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """A call of a function or module of the framework."""

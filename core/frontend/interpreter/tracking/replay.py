@@ -6,6 +6,7 @@ and instances as recipes, since every call has to make new ones.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
@@ -94,9 +95,9 @@ class Templates:
         if kind in (tuple, frozenset):
             parts = [self.of(item) for item in value]
             return lambda values: kind(part(values) for part in parts), None
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            parts = [self.of(item) for item in value]
-            return lambda values: tuple.__new__(kind, [part(values) for part in parts]), None
+        if isinstance(value, tuple):
+            parts, new = [self.of(item) for item in value], kind if hasattr(kind, "n_sequence_fields") else partial(tuple.__new__, kind)
+            return lambda values: new([part(values) for part in parts]), None
         if kind is FunctionType:
             return self._function(value)
         if kind is CellType:
@@ -112,11 +113,18 @@ class Templates:
             return lambda values: slice(*[part(values) for part in parts]), None
         if isinstance(value, GeneratorType):
             raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
+        if lookup(kind, "__next__") is not NULL and type(lookup(kind, "__next__")) is not FunctionType:
+            raise Unsupported(f"a {kind.__name__} leaves the program, which no later call could make again; return list(...) of it")
         if kind in CONTAINERS or isinstance(value, (list, dict, set)):
             return self._emptied(value), lambda: self._content(value)
         if isinstance(value, type) or not kind.__flags__ & _HAS_DICT or callable(getattr(value, "__get__", None)):
             return None
-        return lambda values: object.__new__(kind), lambda: self._attributes(value)
+        new = next(found for base in kind.__mro__ if (found := base.__dict__.get("__new__")) is not None and not isinstance(found, staticmethod))
+        try:
+            new(kind)
+        except TypeError:
+            return None  # C code that knows no empty one
+        return lambda values: new(kind), lambda: self._attributes(value)
 
     @staticmethod
     def _emptied(value: Any) -> Template:
@@ -131,11 +139,12 @@ class Templates:
         attributes = self._attributes(value)
         if isinstance(value, dict):
             pairs = [(self.of(key), self.of(item)) for key, item in dict.items(value)]
+            put = OrderedDict.__setitem__ if isinstance(value, OrderedDict) else dict.__setitem__
 
             def fill(made: Any, values: Values) -> None:
                 attributes(made, values)
                 for key, item in pairs:
-                    dict.__setitem__(made, key(values), item(values))
+                    put(made, key(values), item(values))
         else:
             parts = [self.of(item) for item in value]
             add = set.add if isinstance(value, set) else type(value).append if not isinstance(value, list) else list.append

@@ -8,8 +8,8 @@ from typing import Any
 class Source:
     """How a value is reached: `kind` applied to the value at `parent` and to `key`.
 
-    arg     the argument of the call at position `key`
-    const   the object `key` itself: a class, a module, the globals of a function
+    arg     what the call brings: `key` is "args", the tuple, or "kwargs", the dict
+    const   the object `key` itself: a class, a module, the globals of a function; `found` is where it was met first
     attr    parent.key
     item    parent[key]
     field   what the instance dictionary of parent has under `key`; unlike `attr` it runs no code of the program
@@ -17,22 +17,33 @@ class Source:
     static  what the class at parent, or a base of it, has under `key`, unbound
     """
 
-    __slots__ = ("key", "kind", "parent", "root")
+    __slots__ = ("found", "key", "kind", "parent", "root")
 
     def __init__(self, kind: str, parent: Source | None, key: Any):
         self.kind, self.parent, self.key = kind, parent, key
         self.root: Source = self if parent is None else parent.root
+        self.found: Source | None = None
 
     def __repr__(self) -> str:
         if self.kind == "arg":
-            return f"args[{self.key!r}]"
+            return self.key
         if self.kind == "const":
-            return getattr(self.key, "__name__", None) or f"<{type(self.key).__name__}>"
-        if self.kind == "item":
-            return f"{self.parent}[{self.key!r}]"
+            return _word(self.key) if self.found is None else repr(self.found)
         if self.kind == "call":
             return f"{self.parent}()"
-        return f"{self.parent}.{self.key}"
+        if self.kind != "item":
+            return f"{self.parent}.{self.key}"
+        above = self.parent
+        if above.kind == "const" and type(above.key) is dict and isinstance(above.key.get("__name__"), str):
+            return f"{above.key['__name__']}.{self.key}"
+        if above.kind == "field" and above.key in ("_parameters", "_buffers", "_modules"):
+            return f"{above.parent}.{self.key}"
+        return f"{above}[{self.key!r}]"
+
+
+def _word(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return name if isinstance(name, str) else type(value).__name__.lower()
 
 
 class Sources:
@@ -48,8 +59,8 @@ class Sources:
             found = self.table[mark] = Source(kind, parent, key)
         return found
 
-    def arg(self, position: int) -> Source:
-        return self.make("arg", None, position)
+    def arg(self, name: str) -> Source:
+        return self.make("arg", None, name)
 
     def const(self, value: Any) -> Source:
         return self.make("const", None, value)

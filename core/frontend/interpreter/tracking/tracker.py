@@ -68,7 +68,7 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         self.known: dict[int, tuple[Any, Source]] = {}
         self.views: dict[int, Any] = {}  # id of a dict: whose attributes it holds; itself where it is a module's variables
         self.namespaces: dict[int, dict] = {}  # id of a dict: the globals of an outside function that was called
-        self.fresh: dict[int, Any] = {}  # classes that this trace made, and globals of `exec`: nothing outside can know them
+        self.fresh: dict[int, Any] = {}  # classes and functions that this trace made, globals of `exec`: nothing outside can know them
 
     def guard(self, kind: str, source: Source, value: Any = None) -> None:
         """The trace depends on this fact."""
@@ -124,13 +124,20 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         """Remember an object with an identity; one that two sources lead to is an alias, which is guarded."""
         known = self.known.get(id(value))
         if known is None:
+            self.recorder.content(self, value, source)
             if source.root.kind != "arg" and self.pins(value):
                 if source.kind != "const":
                     self.guard("is", source, value)
-                source = self.sources.const(value)
+                source = self._pinned(value, source)
             self.known[id(value)] = value, source
         elif known[1] is not source:
             self.guard("same", source, known[1])
+
+    def _pinned(self, value: Any, source: Source) -> Source:
+        made = self.sources.const(value)
+        if made.found is None and source is not made:
+            made.found = source
+        return made
 
     def reach_cell(self, cell: CellType, source: Source) -> None:
         """Remember a cell of a function's closure.  The cells of a function never change: those of two known functions need no guard."""
@@ -159,7 +166,7 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
     def outside(self, value: Any) -> Source | None:
         """The source of an outside object on whose type the program is about to depend, None for what the trace made."""
         source = self.source(value)
-        if source is not None and source.kind != "const":
+        if source is not None and source.kind != "const" and not self.recorder.is_tensor(value):  # the guard on a tensor says its type
             self.guard("type", source, type(value))
         return source
 
@@ -208,6 +215,10 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
             parts = {key: self.plain(item, seen) for key, item in found.items()}
             return found if all([parts[key] is item for key, item in found.items()]) else parts
         return found
+
+    def made_function(self, function: FunctionType) -> FunctionType:
+        self.fresh[id(function)] = function
+        return function
 
     def made_class(self, cls: Any) -> Any:
         self.fresh[id(cls)] = cls

@@ -148,6 +148,11 @@ def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     return result
 
 
+def ratio(b: Builder, x: Value, y: Value) -> Value:
+    """x / y of finite numbers, y not far from 1; within an ulp, by an estimate of 1 / y where that is quicker"""
+    return b.div(x, y, "arcp ninf contract" if y.type == b.target.estimated else "")
+
+
 # --- exponents
 
 
@@ -164,6 +169,9 @@ def scaled(b: Builder, y: Value, t: Value, offset: int = 0) -> Value:
     n + offset has to lie within twice the range of exponents, and y near 1.
     """
     fmt, bits = format_of(y), b.bits(t)
+    quick = b.target.scaled(b, y, b.sub(t, fmt.magic - offset))
+    if quick is not None:
+        return quick
     if b.target.ldexp:
         n = b.convert(b.sub(bits, fmt.magic_bits - offset), "i32")
         return b.call(f"llvm.ldexp.{mangled(y.type)}.{mangled(n.type)}", y.type, y, n)

@@ -1,14 +1,17 @@
 """erf and erfc.
 
 erf is an odd polynomial near 0 and 1 - exp(-L(a)) further out.  erfc is exp(-a**2) G(t) / (1 + 2 a) with t = (a - K) / (a + K), which holds
-a**2 in two parts, so that its relative error stays small as far as erfc reaches.
+a**2 in two parts, so that its relative error stays small as far as erfc reaches.  Where one is added to erf,
+a polynomial L(a) = log2(erfc(a)) will do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail_llvm_exec.ir import Builder, Value, element_of
-from dovetail_llvm_exec.vmath.arithmetic import polynomial, scaled, scaled_quickly, two_product
-from dovetail_llvm_exec.vmath.coefficients import ERF, ERF_TAIL, ERFC
+from dovetail_llvm_exec.vmath.arithmetic import polynomial, rounding_sum, scaled, scaled_quickly, two_product
+from dovetail_llvm_exec.vmath.coefficients import ERF, ERF_TAIL, ERFC, ERFC_LOG2, EXP2, EXP2_ROUGH, TAIL_LOG2, TAIL_LOG2_ROUGH
 from dovetail_llvm_exec.vmath.exponential import exp_reduced, reduced
 
 ERF_TURN = 0.9  # the polynomial up to here
@@ -16,6 +19,7 @@ ERF_ONE = {"float": 3.95, "double": 5.95}  # erf is 1 beyond
 SHIFT = {"float": 0.0, "double": 1.0}  # the variable of L is a less this
 CENTER = {"float": 2.0, "double": 3.75}  # K
 ERFC_TURN = 0.81  # 1 - erf(x) up to here, where that is above 1/4
+LOG2_ZERO = -151.0  # 2**L is 0 below
 ERFC_ZERO = {"float": 10.1, "double": 27.3}  # erfc is 0 beyond
 
 
@@ -35,6 +39,34 @@ def erf(b: Builder, x: Value) -> Value:
     t, _, r = reduced(b, b.neg(polynomial(b, y, ERF_TAIL[element])))
     far = b.sub(b.constant(1.0, x.type), scaled_quickly(b, exp_reduced(b, r), t))
     return b.copysign(b.select(b.compare("gt", a, ERF_TURN), far, near), x)  # NaN takes the polynomial; -0 stays -0
+
+
+def _sum_of_tails(b: Builder, x: Value, log2: Sequence[float], exp2: Sequence[float], whole: int) -> Value:
+    """2**L(a) where x < 0, and `whole` - 2**L(a) above: L(a) = a Q(a) - 2 + whole, a = abs(x).  Its relative error grows as it vanishes."""
+    a = b.abs(x)
+    y = b.mul(polynomial(b, a, log2), a) if whole == 2 else b.muladd(polynomial(b, a, log2), a, float(whole - 2))
+    y = b.at_least(y, LOG2_ZERO)
+    t, n = rounding_sum(b, y, 1.0)
+    r = b.sub(y, n)
+    tail = scaled(b, b.muladd(polynomial(b, r, exp2), r, 1.0), t)
+    return b.select(b.compare("lt", x, 0.0), tail, b.sub(b.constant(float(whole), x.type), tail))
+
+
+def erf_plus_one(b: Builder, x: Value) -> Value:
+    """erf(x) + 1; in float32 also where that is small"""
+    if element_of(x.type) != "float":
+        return b.add(erf(b, x), 1.0)
+    return _sum_of_tails(b, x, ERFC_LOG2["float"], EXP2["float"], 2)
+
+
+def normal_cdf(b: Builder, x: Value) -> Value:
+    """How probable it is that a standard normal variable is below x, in float32: what gelu multiplies x by"""
+    return _sum_of_tails(b, x, TAIL_LOG2["float"], EXP2["float"], 1)
+
+
+def normal_cdf_roughly(b: Builder, x: Value) -> Value:
+    """`normal_cdf` to 2**-16 of its value, for what is then rounded to 16 bits"""
+    return _sum_of_tails(b, x, TAIL_LOG2_ROUGH["float"], EXP2_ROUGH["float"], 1)
 
 
 def erfc(b: Builder, x: Value) -> Value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from dovetail_llvm_exec.ir import Builder, Value, element_of
-from dovetail_llvm_exec.vmath.arithmetic import LN2, parts, polynomial, power_of_two, rounding_sum, scaled, scaled_quickly
+from dovetail_llvm_exec.vmath.arithmetic import LN2, parts, polynomial, power_of_two, ratio, rounding_sum, scaled, scaled_quickly
 from dovetail_llvm_exec.vmath.coefficients import EXP, EXP2, EXPM1
 
 LOG2E = float(1 / LN2)
@@ -52,9 +52,12 @@ def exp(b: Builder, x: Value) -> Value:
 
 def exp_nonpositive(b: Builder, x: Value) -> Value:
     """exp(x) of x <= 0, with 0 for what is below the normal numbers: a softmax's exp"""
-    t, _, r = reduced(b, x)
-    y = scaled_quickly(b, exp_reduced(b, r), t)
-    return b.select(b.compare("ge", x, NORMAL[element_of(x.type)]), y, b.at_least(x, 0.0))  # NaN: x itself
+    t, n, r = reduced(b, x)
+    y, lowest = exp_reduced(b, r), NORMAL[element_of(x.type)]
+    quick = b.target.scaled(b, y, n)
+    if quick is not None:
+        return b.select(b.compare("uge", x, lowest), quick, b.zero(x.type))
+    return b.select(b.compare("ge", x, lowest), scaled_quickly(b, y, t), b.at_least(x, 0.0))  # NaN: x itself
 
 
 def exp2(b: Builder, x: Value) -> Value:
@@ -83,4 +86,4 @@ def expm1(b: Builder, x: Value) -> Value:
 def sigmoid(b: Builder, x: Value) -> Value:
     """1 / (1 + exp(-x)), by the exp of a negative number on both sides: nothing overflows, and small results are precise"""
     e = exp(b, b.neg(b.abs(x)))
-    return b.div(b.select(b.compare("lt", x, 0.0), e, 1.0), b.add(e, 1.0))
+    return ratio(b, b.select(b.compare("lt", x, 0.0), e, 1.0), b.add(e, 1.0))

@@ -9,9 +9,17 @@ QUIET = 0x7FC00000  # a NaN
 
 
 def to_bfloat(b: Builder, x: Value) -> Value:
-    """float32 as bfloat16; in integers half a unit is added, and less by one where that would round a tie to odd"""
+    """float32 as bfloat16, by one instruction where it rounds all numbers, or where no lane holds one that it does not round"""
     if b.target.bfloat:
         return b.convert(x, "bfloat")
+    if not b.target.quick_bfloat:
+        return _rounded_bits(b, x)
+    some = b.any(b.target.denormal(b, x))
+    return b.branch(some, lambda: [_rounded_bits(b, x)], lambda: [b.convert(x, "bfloat")], rarely=True)[0]
+
+
+def _rounded_bits(b: Builder, x: Value) -> Value:
+    """float32 as bfloat16 in integers: half a unit is added, and less by one where that would round a tie to odd"""
     bits = b.bits(x)
     odd = b.and_(b.lshr(bits, 16), 1)
     up = b.add(bits, b.add(odd, 0x7FFF))

@@ -6,9 +6,9 @@ Near 0 the first two are odd polynomials; further out they come from one exp.  T
 from __future__ import annotations
 
 from dovetail_llvm_exec.ir import Builder, Value, element_of
-from dovetail_llvm_exec.vmath.arithmetic import format_of, infinity, nan, polynomial, scaled, scaled_quickly, two_sum
+from dovetail_llvm_exec.vmath.arithmetic import format_of, infinity, nan, polynomial, ratio, scaled, scaled_quickly, two_sum
 from dovetail_llvm_exec.vmath.coefficients import SINH, TANH
-from dovetail_llvm_exec.vmath.exponential import exp_reduced, reduced
+from dovetail_llvm_exec.vmath.exponential import exp_reduced, reduced, sigmoid
 from dovetail_llvm_exec.vmath.logarithm import log_of_sum
 
 TANH_TURN = 0.6  # the polynomial up to here
@@ -29,9 +29,15 @@ def tanh(b: Builder, x: Value) -> Value:
     y = b.at_most(a, TANH_ONE[element_of(x.type)])
     t, _, r = reduced(b, b.add(y, y))
     e = scaled_quickly(b, exp_reduced(b, r), t)
-    far = b.sub(b.constant(1.0, x.type), b.div(b.constant(2.0, x.type), b.add(e, 1.0)))
+    far = b.sub(b.constant(1.0, x.type), ratio(b, b.constant(2.0, x.type), b.add(e, 1.0)))
     near = odd(b, x, TANH)
     return b.copysign(b.select(b.compare("gt", a, TANH_TURN), far, near), x)  # NaN takes the polynomial; -0 stays -0
+
+
+def tanh_plus_one(b: Builder, x: Value) -> Value:
+    """tanh(x) + 1 = 2 / (1 + exp(-2 x)): what gelu multiplies by, precise also where it is small"""
+    y = sigmoid(b, b.add(x, x))
+    return b.add(y, y)
 
 
 def half_exp(b: Builder, a: Value) -> Value:

@@ -1,0 +1,57 @@
+"""torch.nn.Module in a tracked run: attributes without its `__getattr__`, calls without its `__call__` where no hook is set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL, Frame
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in _HOOKS)
+_EVERY = vars(torch.nn.modules.module)  # where hooks of all modules are
+
+
+def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
+    """A parameter, buffer or submodule; NULL for anything else."""
+    kind = type(module)
+    if lookup(kind, "__getattr__") is not torch.nn.Module.__getattr__:
+        return NULL
+    held = object.__getattribute__(module, "__dict__")
+    if lookup(kind, name) is not NULL or name in held or tracker.effects.now(module, name) is not NULL:
+        return NULL
+    source = tracker.outside(module)
+    for table in _TABLES:
+        members = held.get(table, {})
+        now = tracker.effects.shadow(members)
+        if name in now:
+            if source is None:
+                return members[name]
+            tracker.guard("hasnot", tracker.sources.attr(source, "__dict__"), name)
+            path = tracker.sources.field(source, table)
+            tracker.known.setdefault(id(members), (members, path))
+            return tracker.reach(members[name], tracker.sources.item(path, name)) if now is members else tracker.get_item(members, name)
+    return NULL
+
+
+def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """module(*args, **kwargs): without hooks that is its forward; NULL where its class has a call of its own."""
+    if lookup(type(module), "__call__") is not torch.nn.Module.__call__:
+        return NULL
+    source, held = tracker.outside(module), object.__getattribute__(module, "__dict__")
+    hooked = any(held.get(hooks) for hooks in _HOOKS) or any(_EVERY[hooks] for hooks in _GLOBAL_HOOKS)
+    if hooked:
+        return tracker.call(torch.nn.Module._call_impl, [module, *args], kwargs, frame)
+    everywhere = tracker.sources.const(_EVERY)
+    for hooks in _GLOBAL_HOOKS:
+        tracker.guard("falsy", tracker.sources.item(everywhere, hooks))
+    if source is not None:
+        for hooks in _HOOKS:
+            tracker.guard("falsy", tracker.sources.field(source, hooks))
+    return tracker.call(tracker.load_attr(module, "forward"), args, kwargs, frame)

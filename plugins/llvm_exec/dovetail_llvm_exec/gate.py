@@ -1,0 +1,369 @@
+"""The code of an entry, as IR: one builtin function for all of them, which checks a call's arguments and runs its kernels.
+
+`self` is a bytes object of 64-bit words: FIELDS, then instructions of four words, then rows that these and the steps are described in, by
+the number of their first word.  Values stand in numbered slots.  Whatever is not as expected, the builtin hands the call over to `slow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from dovetail_llvm_exec.ir import Builder, Module, Value
+from dovetail_llvm_exec.target import Target
+
+FIELDS = (
+    *("slow", "slots", "checks", "given", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "attributes"),
+    *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row"),
+)
+NAME = "dovetail_enter"
+GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
+AUTOCAST = "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"  # bool at::autocast::is_autocast_enabled(c10::DeviceType)
+REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"  # bool c10::TensorImpl::requires_grad() const
+READERS = ("get_dtype", "get_dim", "get_sizes", "get_strides", "get_device_type")
+SYMBOLS = (*(f"aoti_torch_{name}" for name in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD)
+
+
+class Check(IntEnum):
+    """What an instruction does; its words are (this, a, b, c)."""
+
+    ARGUMENT = 0  # slot a = argument b of the call
+    ITEM = 1  # slot a = the item c of the dict in slot b
+    LOAD = 2  # slot a = the object b
+    IS = 3  # slot a holds the object b
+    IS_NOT = 4  # slot a holds another object than b
+    TYPE = 5  # the type of what slot a holds is b
+    SIZE = 6  # what slot a holds has the length b
+    TRUTH = 7  # what slot a holds is true, or not, as b says
+    TENSOR = 8  # slot a holds a tensor that is what the row b says
+    OTHER = 9  # slots a and b hold two objects
+    GRAD = 10  # grad mode is a
+    AUTOCAST = 11  # autocast is off for every kind of device
+    CALLED = 12  # the function a, of no arguments, gives the object b
+    CONTAINS = 13  # the dict in slot a has the key b, or not, as c says
+    KEYS = 14  # the dict in slot a has the keys, and no others, that the row b says, in that order
+    ATTRIBUTE = 15  # slot a = the attribute c of what is in slot b; it is kept until the call ends
+    SUBSCRIPT = 16  # the same with the item c
+
+
+class Gate:
+    """Writes the builtin."""
+
+    def __init__(self, target: Target, payload: int):
+        self.module = Module(target)
+        self.b = self.module.function(NAME, "ptr", [("self", "ptr"), ("args", "ptr"), ("count", "i64")])
+        self.payload = payload
+
+    def text(self) -> str:
+        """The module."""
+        b = self.b
+        self.words = b.address(b.params[0], "i8", self.payload)
+        self.room = b.alloca("i64", 1, align=8)
+        self.slow = b.label("slow")
+        self.slots = b.emit("ptr", f"alloca ptr, {b.add(self.field('slots'), 1)}, align 16")
+        self.kept = b.emit("ptr", f"alloca ptr, {b.add(self.field('attributes'), 1)}, align 16")
+        self.count = b.alloca("i64", 1, align=8)
+        b.store(b.constant(0, "i64"), self.count)
+        self.require(b.compare("eq", b.params[2], 2))
+        positional, named = (b.load("ptr", b.address(b.params[1], "ptr", i), align=8) for i in (0, 1))
+        self.require(b.compare("eq", self.kind(positional), self.field("tuple_type")))
+        self.require(b.compare("eq", self.kind(named), self.field("dict_type")))
+        self.require(b.compare("eq", b.call("PyTuple_Size", "i64", positional), self.field("given")))
+        self.require(b.compare("eq", b.call("PyDict_Size", "i64", named), 0))
+        self._check(positional)
+        self._run()
+        b.place(self.slow)
+        self._forget()
+        b.ret(b.call("PyObject_Vectorcall", "ptr", self.field("slow", "ptr"), b.params[1], b.params[2], Value("null", "ptr")))
+        return self.module.text()
+
+    # --- words
+
+    def field(self, name: str, type: str = "i64") -> Value:
+        """A word of `self`."""
+        return self.word(FIELDS.index(name), type)
+
+    def word(self, number: Value | int, type: str = "i64") -> Value:
+        """The word of this number."""
+        return self.b.load(type, self.b.address(self.words, "i64", number), align=8)
+
+    def slot(self, number: Value) -> Value:
+        """What a slot holds."""
+        return self.b.load("ptr", self.b.address(self.slots, "ptr", number), align=8)
+
+    def fill(self, number: Value, value: Value) -> None:
+        """Put an object into a slot."""
+        self.b.store(value, self.b.address(self.slots, "ptr", number), align=8)
+
+    def kind(self, object: Value) -> Value:
+        """The type of an object, as a number."""
+        return self.b.load("i64", self.b.address(object, "i64", 1), align=8)
+
+    def require(self, condition: Value) -> None:
+        """Go on where the condition holds; else the call is for the slow way."""
+        on = self.b.label("on")
+        self.b.jump_if(condition, on, self.slow)
+        self.b.place(on)
+
+    # --- checks
+
+    def _check(self, positional: Value) -> None:
+        b = self.b
+        with b.loop(0, self.field("checks")) as loop:
+            at = b.add(b.mul(loop.index, 4), len(FIELDS))
+            op, a, x, y = (self.word(b.add(at, i)) for i in range(4))
+            labels = {check: b.label(check.name.lower()) for check in Check}
+            following = b.label("checked")
+            cases = " ".join(f"i64 {int(check)}, label %{label}" for check, label in labels.items())
+            b.line(f"switch {op}, label %{self.slow} [{cases}]")
+            for check, label in labels.items():
+                b.place(label)
+                if check is Check.ARGUMENT:
+                    self.fill(a, b.call("PyTuple_GetItem", "ptr", positional, x))
+                else:
+                    WRITE[check](self, a, x, y)
+                b.jump(following)
+            b.place(following)
+
+    def item(self, a: Value, x: Value, y: Value) -> None:
+        """Of exactly a dict, whose look-up runs no foreign code for keys that are strings."""
+        held = self.slot(x)
+        self.require(self.b.compare("eq", self.kind(held), self.field("dict_type")))
+        found = self.b.call("PyDict_GetItem", "ptr", held, self.pointer(y))
+        self.require(self.b.compare("ne", self.b.cast("ptrtoint", found, "i64"), 0))
+        self.fill(a, found)
+
+    def attribute(self, a: Value, x: Value, y: Value) -> None:
+        """As Python finds it; properties may make new objects, so what is found is kept."""
+        self._keep(a, self.b.call("PyObject_GetAttr", "ptr", self.slot(x), self.pointer(y)))
+
+    def subscript(self, a: Value, x: Value, y: Value) -> None:
+        """Of whatever has items."""
+        self._keep(a, self.b.call("PyObject_GetItem", "ptr", self.slot(x), self.pointer(y)))
+
+    def _keep(self, a: Value, found: Value) -> None:
+        b = self.b
+        self.answered(b.compare("ne", b.cast("ptrtoint", found, "i64"), 0))
+        number = b.load("i64", self.count, align=8)
+        b.store(found, b.address(self.kept, "ptr", number), align=8)
+        b.store(b.add(number, 1), self.count, align=8)
+        self.fill(a, found)
+
+    def _forget(self) -> None:
+        """Let attributes go."""
+        b = self.b
+        with b.loop(0, b.load("i64", self.count, align=8)) as loop:
+            b.call("Py_DecRef", "void", b.load("ptr", b.address(self.kept, "ptr", loop.index), align=8))
+
+    def pointer(self, word: Value) -> Value:
+        """A word as the object that it stands for."""
+        return self.b.cast("inttoptr", word, "ptr")
+
+    def same(self, a: Value, other: Value) -> Value:
+        """Whether a slot holds the object that a word stands for."""
+        return self.b.compare("eq", self.b.cast("ptrtoint", self.slot(a), "i64"), other)
+
+    def size(self, a: Value, x: Value, y: Value) -> None:
+        """An object without a length raises, which the slow way does again."""
+        found = self.b.call("PyObject_Size", "i64", self.slot(a))
+        self.answered(self.b.compare("eq", found, x))
+
+    def truth(self, a: Value, x: Value, y: Value) -> None:
+        """The same for an object without truth."""
+        found = self.b.cast("sext", self.b.call("PyObject_IsTrue", "i32", self.slot(a)), "i64")
+        self.answered(self.b.compare("eq", found, x))
+
+    def called(self, a: Value, x: Value, y: Value) -> None:
+        """For functions that give what is there anyway, such as a dtype."""
+        b = self.b
+        found = b.call("PyObject_CallNoArgs", "ptr", self.pointer(a))
+        number = b.cast("ptrtoint", found, "i64")
+        self.answered(b.compare("ne", number, 0))
+        b.call("Py_DecRef", "void", found)
+        self.require(b.compare("eq", number, x))
+
+    def contains(self, a: Value, x: Value, y: Value) -> None:
+        """Of exactly a dict."""
+        held = self.slot(a)
+        self.require(self.b.compare("eq", self.kind(held), self.field("dict_type")))
+        found = self.b.cast("sext", self.b.call("PyDict_Contains", "i32", held, self.pointer(x)), "i64")
+        self.answered(self.b.compare("eq", found, y))
+
+    def keys(self, a: Value, x: Value, y: Value) -> None:
+        """Row: how many, and the very objects.  Of exactly a dict."""
+        b, held = self.b, self.slot(a)
+        self.require(b.compare("eq", self.kind(held), self.field("dict_type")))
+        many = self.word(x)
+        self.require(b.compare("eq", b.call("PyDict_Size", "i64", held), many))
+        place, key = b.alloca("i64", 1, align=8), b.alloca("i64", 1, align=8)
+        b.store(b.constant(0, "i64"), place)
+        with b.loop(0, many) as loop:
+            b.call("PyDict_Next", "i32", held, place, key, Value("null", "ptr"))
+            self.require(b.compare("eq", b.load("i64", key, align=8), self.word(b.add(b.add(x, loop.index), 1))))
+
+    def answered(self, condition: Value) -> None:
+        """`require`, where an error may have been raised on the way."""
+        self.b.branch(condition, lambda: (), lambda: self.b.call("PyErr_Clear", "void") and ())
+        self.require(condition)
+
+    def autocast(self, a: Value, x: Value, y: Value) -> None:
+        """One question for each kind of device that has it."""
+        b = self.b
+        first = self.field("autocast_row")
+        with b.loop(0, self.field("autocasts")) as loop:
+            device = b.cast("trunc", self.word(b.add(first, loop.index)), "i8")
+            self.require(b.compare("eq", b.and_(b.call(AUTOCAST, "i8", device), 1), 0))
+
+    def tensor(self, a: Value, x: Value, y: Value) -> None:
+        """Row: type, dtype, requires_grad, dimensions, sizes, strides, of which those of dimensions of one element do not count."""
+        b, given = self.b, self.slot(a)
+        expected = [self.word(b.add(x, i)) for i in range(4)]
+        self.require(b.compare("eq", self.kind(given), expected[0]))
+        handle = b.address(given, "i8", self.field("offset"))
+        cpu = b.constant(0, "i64")
+        for name, wanted in (("get_dtype", expected[1]), ("get_device_type", cpu)):
+            self.require(b.compare("eq", b.cast("sext", self.asked(name, handle, "i32"), "i64"), wanted))
+        self.require(b.compare("eq", self.asked("get_dim", handle, "i64"), expected[3]))
+        flag = b.and_(b.call(REQUIRES_GRAD, "i8", b.load("ptr", handle, align=8)), 1)
+        self.require(b.compare("eq", b.cast("zext", flag, "i64"), expected[2]))
+        sizes, strides = self.asked("get_sizes", handle, "ptr"), self.asked("get_strides", handle, "ptr")
+        row = b.address(self.words, "i64", b.add(x, 4))
+        with b.loop(0, expected[3]) as loop:
+            wanted, size = (b.load("i64", b.address(where, "i64", loop.index), align=8) for where in (row, sizes))
+            self.require(b.compare("eq", size, wanted))
+            step = b.load("i64", b.address(row, "i64", b.add(expected[3], loop.index)), align=8)
+            same = b.compare("eq", b.load("i64", b.address(strides, "i64", loop.index), align=8), step)
+            self.require(b.or_(same, b.compare("eq", size, 1)))
+
+    def asked(self, name: str, handle: Value, type: str) -> Value:
+        """What torch's C interface says of a tensor."""
+        status = self.b.call(f"aoti_torch_{name}", "i32", handle, self.room)
+        self.require(self.b.compare("eq", status, 0))
+        return self.b.load(type, self.room, align=8)
+
+    # --- what runs
+
+    def _run(self) -> None:
+        """The program on the inputs, or kernel after kernel."""
+        b = self.b
+        inputs, row = self.field("inputs"), b.add(b.mul(self.field("checks"), 4), len(FIELDS))
+        self.given = b.emit("ptr", f"alloca ptr, {b.add(inputs, 1)}, align 16")
+        with b.loop(0, inputs) as loop:
+            b.store(self.slot(self.word(b.add(row, loop.index))), b.address(self.given, "ptr", loop.index), align=8)
+        whole, steps = b.label("whole"), b.label("steps")
+        b.jump_if(b.compare("eq", self.field("steps"), 0), whole, steps)
+        b.place(whole)
+        answer = b.call("PyObject_Vectorcall", "ptr", self.field("program", "ptr"), self.given, inputs, Value("null", "ptr"))
+        self._forget()
+        b.ret(answer)
+        b.place(steps)
+        self._hold(inputs, "Py_IncRef")
+        self.made = b.emit("ptr", f"alloca ptr, {b.add(self.field('steps'), 1)}, align 16")
+        ran = self._steps()
+        failed, done = b.label("failed"), b.label("done")
+        b.jump_if(b.compare("lt", ran, 0), failed, done)
+        b.place(failed)
+        b.call("PyErr_Clear", "void")  # the slow way raises it again, from a program that can be read
+        self._let_go(inputs, b.sub(b.sub(b.constant(0, "i64"), ran), 1))
+        b.jump(self.slow)
+        b.place(done)
+        result = self._result()
+        self._let_go(inputs, self.field("steps"))
+        self._forget()
+        b.ret(result)
+
+    def _hold(self, inputs: Value, how: str) -> None:
+        with self.b.loop(0, inputs) as loop:
+            self.b.call(how, "void", self.b.load("ptr", self.b.address(self.given, "ptr", loop.index), align=8))
+
+    def _let_go(self, inputs: Value, made: Value) -> None:
+        with self.b.loop(0, made) as loop:
+            self.b.call("Py_DecRef", "void", self.b.load("ptr", self.b.address(self.made, "ptr", loop.index), align=8))
+        self._hold(inputs, "Py_DecRef")
+
+    def _steps(self) -> Value:
+        """Run each step; gives 0, or -1 - n where step n failed.  Row of a step: function, numbers of inputs and outputs, their slots."""
+        b = self.b
+        room = b.emit("ptr", f"alloca ptr, {b.add(self.field('slots'), 1)}, align 16")
+        broken, over = b.label("broken"), b.label("over")
+        with b.loop(0, self.field("steps"), 1, [self.field("step_row")]) as loop:
+            row = loop.carried[0]
+            inputs, outputs, first = self.word(b.add(row, 1)), self.word(b.add(row, 2)), b.add(row, 3)
+            with b.loop(0, inputs) as each:
+                b.store(self.slot(self.word(b.add(first, each.index))), b.address(room, "ptr", each.index), align=8)
+            made = b.call("PyObject_Vectorcall", "ptr", self.word(row, "ptr"), room, inputs, Value("null", "ptr"))
+            going = b.label("going")
+            at, index = self.b.alloca("i64", 1, align=8), loop.index
+            b.store(index, at, align=8)
+            b.jump_if(b.compare("eq", b.cast("ptrtoint", made, "i64"), 0), broken, going)
+            b.place(going)
+            b.store(made, b.address(self.made, "ptr", index), align=8)
+            second = b.add(first, inputs)
+            with b.loop(0, outputs) as each:
+                self.fill(self.word(b.add(second, each.index)), b.call("PyTuple_GetItem", "ptr", made, each.index))
+            loop.update(b.add(second, outputs))
+        finished = b.current
+        b.jump(over)
+        b.place(broken)
+        which = b.sub(b.constant(-1, "i64"), b.load("i64", at, align=8))
+        b.jump(over)
+        b.place(over)
+        return b.phi([(b.constant(0, "i64"), finished), (which, broken)])
+
+    def _result(self) -> Value:
+        """The slot that is the result, or a tuple of slots."""
+        b = self.b
+        row = self.field("result_row")
+
+        def one() -> list[Value]:
+            found = self.slot(self.word(row))
+            b.call("Py_IncRef", "void", found)
+            return [found]
+
+        def several() -> list[Value]:
+            made = b.call("PyTuple_New", "ptr", self.field("results"))
+            with b.loop(0, self.field("results")) as loop:
+                found = self.slot(self.word(b.add(row, loop.index)))
+                b.call("Py_IncRef", "void", found)
+                b.call("PyTuple_SetItem", "i32", made, loop.index, found)
+            return [made]
+
+        return b.branch(b.compare("ne", self.field("single"), 0), one, several)[0]
+
+
+def _grad(gate: Gate, a: Value, x: Value, y: Value) -> None:
+    mode = gate.b.cast("zext", gate.b.and_(gate.b.call(GRAD_MODE, "i8"), 1), "i64")
+    gate.require(gate.b.compare("eq", mode, a))
+
+
+def _other(gate: Gate, a: Value, x: Value, y: Value) -> None:
+    found = [gate.b.cast("ptrtoint", gate.slot(slot), "i64") for slot in (a, x)]
+    gate.require(gate.b.compare("ne", *found))
+
+
+WRITE: dict[Check, Callable[[Gate, Value, Value, Value], None]] = {
+    Check.ITEM: Gate.item,
+    Check.LOAD: lambda gate, a, x, y: gate.fill(a, gate.pointer(x)),
+    Check.IS: lambda gate, a, x, y: gate.require(gate.same(a, x)),
+    Check.IS_NOT: lambda gate, a, x, y: gate.require(gate.b.not_(gate.same(a, x))),
+    Check.TYPE: lambda gate, a, x, y: gate.require(gate.b.compare("eq", gate.kind(gate.slot(a)), x)),
+    Check.SIZE: Gate.size,
+    Check.TRUTH: Gate.truth,
+    Check.TENSOR: Gate.tensor,
+    Check.OTHER: _other,
+    Check.GRAD: _grad,
+    Check.AUTOCAST: Gate.autocast,
+    Check.CALLED: Gate.called,
+    Check.CONTAINS: Gate.contains,
+    Check.KEYS: Gate.keys,
+    Check.ATTRIBUTE: Gate.attribute,
+    Check.SUBSCRIPT: Gate.subscript,
+}
+
+
+def text(target: Target, payload: int) -> str:
+    """The module of the builtin; `payload` is where a bytes object holds its bytes."""
+    return Gate(target, payload).text()
+
+
+__all__ = ["FIELDS", "NAME", "SYMBOLS", "Builder", "Check", "text"]

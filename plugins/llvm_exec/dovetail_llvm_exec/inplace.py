@@ -1,0 +1,63 @@
+"""Results that are written where an input lies: which may be, and the function of a region that does so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from dovetail_llvm_exec.exprs import walk
+from dovetail_llvm_exec.forms import dot
+from dovetail_llvm_exec.graph import Node
+from dovetail_llvm_exec.groups import Group, Plan
+from dovetail_llvm_exec.launch import Bound, filler, maker
+
+FAULTY = frozenset({"checked", "floordiv", "truncdiv", "remainder", "fmod"})  # may end in an error, which leaves inputs as they are
+
+
+def overwritable(plan: Plan, node: Node, source: Node) -> bool:
+    """Whether `node` may be stored where the input `source` lies: each element is read before that, by what is stored there, if at all."""
+    home = plan.home.get(node)
+    item = next((i for i in home.items if i.kind == "store" and i.node is node), None) if home is not None else None
+    if item is None or node.dtype is not source.dtype or node.steps != source.steps or node.shape != source.shape:
+        return False
+    form, alone = dot(item.coords, node.steps), all(i.kind == "store" for i in home.items)
+    for group in plan.groups:
+        for expr in _computed(group):
+            if expr.op in FAULTY:
+                return False
+            if expr.op != "load" or expr.data[0] is not plan.memory[source] or group.index < home.index:
+                continue
+            if group.index > home.index or not alone or expr.data[1] != form:
+                return False
+    return True
+
+
+def _computed(group: Group) -> list:
+    """The expressions of a loop nest."""
+    bodies = [i.expr.data.body if i.kind == "result" else i.expr for i in group.items]
+    return walk([*bodies, *(i.expr.data.place for i in group.items if i.kind == "result" and i.expr.data.place is not None)])
+
+
+def writing(bound: Bound, into: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple]:
+    """A function that gives the results of `bound`, those of `into` as the inputs that it names, written over; `plain` is for odd tensors."""
+    run, makers = filler(bound), [None if i in into else maker(out) for i, out in enumerate(bound.outputs)]
+    over = tuple(into.values())
+
+    def call(*inputs: torch.Tensor) -> tuple:
+        if any([inputs[i].is_neg() for i in over]):
+            return plain(*inputs)
+        outs = [inputs[into[i]] if make is None else make() for i, make in enumerate(makers)]
+        run(*inputs, *outs)
+        return tuple(outs)
+
+    return call
+
+
+def chosen(plan: Plan, stored: Sequence[Node], inputs: Sequence[Node], wanted: dict[int, int]) -> dict[int, int]:
+    """What of `wanted`, results by number into inputs by number, may be."""
+    taken: dict[int, int] = {}
+    for result, given in wanted.items():
+        if given not in taken.values() and overwritable(plan, stored[result], inputs[given]):
+            taken[result] = given
+    return taken

@@ -1,0 +1,103 @@
+"""Softmax and what stands around it: NaN and infinities in a row, and outputs that are written past the caches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from llvm_against_eager import assert_like_eager, compiled
+from torch.nn import functional as F
+
+import dovetail
+from dovetail_llvm_exec import groups
+from dovetail_llvm_exec.graph import Graph
+from dovetail_llvm_exec.program import program
+from dovetail_llvm_exec.shares import blind
+from dovetail_llvm_exec.target import host
+
+INF, NAN = float("inf"), float("nan")
+ROWS = [
+    *([1.0, NAN, 2.0], [-INF, -INF, -INF], [0.0, INF, 1.0], [NAN, NAN, NAN]),
+    *([-INF, 3.0, -INF], [-100.0, 0.0, -88.0], [-INF, NAN, INF], [1e4, -1e4, 0.0]),
+]
+
+
+def rows(dtype, columns):
+    x = torch.randn(len(ROWS), columns, dtype=torch.float64)
+    for i, row in enumerate(ROWS):
+        x[i, -3:] = torch.tensor(row)
+    x[1], x[3] = -INF, NAN
+    return x.to(dtype)
+
+
+def exponentials(x):
+    return (x - x.amax(-1, keepdim=True)).exp()
+
+
+def softmax_and_largest(x):
+    return F.softmax(x, -1), x.amax(-1)
+
+
+def share_where_large(x):
+    e = exponentials(x)
+    return torch.where(x > 0, e / e.sum(-1, keepdim=True), e)
+
+
+@pytest.mark.parametrize("columns", [3, 64, 100, 1025])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.softmax(x, -1),
+        lambda x: F.log_softmax(x, -1),
+        lambda x: torch.logsumexp(x, -1),
+        exponentials,
+        softmax_and_largest,
+        share_where_large,
+    ],
+    ids=["softmax", "log_softmax", "logsumexp", "exponentials", "softmax_and_largest", "share_where_large"],
+)
+def test_every_row_is_what_eager_makes_of_it(fn, dtype, columns):
+    assert_like_eager(fn, rows(dtype, columns), scale=4.0)
+
+
+@pytest.mark.parametrize(("fn", "count"), [(lambda x: F.softmax(x, -1), 1), (exponentials, 0), (softmax_and_largest, 1), (share_where_large, 0)])
+def test_only_a_largest_element_that_is_for_shares_alone_overlooks_nan(fn, count):
+    (group,) = plan_of(fn, torch.randn(8, 64)).groups
+    results = [i.expr.data for i in group.items if i.kind == "result"]
+    stored = [i.expr for i in group.items if i.kind == "store"]
+    assert len(blind(results, group.lowering.table.known.values(), stored)) == count
+
+
+def plan_of(fn, *args):
+    """The loop nests of `fn`, which is one region."""
+    ours = compiled(fn)
+    ours(*args)
+    (line,) = [line for line in dovetail.last_traces(ours)[-1].lines if line.implementation is not None and line.implementation.executor == "llvm"]
+    graph = Graph(line.implementation.region)
+    return program(graph, list({o.base: None for o in graph.outputs}), host()).plan
+
+
+CASES = {
+    "elements": lambda x, w: (x + w) * 2,
+    "rows": lambda x, w: F.layer_norm(x, x.shape[-1:], w),
+    "a part": lambda x, w: x[:, 3:] + 1,
+    "flipped": lambda x, w: x.flip(-1) + w,
+    "sums of columns": lambda x, w: (x.sum(0), x * w),
+    "joined": lambda x, w: torch.cat([x, x * w], -1),
+    "in halves": lambda x, w: (x * w).bfloat16(),
+}
+
+
+@pytest.mark.parametrize("shape", [(40, 64), (7, 4097), (33, 37), (5, 70)])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_written_past_the_caches_and_fetched_ahead(name, shape, monkeypatch):
+    monkeypatch.setattr(groups, "STREAMED", 0)
+    monkeypatch.setattr(groups, "FETCHED", 0)
+    assert_like_eager(CASES[name], torch.randn(shape), torch.randn(shape[-1]), scale=10.0)
+
+
+def test_large_outputs_are_streamed_unless_they_are_read_again(monkeypatch):
+    monkeypatch.setattr(groups, "STREAMED", 1 << 10)
+    x = torch.randn(64, 64)
+    assert len(plan_of(lambda x: x + 1, x).streamed) == 1
+    assert len(plan_of(lambda x: x.sum(0), x).streamed) == 0

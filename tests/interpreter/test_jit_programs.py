@@ -1,0 +1,535 @@
+"""Programs that `jit` interprets: scenarios 2, 5, 8 to 10, 49, 50 and 53, state, opaque functions, autocast, errors."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import traceback
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dovetail
+from dovetail.errors import TracedValueError, Unsupported
+
+X = torch.arange(16.0).reshape(4, 4) / 7
+SCALE = 2.0
+
+
+def same(got, want):
+    """Two nests are equal, tensors as torch compares them."""
+    assert type(got) is type(want)
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want)
+    elif isinstance(want, (list, tuple)):
+        assert len(got) == len(want)
+        for one, other in zip(got, want, strict=True):
+            same(one, other)
+    else:
+        assert got == want
+
+
+def agrees(fn, *args, programs=1, **kwargs):
+    """`fn` compiled gives what `fn` gives, also for other values, by one program."""
+    compiled = dovetail.jit(fn)
+    for shift in (0, 1):
+        given = [x + shift if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in args]
+        same(compiled(*given, **kwargs), fn(*given, **kwargs))
+    assert compiled.cache_info().programs == programs, dovetail.cache_misses(compiled)
+    return compiled
+
+
+class Callable:
+    by = 2
+
+    def __call__(self, x):
+        return x * self.by
+
+    def method(self, x):
+        return x + self.by
+
+    @classmethod
+    def of_class(cls, x):
+        return x - cls.by
+
+    @staticmethod
+    def static(x):
+        return x * 5
+
+
+def doubled(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        return fn(*args, **kwargs) * 2
+
+    return wrapper
+
+
+CALLABLES = {
+    "a partial": functools.partial(lambda a, b, *, c: a * b + c, 2, c=3),
+    "a callable object": Callable(),
+    "a bound method": Callable().method,
+    "a class method": Callable.of_class,
+    "a static method": Callable.static,
+    "a lambda": lambda x: x + 1,
+    "a decorated function": doubled(lambda x: x + 1),
+    "no_grad as a decorator": torch.no_grad()(lambda x: x * 2),
+}
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_anything_that_can_be_called_can_be_compiled(name):
+    agrees(CALLABLES[name], X)
+
+
+def test_jit_is_a_decorator_with_and_without_arguments():
+    @dovetail.jit
+    def plain(x):
+        return x + 1
+
+    @dovetail.jit(recompute="none", interpretation="bytecode")
+    def with_arguments(x):
+        return plain(x) * 2  # what is compiled on its own is a part of the program here
+
+    torch.testing.assert_close(with_arguments(X), (X + 1) * 2)
+    assert [line.symbol.name for line in dovetail.last_traces(with_arguments)[0].lines] == ["add", "mul"]
+    with pytest.raises(dovetail.DovetailError, match="interpretation is 'bytecode' or 'native', not 'bytes'"):
+        dovetail.jit(interpretation="bytes")(lambda x: x)
+
+
+# Scenario 2: modules.
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls, self.kept = [], None
+
+    def __call__(self, x, extra=1.0):
+        return super().__call__(x) + extra
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        self.seen += x.detach().sum()
+        self.calls.append(x.shape)
+        self.kept = x.mean()
+        return x
+
+
+def test_scenario_2_a_module_with_state_hooks_and_a_call_of_its_own():
+    torch.manual_seed(0)
+    ours, theirs = Block(), Block()
+    theirs.load_state_dict(ours.state_dict())
+    for model in (ours, theirs):
+        model.layers[0].register_forward_hook(lambda module, args, out: out * 2)
+        model.layers[1].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    compiled = dovetail.jit(ours)
+    for shift in range(3):
+        torch.testing.assert_close(compiled(X + shift), theirs(X + shift))
+        torch.testing.assert_close((ours.seen, ours.kept), (theirs.seen, theirs.kept))
+        assert ours.calls == theirs.calls
+    assert compiled.cache_info().programs == 1
+    compiled(X).sum().backward()
+    theirs(X).sum().backward()
+    torch.testing.assert_close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()])
+    with torch.no_grad():
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            p.mul_(0.5), q.mul_(0.5)
+    torch.testing.assert_close(compiled(X), theirs(X))
+    assert compiled.cache_info().programs == 1, "parameters are read anew at each call"
+
+
+PARAMETRIZED = {
+    "weight_norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+    "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(4, 4)),
+    "spectral_norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).eval(),
+    "lstm": lambda: nn.LSTM(4, 3),
+    "attention": lambda: nn.TransformerEncoderLayer(4, 2, dropout=0.0, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETRIZED)
+def test_modules_that_torch_builds_of_python(name):
+    torch.manual_seed(0)
+    agrees(PARAMETRIZED[name](), torch.randn(2, 3, 4))
+
+
+def test_a_counter_of_a_module_counts_and_each_value_is_a_program():
+    class Counts(nn.Module):
+        n = 0
+
+        def forward(self, x):
+            self.n += 1
+            return x * self.n
+
+    compiled = dovetail.jit(module := Counts())
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3] and module.n == 3
+    assert compiled.cache_info().programs == 3
+
+
+# Scenario 5: values that nobody knows.
+
+
+def branch(x):
+    y = x * 2
+    if y.sum() > 0:  # the line
+        return y
+    return -y
+
+
+ASKED = {
+    "if": branch,
+    "int": lambda x: int(x.sum()),
+    "float": lambda x: float(x.sum()),
+    "an index": lambda x: [1, 2, 3][x.argmax()],
+    "range": lambda x: list(range(x.sum())),
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy(),
+    "arithmetic on item": lambda x: x.sum().item() + 1,
+    "a branch on item": lambda x: 1 if x.sum().item() > 0 else 2,
+    "item in a list": lambda x: x.sum().item() in [1, 2],
+    "item in a set": lambda x: x.sum().item() in {1, 2},
+    "item as a key": lambda x: {x.sum().item(): 1},
+    "an f-string": lambda x: f"{x.sum():.2f}",
+    "str": lambda x: str(x),
+    "percent": lambda x: "%s" % x,  # noqa: UP031
+    "assert": lambda x: (_ for _ in ()).throw(AssertionError) if not x.isfinite().all() else x,
+}
+ASKED["while"] = lambda x: x if not (x > 3).any() else x - 1
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_scenario_5_a_value_is_never_baked_in(name):
+    with pytest.raises((TracedValueError, Unsupported), match=r"test_jit_programs.py:\d+"):
+        dovetail.jit(ASKED[name])(X)
+
+
+def test_scenario_5_the_error_names_line_tensor_and_way_out_and_has_the_users_traceback():
+    line = branch.__code__.co_firstlineno + 2
+    with pytest.raises(TracedValueError, match=rf't\d+: "cpu b8\[\]" is asked for at .*test_jit_programs.py:{line}.*torch.where') as caught:
+        dovetail.jit(branch)(X)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert f'test_jit_programs.py", line {line}, in branch' in shown and "if y.sum() > 0:  # the line" in shown
+    assert "frontend/interpreter/" not in shown
+
+
+def test_item_may_be_an_operand_and_a_result():
+    def fn(x):
+        return x / x.sum().item(), x.max().item()
+
+    compiled = agrees(fn, X)
+    assert compiled(torch.ones(2))[1] == 1.0
+
+
+# Scenarios 8, 9 and 10.
+
+
+class Tripled(torch.autograd.Function):
+    """x * scale whose backward is made up, and reads a global."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * SCALE
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x * SCALE * 10
+
+
+def test_scenario_8_a_custom_backward_is_used_and_what_it_reads_is_guarded(monkeypatch):
+    compiled = dovetail.jit(lambda x: Tripled.apply(x).sum())
+    for scale in (2.0, 3.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        ours, theirs = X.clone().requires_grad_(), X.clone().requires_grad_()
+        torch.testing.assert_close(compiled(ours), Tripled.apply(theirs).sum())
+        compiled(ours).backward()
+        Tripled.apply(theirs).sum().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_scenario_8_a_backward_that_reads_a_tensor_it_did_not_save_is_refused():
+    outside = torch.ones(4)
+
+    class Reads(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * outside
+
+    with pytest.raises(Unsupported, match=r"save it with ctx.save_for_backward"):
+        dovetail.jit(lambda x: Reads.apply(x))(X.clone().requires_grad_())
+
+
+def test_scenario_9_checkpoint_inside_a_program():
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+
+    def fn(x):
+        return torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False) + torch.utils.checkpoint.checkpoint(
+            lambda y: y.sin(), x, use_reentrant=False
+        )
+
+    ours, theirs = X.clone().requires_grad_(), X.clone().requires_grad_()
+    dovetail.jit(fn)(ours).sum().backward()
+    fn(theirs).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@torch.library.custom_op("dovetail_tests::interpreted_scaled", mutates_args=())
+def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x * by
+
+
+@scaled.register_fake
+def _(x, by):
+    return torch.empty_like(x)
+
+
+def test_scenario_10_a_custom_operator_needs_no_registration():
+    agrees(lambda x: scaled(x, 2.5) + 1, X)
+
+
+# Scenarios 49, 50 and 53.
+
+
+class Settings:
+    mode, bias = "sum", None
+
+
+SETTINGS, ITEMS = Settings(), [1.0, 2.0]
+
+
+def reads_everything(x, k=2):
+    total = x * k * SCALE + sum(ITEMS)
+    if SETTINGS.mode == "sum":
+        total = total + x.sum()
+    return total if SETTINGS.bias is None else total + SETTINGS.bias
+
+
+CHANGES = {
+    "a number in the arguments": lambda patch: {"k": 3},
+    "a global number": lambda patch: patch.setitem(globals(), "SCALE", 5.0),
+    "a string in an attribute": lambda patch: patch.setattr(SETTINGS, "mode", "none", raising=False),
+    "None becomes a number": lambda patch: patch.setattr(SETTINGS, "bias", 1.5, raising=False),
+    "a global list grows": lambda patch: patch.setitem(globals(), "ITEMS", [*ITEMS, 3.0]),
+    "a class attribute": lambda patch: patch.setattr(Settings, "mode", "other"),
+    "the function is rebound": lambda patch: patch.setattr(reads_everything, "__code__", (lambda x, k=2: x - k).__code__),
+    "a default argument": lambda patch: patch.setattr(reads_everything, "__defaults__", (7,)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_scenarios_49_and_50_a_change_outside_compiles_again(name, monkeypatch):
+    compiled = dovetail.jit(reads_everything)
+    torch.testing.assert_close(compiled(X), reads_everything(X))
+    kwargs = CHANGES[name](monkeypatch) or {}
+    torch.testing.assert_close(compiled(X + 1, **kwargs), reads_everything(X + 1, **kwargs))
+    assert compiled.cache_info().programs == 2
+
+
+def test_scenario_50_reading_one_attribute_depends_on_that_attribute_alone():
+    compiled = agrees(lambda x: x * (2 if SETTINGS.mode == "sum" else 3), X)
+    SETTINGS.unrelated = 5
+    try:
+        compiled(X)
+    finally:
+        del SETTINGS.unrelated
+    assert compiled.cache_info().programs == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_scenario_53_autocast_on_and_off_compiles_again(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 4))
+    compiled = dovetail.jit(model)
+    for on in (False, True, False, True):
+        with torch.autocast("cpu", dtype, enabled=on):
+            got, want = compiled(X), model(X)
+        assert got.dtype is want.dtype is (dtype if on else torch.float32)
+        torch.testing.assert_close(got, want)
+    assert compiled.cache_info().programs == 2
+    ours, theirs = (torch.autograd.grad(out.float().sum(), list(model.parameters())) for out in (got, want))
+    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+def regions(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        y = x @ w
+        made = y, y.softmax(-1) + x.sum(), F.mse_loss(y, y * 2), torch.cat([y, x]), torch.einsum("ij,jk->ik", x, w)
+        with torch.autocast("cpu", enabled=False):
+            return *made, x @ w, torch.is_autocast_enabled("cpu")
+
+
+def test_scenario_53_autocast_regions_cast_what_eager_casts():
+    compiled = dovetail.jit(regions)
+    for shift in (0, 1):
+        for got, want in zip(compiled(X + shift, X), regions(X + shift, X), strict=True):
+            torch.testing.assert_close(got, want)
+    assert compiled.cache_info().programs == 1 and not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("switch", ["dtype", "device", "grad"])
+def test_scenario_53_defaults_compile_again(switch):
+    def fn(x):
+        return torch.ones(2), torch.zeros(1).device, torch.is_grad_enabled(), x + 1
+
+    compiled = dovetail.jit(fn)
+    compiled(X)
+    try:
+        {
+            "dtype": lambda: torch.set_default_dtype(torch.float64),
+            "device": lambda: torch.set_default_device("meta"),
+            "grad": lambda: torch.set_grad_enabled(False),
+        }[switch]()
+        got, want = compiled(X), fn(X)
+    finally:
+        torch.set_default_dtype(torch.float32), torch.set_default_device(None), torch.set_grad_enabled(True)
+    assert got[0].dtype is want[0].dtype and got[0].device == want[0].device and got[1:3] == want[1:3]
+
+
+def test_no_grad_blocks_and_what_is_left_switched():
+    def fn(x):
+        with torch.no_grad():
+            y = x * 2
+        return x + y
+
+    x = torch.ones(2, requires_grad=True)
+    dovetail.jit(fn)(x).sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+    def leaves_it_off(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    compiled = dovetail.jit(leaves_it_off)
+    try:
+        for _ in range(2):
+            torch.set_grad_enabled(True)
+            compiled(X)
+            assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
+# What cannot be looked into.
+
+
+def test_an_opaque_function_runs_at_every_call_on_real_tensors():
+    seen = []
+
+    @dovetail.opaque(meta=lambda x, by=1: torch.empty_like(x))
+    def through_numpy(x, by=1):
+        seen.append(type(x))
+        return torch.from_numpy(x.detach().numpy() * by)
+
+    @dovetail.opaque
+    def smooth(x, y):
+        return (x * y).sin(), x + 1
+
+    for interpretation in ("bytecode", "native"):
+        compiled = dovetail.jit(lambda x: through_numpy(x, by=3) + sum(smooth(x, x * 2)), interpretation=interpretation)
+        for shift in (0, 1):
+            x = X + shift
+            torch.testing.assert_close(compiled(x), x * 3 + (x * x * 2).sin() + x + 1)
+    assert seen == [torch.Tensor] * 4
+    x = X.clone().requires_grad_()
+    dovetail.jit(lambda x: smooth(x, x)[0])(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * X * (X * X).cos())
+
+
+def test_an_opaque_function_that_gives_no_tensor_is_refused():
+    @dovetail.opaque(meta=lambda x: 1.0)
+    def number(x):
+        return float(x.sum())
+
+    with pytest.raises(Unsupported, match="gives something else than tensors"):
+        dovetail.jit(lambda x: x * number(x))(X)
+    assert float(number(X)) == float(X.sum())
+
+
+def test_an_array_from_outside_is_guarded_by_its_content():
+    numpy = pytest.importorskip("numpy")
+    held = numpy.arange(4.0, dtype=numpy.float32)
+
+    def fn(x):
+        return x * torch.tensor(held)
+
+    compiled = agrees(fn, X)
+    held[0] = 9
+    torch.testing.assert_close(compiled(X), fn(X))
+
+
+def test_a_large_array_and_an_iterator_are_refused():
+    numpy = pytest.importorskip("numpy")
+    held = numpy.zeros(1 << 20)
+    with pytest.raises(Unsupported, match="an array of 8388608 bytes is read from outside"):
+        dovetail.jit(lambda x: x * torch.tensor(held[0]))(X)
+    with pytest.raises(Unsupported, match="a zip leaves the program"):
+        dovetail.jit(lambda x: zip([x], [x], strict=True))(X)
+
+
+def test_an_error_of_the_program_is_the_programs_own():
+    def inner(x):
+        raise ValueError(f"not for {tuple(x.shape)}")
+
+    def outer(x):
+        return inner(x + 1)
+
+    with pytest.raises(ValueError, match=r"not for \(4, 4\)") as caught:
+        dovetail.jit(outer)(X)
+    assert [entry.name for entry in caught.traceback][-2:] == ["outer", "inner"]
+
+
+def test_a_program_keeps_no_arguments_alive():
+    compiled = dovetail.jit(lambda x, box: (x * 2, box.append(x)))
+    x, box = torch.ones(3, requires_grad=True), []
+    compiled(x, box)
+    gone = weakref.ref(x)
+    del x, box
+    gc.collect()
+    assert gone() is None
+
+
+def test_functions_that_are_not_looked_into_are_guarded_by_identity():
+    def fn(x, act):
+        return act(x)
+
+    compiled = dovetail.jit(fn)
+    for act in (
+        F.relu,
+        F.gelu,
+        torch.sin,
+        torch.cos,
+        dovetail.jit(lambda x: x + 1),
+        dovetail.jit(lambda x: x + 2),
+        torch.ops.aten.sin,
+        torch.ops.aten.cos,
+    ):
+        torch.testing.assert_close(compiled(X - 1, act), act(X - 1))
+
+
+def test_attributes_of_a_tensor():
+    def fn(x):
+        return x * (2 if hasattr(x, "marked") else 3), isinstance(x.sum().item(), float)
+
+    compiled, x = dovetail.jit(fn), X.clone()
+    same(compiled(x), fn(x))
+    x.marked = True
+    same(compiled(x), fn(x))
+
+    def sets_data(x):
+        x.data = x * 2
+        return x + 1
+
+    with pytest.raises(Unsupported, match=r"sets .data of a traced tensor"):
+        dovetail.jit(sets_data)(x)

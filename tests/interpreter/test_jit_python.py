@@ -1,0 +1,242 @@
+"""Python that `jit` interprets: scenarios 3 and 4, and what other tracers of Python leave out."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import functools
+import itertools
+from collections import namedtuple
+
+import pytest
+import torch
+
+import dovetail
+
+X = torch.arange(16.0).reshape(4, 4) / 7
+SCALE = 2.0
+Pair = namedtuple("Pair", "left right")
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def same(got, want):
+    """Two nests are equal, tensors as torch compares them."""
+    assert type(got) is type(want)
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want)
+    elif isinstance(want, (list, tuple)):
+        assert len(got) == len(want)
+        for one, other in zip(got, want, strict=True):
+            same(one, other)
+    else:
+        assert got == want
+
+
+def agrees(fn, *args, programs=1, **kwargs):
+    """`fn` compiled gives what `fn` gives, also for other values, by one program."""
+    compiled = dovetail.jit(fn)
+    for shift in (0, 1):
+        given = [x + shift if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in args]
+        same(compiled(*given, **kwargs), fn(*given, **kwargs))
+    assert compiled.cache_info().programs == programs, dovetail.cache_misses(compiled)
+    return compiled
+
+
+class Callable:
+    by = 2
+
+    def __call__(self, x):
+        return x * self.by
+
+
+def scenario_3_generators(x):
+    def some(n):
+        for i in range(n):
+            got = yield x * i
+            assert got is None
+
+    def all_of():
+        yield from some(3)
+        return
+
+    return sum(all_of()) + torch.stack(list(some(2))).sum(0)
+
+
+def scenario_3_match_and_walrus(x):
+    match {"kind": "scaled", "by": [2, 3]}:
+        case {"kind": "scaled", "by": [first, *rest]} if (n := len(rest)) == 1:
+            return x * first + n
+    return x
+
+
+def scenario_3_try_and_with(x):
+    log = []
+
+    @contextlib.contextmanager
+    def noted(name):
+        log.append(f"in {name}")
+        try:
+            yield name
+        finally:
+            log.append("out")
+
+    try:
+        with noted("a") as name:
+            raise KeyError(name)
+    except KeyError as error:
+        x = x + len(str(error))
+    else:
+        x = x * 100
+    finally:
+        x = x - 1
+    return x * len(log), log
+
+
+def scenario_3_classes_inside(x):
+    class Base:
+        by = 2
+
+        def __init__(self, y):
+            self.y = y
+
+        def value(self):
+            return self.y * self.by
+
+    class Derived(Base):
+        by = 3
+
+        def value(self):
+            return super().value() + 1
+
+        @property
+        def twice(self):
+            return self.value() * 2
+
+    return Derived(x).twice
+
+
+def scenario_3_nonlocal_and_formatted_keys(x):
+    n = 0
+
+    def count():
+        nonlocal n
+        n += 1
+        return n
+
+    held = {f"{name}_{count()}": x * n for name in ("a", "b")}
+    return held["a_1"] + held["b_2"], (lambda *a, k=SCALE, **kw: a[0] * k + kw["z"])(x, z=1)
+
+
+@functools.lru_cache
+def cached(n):
+    return n * 3
+
+
+def scenario_4_builtins(x, *rest, factor, offset=1.0, **more):
+    total = x * factor + offset + cached(2)
+    for i, (a, b) in enumerate(zip(rest, reversed(rest), strict=True)):
+        total = total + a * i - b
+    total = total + sum(map(torch.neg, more.values()))
+    pair = Pair(left=total, right=sorted(more, key=lambda name: -len(name)))
+    return pair, Colour.RED is Colour(1), {c.name: c.value for c in Colour}, functools.reduce(lambda a, b: a + b, rest)
+
+
+PYTHON = [
+    scenario_3_generators,
+    scenario_3_match_and_walrus,
+    scenario_3_try_and_with,
+    scenario_3_classes_inside,
+    scenario_3_nonlocal_and_formatted_keys,
+]
+
+
+@pytest.mark.parametrize("fn", PYTHON, ids=lambda fn: fn.__name__)
+def test_scenario_3_python_runs(fn):
+    agrees(fn, X)
+
+
+def test_scenario_4_keyword_only_defaults_varargs_and_the_library():
+    agrees(scenario_4_builtins, X, X + 1, X + 2, factor=2, a=X, bb=X * 2)
+    agrees(functools.partial(scenario_4_builtins, factor=3), X, X + 1, offset=2.0)
+
+
+# What other tracers of Python leave out.
+
+
+def throws_into_a_generator(x):
+    def takes():
+        while True:
+            try:
+                yield x
+            except ValueError as error:
+                yield x * len(str(error))
+
+    generator = takes()
+    next(generator)
+    return generator.throw(ValueError("four"))
+
+
+def catches_a_group(x):
+    try:
+        raise ExceptionGroup("several", [ValueError("a"), KeyError("b")])
+    except* ValueError as caught:
+        x = x + len(caught.exceptions)
+    except* KeyError:
+        x = x * 3
+    return x
+
+
+def uses_collections(x):
+    queue = collections.deque([x, x * 2], maxlen=3)
+    queue.append(x * 3)
+    queue.rotate(1)
+    held = collections.defaultdict(list)
+    for i, y in enumerate(itertools.chain(queue, [x])):
+        held[i % 2].append(y)
+    return [list(itertools.accumulate(ys)) for ys in held.values()], collections.Counter("abca")["a"]
+
+
+def uses_lists(x):
+    ys = [x]
+    ys.insert(0, x * 2)
+    ys.extend(y + 1 for y in list(ys))
+    ys *= 2
+    ys.pop(1), ys.reverse()
+    del ys[0]
+    found = torch.stack(ys).sum(0)
+    ys.clear()
+    return found, len(ys)
+
+
+def makes_a_class(x):
+    made = type("Made", (Callable,), {"by": 7, "doubled": lambda self, y: self(y) * 2})
+    point = dataclasses.make_dataclass("Point", ["x", ("y", int, 2)])(x)
+    return made().doubled(x) + point.x * point.y
+
+
+def a_context_with_state(x):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(contextlib.suppress(ZeroDivisionError))
+        x = x * (1 if torch.is_grad_enabled() else 2)
+        1 / 0  # noqa: B018
+    return x
+
+
+def sorts_and_reduces(x):
+    rows = sorted([x[0], x[1]], key=lambda row: -row.ndim)
+    return functools.reduce(torch.add, rows), max([1, 3, 2], key=lambda n: -n), x.max(0).values, x.min(0).indices
+
+
+OTHERS = [throws_into_a_generator, catches_a_group, uses_collections, uses_lists, makes_a_class, a_context_with_state, sorts_and_reduces]
+
+
+@pytest.mark.parametrize("fn", OTHERS, ids=lambda fn: fn.__name__)
+def test_all_that_is_python_runs(fn):
+    agrees(fn, X)
