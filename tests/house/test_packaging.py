@@ -113,7 +113,8 @@ def test_every_import_is_of_something_declared(root, project, files):
     declared += [r for part in parts for extra in part["project"].get("optional-dependencies", {}).values() for r in extra]
     known = {Requirement(r).name for r in declared} | set(DISTRIBUTIONS.values())
     sources = [file for file in files if file.suffix == ".py"]
-    ours = {file.stem for file in sources} | {"thunder"}  # thunder is a peer in the benchmarks, used where it is there
+    ours = {file.stem for file in sources}
+    ours |= {"thunder", "nvfuser_direct"}  # used where they are there: a peer in the benchmarks; what several distributions bring, by torch version
     brings = importlib.metadata.packages_distributions()
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
