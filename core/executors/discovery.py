@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import os
 import sys
@@ -15,7 +16,7 @@ import torch
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import ExecutorError
-from dovetail.executors.executor import Executor, OperatorExecutor
+from dovetail.executors.executor import Executor, Implementation, OperatorExecutor
 from dovetail.executors.loading import Loaded, load, ready
 from dovetail.executors.records import Plugin
 from dovetail.executors.requirements import forget, problem
@@ -276,3 +277,21 @@ class _Implementations(SimpleNamespace):
 def implementations_of(name: str) -> SimpleNamespace:
     """The implementations of an executor by the names that programs print: `implementations_of("torch").convert_element_type`."""
     return _Implementations(get_executor(name))
+
+
+def _by_name(executor: str, name: str, stateful: bool) -> Implementation:
+    """What an executor of this process calls `name`; a line with a state of its own gets a new one."""
+    ex = get_executor(executor)
+    whole = ex.own(name.rpartition("_")[0] if stateful else name)
+    return replace(whole, name=name, fn=whole.stateful()) if stateful else whole
+
+
+def _pickled(found: Implementation) -> tuple:
+    """An implementation is pickled by name where its executor can be found again: most functions of executors cannot be pickled."""
+    ex, stateful = REGISTRY.executors.get(found.executor), found.stateful is not None and found.fn is not None
+    if isinstance(ex, OperatorExecutor) and (ex.own(found.name) is found or stateful):
+        return _by_name, (found.executor, found.name, stateful)
+    return found.__reduce_ex__(2)
+
+
+copyreg.pickle(Implementation, _pickled)

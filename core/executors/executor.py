@@ -192,6 +192,10 @@ class OperatorExecutor(Executor):
             found = self._found[symbol] = Implementation(self.name, symbol.name, fn, path=path)
         return found
 
+    def own(self, name: str) -> Implementation | None:
+        """The implementation of its table that is called `name`."""
+        return self._named.get(name)
+
     def named(self, name: str) -> Callable[..., Any]:
         """The function that programs print under `name`; a new state where that has one, as the call sites of a program do."""
         found = self._named.get(name)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 _MODULES = "/torch/nn/modules/"
+_TAGGING = "torch._dynamo.mutation_guard"
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
     'or compile with interpretation="native"'
@@ -248,6 +249,8 @@ class TorchRecorder(Recorder):
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if function is torch.compiler.is_compiling:  # libraries ask whether to leave out what looks at values
             return True
+        if function.__module__ == _TAGGING and function.__name__ == "tag":  # once Dynamo was used, it notes each module that is made
+            return None
         if (meaning := SEEN.get(function)) is not None:
             _same(tracker, function)
             return self._ours(tracker, meaning, args, kwargs)

@@ -247,3 +247,29 @@ def test_any_gradient_is_the_same_however_lines_are_moved(steps):
     for got, want in zip(*found):
         assert (got is None) == (want is None)
         assert got is None or torch.allclose(got, want, rtol=1e-7, atol=1e-9, equal_nan=True)
+
+
+def test_a_trace_pickles_whatever_functions_an_operator_executor_has():
+    class Twice:
+        """A state that cannot be pickled."""
+
+        def __init__(self):
+            self.fn = lambda x: torch.cos(x) * 2
+
+        def __call__(self, x):
+            return self.fn(x)
+
+    ex = OperatorExecutor("unpicklable")
+    ex.implements(torch.sin, lambda x: torch.sin(x))
+    ex.implements(torch.cos, stateful=Twice)
+    REGISTRY.add(ex)
+    try:
+        fn = dovetail.jit(lambda x: torch.sin(x) + torch.cos(x) + torch.cos(x + 1), executors=[ex])
+        want = fn(torch.ones(3))
+        trace = dovetail.last_traces(fn)[-1]
+        for pickler in (pickle, dill):
+            again = pickler.loads(pickler.dumps(trace))
+            assert str(again) == str(trace) and str(again).count("unpicklable_exec.cos_") == 2
+            assert torch.equal(compiled(again)(torch.ones(3)), want)
+    finally:
+        REGISTRY.executors.pop("unpicklable")

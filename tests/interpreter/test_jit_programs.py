@@ -9,6 +9,7 @@ import weakref
 
 import pytest
 import torch
+import torch._dynamo.mutation_guard
 import torch.nn.functional as F
 from torch import nn
 
@@ -533,3 +534,9 @@ def test_attributes_of_a_tensor():
 
     with pytest.raises(Unsupported, match=r"sets .data of a traced tensor"):
         dovetail.jit(sets_data)(x)
+
+
+def test_a_module_that_a_call_makes_is_the_same_program_after_dynamo_was_used():
+    torch._dynamo.mutation_guard.install_generation_tagging_init()
+
+    agrees(lambda x: nn.Softmax(-1)(x), X)
