@@ -23,7 +23,11 @@ INTS = (dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
 FULL_FLOATS = (dtypes.float32, dtypes.float64)
 FLOATS = (dtypes.bfloat16, dtypes.float16, *FULL_FLOATS)
 COMPLEX = (dtypes.complex64, dtypes.complex128)
-ANY = BOOLS + INTS + FLOATS + COMPLEX
+INEXACT = FLOATS + COMPLEX
+ROUNDED = INTS + FLOATS
+REAL = BOOLS + ROUNDED
+NUMBERS = INTS + INEXACT
+ANY = BOOLS + NUMBERS
 
 
 @dataclass

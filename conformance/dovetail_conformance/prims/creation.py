@@ -12,9 +12,8 @@ import torch
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail_conformance.opinfo import ANY, FLOATS, INTS, OPINFOS, TO_TORCH, ErrorSample, Maker, OpInfo, SampleInput, unwritten
+from dovetail_conformance.opinfo import ANY, OPINFOS, ROUNDED, TO_TORCH, ErrorSample, Maker, OpInfo, SampleInput, unwritten
 
-ROUNDED = INTS + FLOATS
 F32 = {"dtype": dtypes.float32, "device": devices.cpu}
 SHAPES = ((), (0,), (3,), (2, 3), (2, 1, 0))
 

@@ -23,8 +23,12 @@ from dovetail_conformance.opinfo import (
     FLOATS,
     FROM_TORCH,
     FULL_FLOATS,
+    INEXACT,
     INTS,
+    NUMBERS,
     OPINFOS,
+    REAL,
+    ROUNDED,
     TO_TORCH,
     ErrorSample,
     Maker,
@@ -34,10 +38,6 @@ from dovetail_conformance.opinfo import (
     unwritten,
 )
 
-NUMBERS = INTS + FLOATS + COMPLEX
-INEXACT = FLOATS + COMPLEX
-REAL = BOOLS + INTS + FLOATS
-ROUNDED = INTS + FLOATS
 EVERYWHERE = (-inf, inf)
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail_conformance.opinfo import ANY, COMPLEX, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
+from dovetail_conformance.opinfo import ANY, NUMBERS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
 
-NUMBERS = INTS + FLOATS + COMPLEX
 POSITIONS = unwritten((2,), dtypes.int64)
 
 

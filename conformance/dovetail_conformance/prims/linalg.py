@@ -11,9 +11,7 @@ from torch import Tensor
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail_conformance.opinfo import COMPLEX, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
-
-INEXACT = FLOATS + COMPLEX
+from dovetail_conformance.opinfo import FLOATS, INEXACT, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
 
 
 def matmul_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:

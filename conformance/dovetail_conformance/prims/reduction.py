@@ -14,11 +14,13 @@ from dovetail.dtypes import DType
 from dovetail.prims import Symbol
 from dovetail_conformance.opinfo import (
     BOOLS,
-    COMPLEX,
     EXTREMES,
     FLOATS,
-    INTS,
+    INEXACT,
+    NUMBERS,
     OPINFOS,
+    REAL,
+    ROUNDED,
     ErrorSample,
     Maker,
     OpInfo,
@@ -26,11 +28,6 @@ from dovetail_conformance.opinfo import (
     by_numpy,
     unwritten,
 )
-
-NUMBERS = INTS + FLOATS + COMPLEX
-INEXACT = FLOATS + COMPLEX
-REAL = BOOLS + INTS + FLOATS
-ROUNDED = INTS + FLOATS
 
 
 def shaped(make: Maker, *, empty: bool = True) -> Iterator[Any]:

@@ -13,9 +13,8 @@ from dovetail.dtypes import DType
 from dovetail_conformance.opinfo import (
     ANY,
     COMPLEX,
-    FLOATS,
     FULL_FLOATS,
-    INTS,
+    NUMBERS,
     OPINFOS,
     ErrorSample,
     Maker,
@@ -325,8 +324,6 @@ def as_complex_errors(device: Device) -> Iterator[ErrorSample]:
 def as_real_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((3,)),), {}, RuntimeError, "only supported for complex tensors")
 
-
-NUMBERS = INTS + FLOATS + COMPLEX
 
 OPINFOS += [
     OpInfo(prims.reshape, reshape_samples, reshape_errors, by_numpy(lambda x, shape: x.reshape(shape)), STORED, grad=True),

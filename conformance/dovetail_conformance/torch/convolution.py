@@ -12,11 +12,21 @@ from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
-from dovetail_conformance.opinfo import BOOLS, COMPLEX, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, laid, unwritten
+from dovetail_conformance.opinfo import (
+    BOOLS,
+    INEXACT,
+    NUMBERS,
+    OPINFOS,
+    ErrorSample,
+    Maker,
+    OpInfo,
+    SampleInput,
+    by_numpy,
+    laid,
+    unwritten,
+)
 from dovetail_conformance.prims.linalg import np_convolution
 
-INEXACT = FLOATS + COMPLEX
-NUMBERS = INTS + INEXACT
 LAYOUTS = ("row-major", "channels-last", "gapped", "repeated")
 SIZES = (3, 4, 5)  # of volumes; images and signals have the last of them
 

@@ -12,9 +12,8 @@ from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
-from dovetail_conformance.opinfo import COMPLEX, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, laid, unwritten
+from dovetail_conformance.opinfo import NUMBERS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, laid, unwritten
 
-NUMBERS = INTS + FLOATS + COMPLEX
 LAYOUTS = ("row-major", "column-major", "gapped", "repeated")
 
 # equation, shapes of the operands

@@ -16,13 +16,15 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import (
     ANY,
-    BOOLS,
     COMPLEX,
     EXTREMES,
     FLOATS,
     FULL_FLOATS,
-    INTS,
+    INEXACT,
+    NUMBERS,
     OPINFOS,
+    REAL,
+    ROUNDED,
     TO_TORCH,
     Directive,
     ErrorSample,
@@ -33,10 +35,6 @@ from dovetail_conformance.opinfo import (
     unwritten,
 )
 
-NUMBERS = INTS + FLOATS + COMPLEX
-INEXACT = FLOATS + COMPLEX
-REAL = BOOLS + INTS + FLOATS
-ROUNDED = INTS + FLOATS
 EVERYWHERE = (-inf, inf)
 STRANGERS = (dtypes.bool_, dtypes.int64, dtypes.float32, dtypes.complex64)
 

@@ -16,11 +16,9 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import (
     ANY,
-    COMPLEX,
     EXTREMES,
-    FLOATS,
-    INTS,
     OPINFOS,
+    ROUNDED,
     ErrorSample,
     Maker,
     OpInfo,
@@ -30,8 +28,6 @@ from dovetail_conformance.opinfo import (
     unwritten,
 )
 
-NUMBERS = INTS + FLOATS + COMPLEX
-REAL = INTS + FLOATS
 LONG = (RuntimeError, "Expected (dtype int|a long)")
 OUT_OF_RANGE = (IndexError, "Dimension out of range")
 # shape, its layout, dimension, the index's shape: no larger than the tensor's apart from that dimension
@@ -356,7 +352,7 @@ OPINFOS += [
     info("take_along_dim", take_along_samples, take_along_errors, np_take_along),
     info("scatter", scatter_samples, scatter_errors, np_scatter),
     info("scatter_add", scatter_add_samples, partial(put_along_errors, ()), np_scatter_add),
-    info("scatter_reduce", scatter_reduce_samples, scatter_reduce_errors, np_scatter_reduce, REAL),
+    info("scatter_reduce", scatter_reduce_samples, scatter_reduce_errors, np_scatter_reduce, ROUNDED),
     info("index_select", index_select_samples, row_errors, np_index_select),
     info("index_add", index_add_samples, partial(source_errors, RuntimeError), np_index_add),
     info("index_copy", partial(row_samples, source=True, twice=False), partial(source_errors, IndexError), np_index_copy),

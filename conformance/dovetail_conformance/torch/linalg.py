@@ -18,10 +18,9 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import (
     ANY,
-    COMPLEX,
     EXTREMES,
-    FLOATS,
-    INTS,
+    INEXACT,
+    NUMBERS,
     OPINFOS,
     ErrorSample,
     Maker,
@@ -32,8 +31,6 @@ from dovetail_conformance.opinfo import (
     unwritten,
 )
 
-INEXACT = FLOATS + COMPLEX
-NUMBERS = INTS + INEXACT
 LARGE = ("large",)
 LAYOUTS = ("column-major", "gapped", "repeated")
 

@@ -18,11 +18,11 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.drawn import Drawn
 from dovetail_conformance.opinfo import (
-    BOOLS,
-    COMPLEX,
     FLOATS,
+    INEXACT,
     INTS,
     OPINFOS,
+    REAL,
     ErrorSample,
     Maker,
     OpInfo,
@@ -33,8 +33,6 @@ from dovetail_conformance.opinfo import (
 )
 from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, asked, errors, like_samples
 
-INEXACT = FLOATS + COMPLEX
-REAL = BOOLS + INTS + FLOATS
 NOT_DRAWN = (NotImplementedError, "not implemented for|wants a tensor of kind float")
 UNIFORM = {"low": 0.0, "high": 1.0, "mean": 0.5, "std": 12**-0.5}
 HALF = 2**-0.5

@@ -16,12 +16,13 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import (
     ANY,
-    BOOLS,
-    COMPLEX,
     EXTREMES,
     FLOATS,
-    INTS,
+    INEXACT,
+    NUMBERS,
     OPINFOS,
+    REAL,
+    ROUNDED,
     ErrorSample,
     Maker,
     OpInfo,
@@ -30,10 +31,6 @@ from dovetail_conformance.opinfo import (
     unwritten,
 )
 
-NUMBERS = INTS + FLOATS + COMPLEX
-INEXACT = FLOATS + COMPLEX
-REAL = BOOLS + INTS + FLOATS
-ROUNDED = INTS + FLOATS
 NOT_A_DIM = "must be|invalid combination of arguments"
 
 

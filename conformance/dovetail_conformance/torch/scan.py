@@ -16,11 +16,11 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import (
     ANY,
-    BOOLS,
     EXTREMES,
     FLOATS,
     INTS,
     OPINFOS,
+    REAL,
     ErrorSample,
     Maker,
     OpInfo,
@@ -28,8 +28,6 @@ from dovetail_conformance.opinfo import (
     by_numpy,
     unwritten,
 )
-
-REAL = BOOLS + INTS + FLOATS
 
 
 def dim_samples(dtype: DType, device: Device, domain: tuple[float, float] = (-inf, inf)) -> Iterator[SampleInput]:

@@ -11,11 +11,19 @@ from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
-from dovetail_conformance.opinfo import COMPLEX, EXTREMES, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
+from dovetail_conformance.opinfo import (
+    EXTREMES,
+    INEXACT,
+    NUMBERS,
+    OPINFOS,
+    ErrorSample,
+    Maker,
+    OpInfo,
+    SampleInput,
+    by_numpy,
+    unwritten,
+)
 from dovetail_conformance.torch.reduction import dims_errors, dims_samples
-
-INEXACT = FLOATS + COMPLEX
-NUMBERS = INTS + INEXACT
 
 
 def var_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:

@@ -13,10 +13,21 @@ from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.langs.torch import symbol_for
-from dovetail_conformance.opinfo import COMPLEX, EXTREMES, FLOATS, INTS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, unwritten
+from dovetail_conformance.opinfo import (
+    EXTREMES,
+    FLOATS,
+    INEXACT,
+    INTS,
+    OPINFOS,
+    ErrorSample,
+    Maker,
+    OpInfo,
+    SampleInput,
+    by_numpy,
+    unwritten,
+)
 from dovetail_conformance.torch.reduction import NOT_A_DIM
 
-INEXACT = FLOATS + COMPLEX
 ORDERS = (2, 1, inf, -inf, 0, 3, 0.5, -1)
 
 
