@@ -4,17 +4,17 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input
-DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy conformance
+DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy plugins/llvm_exec plugins/onednn_exec conformance
 # Executors that are not yet installed for the tests of everything else; their own tests find them in their folders.
-YOUNG := plugins/inductor_exec:plugins/llvm_exec:plugins/nvfuser_exec:plugins/onednn_exec:plugins/triton_exec
+YOUNG := plugins/inductor_exec:plugins/nvfuser_exec:plugins/triton_exec
 EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
 COSTS := import_time trace_cost discovery
 BENCH ?=
 WORKERS ?= 2
-EXECUTORS ?= torch apex_xentropy
+EXECUTORS ?= torch apex_xentropy llvm onednn
 
-.PHONY: demo test lint conformance bench costs docs format install clean nvfuser-lane
+.PHONY: demo test lint conformance bench costs docs format install clean nvfuser-lane triton-lane
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -42,7 +42,7 @@ format: install
 
 # Everything beside its peers, half an hour on two cores; BENCH=--quick takes five minutes, BENCH="--quick --keep" writes benchmarks/results.
 bench: install
-	@$(PYTHON) benchmarks/bench.py --plugin plugins/llvm_exec --plugin plugins/onednn_exec $(BENCH)
+	@$(PYTHON) benchmarks/bench.py $(BENCH)
 
 # What Dovetail alone costs: importing, tracing, finding plugins.
 costs: install
@@ -51,6 +51,10 @@ costs: install
 # The nvFuser plugin where nvFuser exists: Python 3.12 (on the PATH, or LANE_PYTHON=...) and torch 2.10; 8 GB in .nvfuser-lane.
 nvfuser-lane:
 	@plugins/nvfuser_exec/lane.sh
+
+# The Triton plugin without a GPU, in Triton's interpreter, and its kernels compiled: 700 MB in .triton-lane.
+triton-lane:
+	@plugins/triton_exec/lane.sh
 
 docs: install
 	@$(PYTHON) docs/build.py
@@ -75,4 +79,4 @@ $(VENV)/.created:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .nvfuser-lane build out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .nvfuser-lane .triton-lane build out .pytest_cache .ruff_cache .hypothesis

@@ -1,16 +1,19 @@
 """The public contract for plugins: executors, operations, grad rules, passes.  Everything here is documented, typed and kept.
 
 To make an executor: `OperatorExecutor`, `FusionExecutor`, or `add_operator_executor` for a notebook; `hookimpl` marks the hook of a package.
+A checker that claims may say why with `Claim`; memory for large results comes from `POOL`.
 To define an operation: `make_prim` with a meta (`TensorSpec`, `NumberSpec`, `Tag`, `require`), or `make_symbol` with a program that it
 decomposes to; `lookaside` makes traced calls of a function that operation.  To differentiate: `register_grad`, `get_grad`, `put_grad`.
 To test an executor: `checked` holds what runs to its contract, `recording` lets symbols be recorded without real tensors.
-To change programs: `Transform`, or a function of a `Trace` and its lines, each a `BoundSymbol`.
+To change programs: `Transform`, or a function of a `Trace` and its lines, each a `BoundSymbol`, which `rename` lets read other values.
 """
 
 from dovetail import devices as devices
 from dovetail import dtypes as dtypes
 from dovetail.errors import ExecutorError as ExecutorError
 from dovetail.errors import require as require
+from dovetail.executors import POOL as POOL
+from dovetail.executors import Claim as Claim
 from dovetail.executors import Executor as Executor
 from dovetail.executors import ExecutorWarning as ExecutorWarning
 from dovetail.executors import Fuel as Fuel
@@ -46,5 +49,6 @@ from dovetail.trace import Trace as Trace
 from dovetail.trace import Transform as Transform
 from dovetail.trace import compiled as compiled
 from dovetail.trace import recording as recording
+from dovetail.trace import rename as rename
 from dovetail.trace import requires_grad as requires_grad
 from dovetail.trace import watch as watch

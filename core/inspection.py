@@ -26,7 +26,9 @@ def explain(fn: Any) -> Explanation:
     str() is a table; `.rows`, `.to_json()` and `.to_html()` hold the same.  Run times are among it after `with dovetail.profile(fn)`.
     """
     cache = cache_of(fn)
-    return explanation(_name(cache), programs(last_entry(fn)), getattr(cache, "ran", None))
+    entry = last_entry(fn)
+    before = [note for trace in entry.traces if not isinstance(trace.notes, Notes) for note in trace.notes]
+    return explanation(_name(cache), programs(entry), getattr(cache, "ran", None), before)
 
 
 def _name(cache: Cache) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from dovetail import options, prims
 from dovetail.errors import DovetailError, InvalidTrace, Unsupported
-from dovetail.executors import Executor, blame, checked, dispatch, in_place, quicker, resolve_executors
+from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
 from dovetail.executors.config import WATCH
 from dovetail.executors.priority import Key, Priority, difference, remembered, wish
 from dovetail.frontend import bytecode, tracing
@@ -50,7 +50,10 @@ class Entry:
 
 
 class CacheInfo(NamedTuple):
-    """How many calls ran a program that was there, how many compiled one, and how many there are.  Threads may lose a hit."""
+    """How many calls ran a program that was there, how many compiled one, and how many there are.
+
+    A call whose program could not be compiled is neither.  Threads may lose a hit.
+    """
 
     hits: int
     misses: int
@@ -100,7 +103,11 @@ class Cache:
                 result = self.earlier(args, kwargs, priority, generation, reasons)
                 if type(result) is not Miss:
                     return result
-            entry = self.compile(args, kwargs, priority, self.passes)
+            try:
+                entry = self.compile(args, kwargs, priority, self.passes)
+            except BaseException:
+                self.calls -= 1  # neither a hit nor a miss
+                raise
             self.missed([miss.reason for miss in reasons])
             self.use(entry, generation)
         if options.debug():
@@ -228,8 +235,11 @@ def compile(
             if not epilogue.lines:
                 pure = replace(pure, outputs=epilogue.outputs)
             over = functools.partial(in_place, epilogue=epilogue, executors=executors)
-            seen = contract or not written or (torch.is_grad_enabled() and any(map(requires_grad, written)))  # by who checks, or autograd
-            made, backward = _steps(pure, (*PIPELINE, claim, schedule, *(() if seen else (over,)), release, *passes)), []
+            checking = contract or checked in passes  # sees what regions write
+            seen = checking or not written or (torch.is_grad_enabled() and any(map(requires_grad, written)))  # by who checks, or autograd
+            made, backward = _steps(pure, PIPELINE), []
+            made += prepared(made[-1], executors)
+            made += _steps(made[-1], (claim, schedule, *(() if seen else (over,)), release, *passes))[1:]
             compute = compiled(made[-1])
             if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
                 compute = torch.no_grad()(compute)  # no result has a gradient, as under a no_grad of the user's own
@@ -245,7 +255,8 @@ def compile(
 
 def _unguarded(guards: Trace) -> Trace:
     """A prologue that finds its inputs and checks nothing."""
-    return replace(guards, lines=[line for line in guards.lines if not line.symbol.name.startswith("check_")])
+    lines = [inner for line in guards.lines for inner in (line.body if line.symbol is prims.unpack_state else (line,))]
+    return replace(guards, lines=[line for line in lines if not line.symbol.name.startswith("check_")])
 
 
 def _name(fn: Callable) -> str:
@@ -353,8 +364,9 @@ def jit(
 
     What comes back has `cache_info()`, `clear_cache()` and `explain_miss(*args, **kwargs)`, the guards that a call like this would fail.
     """
+    again = functools.partial(jit, executors=executors, passes=passes, recompute=recompute, interpretation=interpretation, cache=cache)
     if fn is None:
-        return functools.partial(jit, executors=executors, passes=passes, recompute=recompute, interpretation=interpretation, cache=cache)
+        return again
     if isinstance(getattr(fn, "_cache", None), Cache):
         raise TypeError("the function is compiled already; pass jit the one it was made from")
     if not callable(fn):
@@ -365,7 +377,7 @@ def jit(
         raise DovetailError(f"cache is 'guards', 'same input' or 'none', not {cache!r}")
     kept = Cache(fn, executors, passes, recompute, interpretation, cache)
     call = _compiled_function(fn, kept)
-    return CompiledModule(fn, kept, call) if isinstance(fn, torch.nn.Module) else call
+    return CompiledModule(fn, kept, call, again) if isinstance(fn, torch.nn.Module) else call
 
 
 def cache_of(fn: Any) -> Cache:

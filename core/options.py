@@ -91,12 +91,12 @@ def shown(value: Any) -> str:
     return str(getattr(value, "name", value))
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, else what there is, as the end of a sentence."""
+def suggestion(name: str, known: Iterable[str], common: str = "") -> str:
+    """What was probably meant, else what there is, as the end of a sentence; the `common` beginning of all names makes none alike."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name.removeprefix(common), [each.removeprefix(common) for each in known], n=3, cutoff=0.6)
     if close:
-        return f"did you mean {' or '.join(close)}?"
+        return f"did you mean {' or '.join(common + each for each in close)}?"
     return f"there is {', '.join(known)}" if len(known) <= 20 and known else "none is like it"
 
 
@@ -393,7 +393,7 @@ def environment() -> tuple[tuple[str, str], ...]:
     known = {option.name for option in OPTIONS}
     for name, _ in found:
         if name not in known:
-            raise DovetailError(f"the environment has {name}, which is no option; {suggestion(name, known)}")
+            raise DovetailError(f"the environment has {name}, which is no option; {suggestion(name, known, PREFIX)}")
     return found
 
 

@@ -23,7 +23,10 @@ from dovetail.prims import Symbol
 HERE = Path(__file__).parent
 README, RESULTS = HERE.parent / "README.md", HERE.parent / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: made by docs/build.py from benchmarks/results -->", "<!-- end of figures -->"
-CASES = {"x + y": "x + y on 4 elements", "MLP": "a two-layer network on one row"}  # of benchmarks/call_overhead.py
+SHOWN = (  # of benchmarks/workloads.py
+    *("add-4", "chain-256", "chain-2048", "gelu-norm-softmax", "softmax", "layer-norm-train", "cross-entropy-train", "mlp-1", "gpt", "gpt-train"),
+    *("llama", "llama-train", "bert", "resnet", "resnet-train", "vit", "vit-train", "adamw"),
+)
 NOTE = "<!-- made by docs/build.py: change the code or that file, then run `make docs` -->"
 
 VALUES = {  # what those values mean that have no docstring
@@ -90,29 +93,31 @@ def first_line(value: Any) -> str:
 
 
 def figures() -> str:
-    """What the benchmarks measured last, in one table; `make bench` makes it anew."""
-    kept = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
-    call, first, forward, imported = (kept[name]["figures"] for name in ("call_overhead", "first_call", "gpt_forward", "import_time"))
-    rows = [(f"{what}, a warm call", *map(beside, columns(call[case]))) for case, what in CASES.items()]
-    rows.append(("6-layer GPT, a warm forward", *map(beside, columns(forward))))
-    rows += [(f"6-layer {model}, a warm training step", *map(beside, columns(kept["train_step"]["figures"][model]))) for model in ("GPT", "Llama")]
-    peer = first["torch.compile"]
-    later = "-" if isinstance(peer, str) else span(peer - first["eager"])
-    rows.append(("6-layer GPT, the first call beyond eager", "-", span(first["beyond eager"]), later))
-    rows.append(("importing, beyond `import torch`", "-", span(imported["median"]["dovetail"]), "-"))
-    about = kept["gpt_forward"]
-    machine = f"{about['cores']} cores of an {about['cpu']}, torch {about['torch']}, {about['date']}"
-    where = f"Medians on {machine}; in brackets the ratio to eager in the same run."
-    head = ["| | eager | Dovetail, `torch` executor | torch.compile |", "|---|---:|---:|---:|"]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows), "", where])
+    """What `make bench` measured last, in one table."""
+    kept = json.loads((RESULTS / "comparison.json").read_text())
+    rows = {(row["workload"], row["subject"]): row for row in kept["rows"]}
+    subjects = [name for name in kept["subjects"] if name not in kept["absent"]]
+    headings = ["", *subjects, *(f"{name}, first call" for name in subjects[1:])]
+    lines = [f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
+    for name in SHOWN:
+        found = [rows.get((name, subject), {}) for subject in subjects]
+        lines.append(f"| {' | '.join([kept['titles'][name], *map(warm, found), *map(first, found[1:])])} |")
+    about, executors = kept["about"], ", ".join(f"`{name}`" for name in kept["about"]["executors"])
+    where = f"{about['cores']} cores of an {about['cpu']}, torch {about['torch']}, commit {about['commit']}, {about['date']}"
+    said = f"Medians on {where}; in brackets the speed beside eager's in the same run. Dovetail's executors are {executors}."
+    return "\n".join([*lines, "", said])
 
 
-def columns(of: dict[str, dict]) -> list[dict | None]:
-    return [of.get(name) for name in ("eager", "dovetail", "torch.compile")]
+def warm(row: dict) -> str:
+    """A row's time, and its speed beside eager's; its state where it was not timed."""
+    if "median" not in row:
+        return row.get("state", "-")
+    speed = "" if row["subject"] == "eager" or "speed" not in row else f" ({row['speed']:.2f}x)"
+    return span(row["median"]) + speed
 
 
-def beside(timing: dict | None) -> str:
-    return "-" if timing is None else span(timing["median"]) + ("" if timing["ratio"] == 1.0 else f" ({timing['ratio']:.2f}x)")
+def first(row: dict) -> str:
+    return span(row["first"]) if "first" in row else "-"
 
 
 def span(seconds: float) -> str:

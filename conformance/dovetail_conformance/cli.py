@@ -76,7 +76,7 @@ def plain_errors(kind: type[click.ClickException] = click.UsageError, errors: tu
         raise kind(str(error)) from error
 
 
-@click.group("conformance", cls=NamesOrCommands, context_settings=HELP)
+@click.group("conformance", cls=NamesOrCommands, context_settings=HELP, short_help="Hold executors to the suite, and read its reports.")
 def conformance() -> None:
     """Hold executors to the conformance suite, and read, compare and check its reports.
 

@@ -26,6 +26,11 @@ Doing = Callable[[str], None]  # told the check that is about to run
 
 def rows_of(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None) -> Iterator[Row]:
     """The rows of a task; those that fail are asked twice, and say so where they do not fail again."""
+    with subject.configured():
+        yield from _asked_twice(task, subject, level, wanted, seed, doing)
+
+
+def _asked_twice(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
     for row in _rows(task, subject, level, wanted, seed, doing):
         if row.failed and row.state in ("fail", "error"):
             only = Wanted(wanted.operations, (row.check,), wanted.dtypes, wanted.devices)
@@ -65,7 +70,8 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
         began = perf_counter()
         said = next((each for each in info.directives if each.covers(check, dtype, task.device)), None)
         if said is not None and said.kind == "skip":
-            yield row_of(task.operation, check, dtype.name, task.device, Outcome("waived", said.reason), began)
+            state = "waived" if _may_claim(cell) else "not-claimed"
+            yield row_of(task.operation, check, dtype.name, task.device, Outcome(state, said.reason), began)
         elif (outcome := guarded(run)) is not None:
             if said is not None:
                 outcome = expected_failure(outcome, said.reason)
@@ -104,6 +110,11 @@ def _declared(cell: Cell) -> bool:
     """Whether the executor may have a checker for the operation."""
     rows = cell.subject.declared["operations"]
     return rows is None or cell.info.symbol.id in rows
+
+
+def _may_claim(cell: Cell) -> bool:
+    """Whether the executor may run the operation: by its declaration, or as one of a family that a function finds."""
+    return bool(cell.subject.declared.get("family")) or _declared(cell)
 
 
 def absent(subject: Subject, kind: str) -> str:

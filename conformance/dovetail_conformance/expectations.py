@@ -13,6 +13,9 @@
     until = "0.4"                          # the plugin's version from which it no longer holds; may be left out
     when = { torch = "<2.12" }             # torch, cuda, python, machine or executor; may be left out
 
+    [options]                              # options of the executor under which it is tested; may be left out
+    choose = "always"
+
 `conformance.lock`, written by the suite, holds for each operation, dtype and check how many samples the executor ran: fewer is a failure.
 """
 
@@ -94,14 +97,27 @@ def _beside(ex: Executor, name: str) -> Path | None:
     return where / name if where is not None and (where / name).is_file() else None
 
 
-def read(path: Path, executor_version: str) -> list[Expectation]:
-    """The expectations of a file that hold here and now."""
+def options_in(path: Path | None) -> dict[str, Any]:
+    """The options under which an executor is tested: the table `[options]` of its file."""
+    said = {} if path is None or not path.is_file() else _parsed(path).get("options", {})
+    if not isinstance(said, dict):
+        raise BadExpectations(f"{path} has options = {said!r}; write a table, [options]")
+    return said
+
+
+def _parsed(path: Path) -> dict[str, Any]:
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadExpectations(f"{path} cannot be read: {error}") from None
-    if extra := set(said) - {"expect"}:
-        raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries alone")
+    if extra := set(said) - {"expect", "options"}:
+        raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries and a table [options]")
+    return said
+
+
+def read(path: Path, executor_version: str) -> list[Expectation]:
+    """The expectations of a file that hold here and now."""
+    said = _parsed(path)
     made = [_made(path, i, entry, executor_version) for i, entry in enumerate(said.get("expect", []))]
     return [each for each in made if _holds(each, executor_version)]
 

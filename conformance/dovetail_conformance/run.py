@@ -61,7 +61,7 @@ def check(
     if level not in LEVELS:
         raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}")
     import_opinfos()
-    subject = Subject.of(executor)
+    subject = Subject.of(executor, expectations)
     if problem := next(wanted.problems(), None):
         raise ValueError(problem)
     plan = tasks(subject, LEVELS[level], wanted)
@@ -76,7 +76,7 @@ def check(
     known = found(known_file, subject.executor.version)
     rows, ran = [], set()
     if processes > 0 and isinstance(executor, str):
-        done = Pool(setup_of(executor, level, wanted, seed, processes), min(processes, len(plan)), timeout).run(plan)
+        done = Pool(setup_of(executor, level, wanted, seed, processes, expectations), min(processes, len(plan)), timeout).run(plan)
     else:
         done = _here(subject, level, wanted, seed, plan)
     stopped = False
@@ -105,11 +105,11 @@ def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Ta
         yield Done(task, list(rows_of(task, subject, LEVELS[level], wanted, seed)), sorted(subject.ran))
 
 
-def setup_of(executor: str, level: str, wanted: Wanted, seed: int, processes: int) -> dict[str, Any]:
+def setup_of(executor: str, level: str, wanted: Wanted, seed: int, processes: int, expectations: str | Path | None = None) -> dict[str, Any]:
     """What a process that does tasks is told first."""
     threads = max(1, torch.get_num_threads() // processes)
     about = {"executor": executor, "level": level, "wanted": asdict(wanted), "seed": seed, "threads": threads}
-    return {**about, "opinfos": import_opinfos(), "path": sys.path}
+    return {**about, "expectations": None if expectations is None else str(expectations), "opinfos": import_opinfos(), "path": sys.path}
 
 
 def import_opinfos(names: Iterable[str] = ()) -> list[str]:

@@ -64,8 +64,8 @@ class Case:
 
 
 @cache
-def subject_of(executor: Executor | str) -> Subject:
-    return Subject.of(executor)
+def subject_of(executor: Executor | str, expectations: str | Path | None = None) -> Subject:
+    return Subject.of(executor, expectations)
 
 
 def cases(asked: Asked, level: str) -> list[Case]:
@@ -109,11 +109,13 @@ class Runs:
         """The rows of a task, and which operations the executor has run so far."""
         seed, timeout = run.options.get("seed", 0), run.options.get("timeout", 120.0)
         if self.inline or not isinstance(run.executor, str):
-            subject = subject_of(run.executor)
+            subject = subject_of(run.executor, run.options.get("expectations"))
             return list(rows_of(case.task, subject, LEVELS[run.level], run.wanted, seed)), sorted(subject.ran)
         process = self.processes.get(case.run)
         if process is None:
-            process = self.processes[case.run] = Process(setup_of(run.executor, run.level, run.wanted, seed, 1), timeout)
+            process = self.processes[case.run] = Process(
+                setup_of(run.executor, run.level, run.wanted, seed, 1, run.options.get("expectations")), timeout
+            )
         done = process.do(case.task)
         if process.over:
             del self.processes[case.run]

@@ -6,13 +6,16 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dovetail import use
 from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, executors, get_executor
+from dovetail_conformance.expectations import expectations_of, options_in
 
 NO_REASON = "gave no reason"  # what a checker that returns a bare False is recorded to say
 
@@ -58,12 +61,19 @@ class Subject:
 
     executor: Executor
     others: tuple[Executor, ...] = field(default=())
+    options: dict[str, Any] = field(default_factory=dict)  # under which it is tested
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
 
     @classmethod
-    def of(cls, wanted: Executor | str) -> Subject:
+    def of(cls, wanted: Executor | str, expectations: str | Path | None = None) -> Subject:
+        """The executor that is meant; one that is installed is tested under the options that its file of expectations names."""
         ex = executor_of(wanted)
-        return cls(ex, tuple(other for other in executors() if is_referee(other) and other.name != ex.name))
+        options = options_in(expectations_of(ex, expectations)) if wanted == ex.name else {}
+        return cls(ex, tuple(other for other in executors() if is_referee(other) and other.name != ex.name), options)
+
+    def configured(self) -> AbstractContextManager[None]:
+        """While open, the executor has the options under which it is tested."""
+        return use(options={self.name: self.options}) if self.options else nullcontext()
 
     @property
     def name(self) -> str:

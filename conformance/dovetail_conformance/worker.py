@@ -36,7 +36,8 @@ def serve(setup: dict[str, Any], answers: TextIO) -> None:
         answers.flush()
 
     import_opinfos(setup["opinfos"])
-    subject, level, wanted = Subject.of(setup["executor"]), LEVELS[setup["level"]], Wanted(**{k: v and tuple(v) for k, v in setup["wanted"].items()})
+    subject, level = Subject.of(setup["executor"], setup["expectations"]), LEVELS[setup["level"]]
+    wanted = Wanted(**{k: v and tuple(v) for k, v in setup["wanted"].items()})
     opinfos()
     say(ready=True)
     for line in sys.stdin:

@@ -28,7 +28,7 @@ def plain_errors(command: Callable) -> Callable:
     return run
 
 
-@click.command("config")
+@click.command("config", short_help="Show the value of each option, and where it comes from.")
 @click.option("--explain", is_flag=True, help="Say for each value which file, variable or call it came from, and what it overrides.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @plain_errors

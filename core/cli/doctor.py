@@ -50,7 +50,7 @@ class Finding:
     error: str = ""
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Try each plugin in a process of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds that one plugin may take.")
 @click.option("--verbose", is_flag=True, help="Print tracebacks, and what a crashed process printed.")

@@ -18,7 +18,7 @@ from rich.table import Table
 
 import dovetail
 from dovetail.errors import DovetailError
-from dovetail.executors import Plugin, get_executor, plugins, resolve_executors
+from dovetail.executors import Executor, Plugin, get_executor, plugins, resolve_executors
 from dovetail.executors.discovery import REGISTRY, unknown
 from dovetail.executors.scan import MANIFEST
 
@@ -27,7 +27,7 @@ NOTHING = "No executor is installed, so programs can be traced and not run; the 
 SCHEMA = 1  # of what --json prints; a field that goes away or changes its meaning makes it 2
 
 
-@click.group("executors", invoke_without_command=True)
+@click.group("executors", invoke_without_command=True, short_help="List plugins: what became of each, and what it brings.")
 @click.option("--json", "as_json", is_flag=True, help="Print every field of every record as JSON; put it into bug reports.")
 @click.pass_context
 def executors(context: click.Context, as_json: bool) -> None:
@@ -95,7 +95,7 @@ def explain(console: Console, plugin: Plugin) -> None:
     console.print()
 
 
-@executors.command("show")
+@executors.command("show", short_help="Print all that is known of one of them.")
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print the records and declarations as JSON.")
 def show(name: str, as_json: bool) -> None:
@@ -104,7 +104,7 @@ def show(name: str, as_json: bool) -> None:
     if not found and name not in REGISTRY.executors:
         raise click.ClickException(unknown(name))
     if as_json:
-        click.echo(json.dumps([plugin.row() | {"declares": declared(plugin)} for plugin in found], indent=2))
+        click.echo(json.dumps([plugin.row() | {"declares": declared(plugin)} for plugin in found], indent=2, default=repr))
         return
     console = Console(highlight=False)
     for plugin in found:
@@ -134,7 +134,7 @@ def facts(plugin: Plugin) -> Table:
 def declared(plugin: Plugin) -> list[dict[str, Any]]:
     """What the executors of a plugin declare; where it cannot be loaded, what its manifest says."""
     if plugin.status == "ready":
-        return [get_executor(name).declaration() for name in plugin.executors if name in REGISTRY.executors]
+        return [said_by(get_executor(name)) for name in plugin.executors if name in REGISTRY.executors]
     if not plugin.manifest:
         return []
     try:
@@ -143,9 +143,16 @@ def declared(plugin: Plugin) -> list[dict[str, Any]]:
         raise click.ClickException(f"the manifest {plugin.manifest} cannot be read: {type(error).__name__}: {error}") from None
 
 
+def said_by(ex: Executor) -> dict[str, Any]:
+    """What an executor declares of its operations, with its hints on the order and the options that it has."""
+    return ex.declaration() | {"before": list(ex.before), "after": list(ex.after), "options": dict(ex.options)}
+
+
 def declaration(said: dict[str, Any]) -> Table:
     """The operations of one executor, with what it says of each."""
     limits = ", ".join(f"{key} {words(said[key])}" for key in ("dtypes", "devices", "grad") if key in said)
+    limits += "".join(f", {key} {words(said[key])}" for key in ("before", "after") if said.get(key))
+    limits += "".join(f", option {key} = {value!r}" for key, value in said.get("options", {}).items())
     table = Table(title=f"{said.get('name')}: {limits}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operation", overflow="fold")
     table.add_column("declares", overflow="fold")
@@ -162,7 +169,7 @@ def words(value: Any) -> str:
     return {None: "any", True: "yes", False: "no"}.get(value, str(value))
 
 
-@executors.command("manifest")
+@executors.command("manifest", short_help="Write down what one declares, to be read without importing it.")
 @click.argument("name")
 @click.option("--check", is_flag=True, help="Only say whether the file is what the executors declare.")
 def manifest(name: str, check: bool) -> None:
@@ -176,7 +183,7 @@ def manifest(name: str, check: bool) -> None:
     if init.name != "__init__.py":
         raise click.ClickException(f"{name} is one module, {init.name}, and a manifest lies in a package")
     file = init.with_name(MANIFEST)
-    text = json.dumps({"schema": SCHEMA, "executors": declared(plugin)}, indent=2) + "\n"
+    text = json.dumps({"schema": SCHEMA, "executors": declared(plugin)}, indent=2, default=repr) + "\n"
     if check and (not file.is_file() or file.read_text() != text):
         raise click.ClickException(f"{file} is not what {name} declares; run `dovetail executors manifest {name}`")
     if not check:

@@ -11,7 +11,7 @@ from dovetail.executors import config, lock
 from dovetail.executors.priority import process_wide
 
 
-@click.command("lock")
+@click.command("lock", short_help="Write down plugins and their order, or compare.")
 @click.option("--frozen", is_flag=True, help="Write nothing; fail with the differences where what is here is not what is locked.")
 @click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="The lock file, by default beside the configuration.")
 @plain_errors

@@ -24,7 +24,7 @@ TEMPLATES = {  # where a file goes: the template that it is made from
 }
 
 
-@click.command("new-executor")
+@click.command("new-executor", short_help="Make a package: an executor, its tests, its CI file.")
 @click.argument("name")
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to make; dovetail-NAME here where it is not given.")
 def new_executor(name: str, into: Path | None) -> None:
@@ -38,7 +38,8 @@ def new_executor(name: str, into: Path | None) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         click.echo(f"  {file}")
-    click.echo(f"Made the executor {words['name']}. What is next:\n  pip install -e {folder}\n  dovetail doctor\n  pytest {folder}")
+    steps = (f"pip install -e {folder}", "dovetail doctor", f"pytest {folder}", f"dovetail conformance {words['name']}")
+    click.echo("\n  ".join([f"Made the executor {words['name']}. What is next:", *steps]))
 
 
 def names(given: str) -> dict[str, str]:

@@ -8,6 +8,11 @@ import dovetail
 from dovetail.cli.explain import TARGET, ran
 from dovetail.trace import Trace
 
+NONE = {
+    "computation": "the function computes nothing with tensors",
+    "backward": "nothing that it computes requires grad",
+    "epilogue": "it writes into no argument, and returns nothing that shares memory with one",
+}
 GROUPS = {
     "computation": dovetail.last_traces,
     "backward": dovetail.last_backward_traces,
@@ -16,7 +21,7 @@ GROUPS = {
 }
 
 
-@click.command("trace")
+@click.command("trace", short_help="Print a function's program, as any pass made it.")
 @click.argument("target", metavar=TARGET)
 @click.option("--args", "inputs", default="example_inputs", show_default=True, metavar="NAME", help="The function in FILE that gives the arguments.")
 @click.option("--executors", metavar="NAMES", help="Who is asked, in this order, commas between them.")
@@ -34,7 +39,7 @@ def trace(target: str, inputs: str, executors: str | None, made_by: str | None, 
 def chosen(traces: list[Trace], made_by: str | None, group: str) -> list[Trace]:
     """The traces that `--pass` names."""
     if not traces:
-        raise click.ClickException(f"there is no {group}: nothing requires grad, or nothing aliases")
+        raise click.ClickException(f"there is no {group}: {NONE.get(group, 'the function was not compiled')}")
     if made_by is None:
         return traces[-1:]
     found = [each for each in traces if made_by in ("all", each.made_by)]

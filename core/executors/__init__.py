@@ -7,6 +7,7 @@ from dovetail.executors.discovery import implementations_of as implementations_o
 from dovetail.executors.discovery import plugins as plugins
 from dovetail.executors.dispatch import dispatch as dispatch
 from dovetail.executors.entry import quicker as quicker
+from dovetail.executors.executor import Claim as Claim
 from dovetail.executors.executor import Executor as Executor
 from dovetail.executors.executor import FusionExecutor as FusionExecutor
 from dovetail.executors.executor import Implementation as Implementation
@@ -23,6 +24,8 @@ from dovetail.executors.grads import grad_rules as grad_rules
 from dovetail.executors.grads import register_grad as register_grad
 from dovetail.executors.hookspecs import hookimpl as hookimpl
 from dovetail.executors.inplace import in_place as in_place
+from dovetail.executors.pool import POOL as POOL
+from dovetail.executors.prepare import prepared as prepared
 from dovetail.executors.priority import Priority as Priority
 from dovetail.executors.priority import add_operator_executor as add_operator_executor
 from dovetail.executors.priority import options_of as options_of

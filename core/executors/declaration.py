@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,9 +14,22 @@ from dovetail.langs.torch import FROM_TORCH
 from dovetail.prims import TensorSpec
 from dovetail.trace import BoundSymbol, brief
 
-Verdict = bool | str  # True, or a refusal: a sentence saying why not
+
+@dataclass(frozen=True)
+class Claim:
+    """A checker's yes that says why: `Claim("takes 0.8 ms here, and 1.3 ms without")`.  `explain` shows the sentence; True is a yes without one."""
+
+    why: str
+
+
+Verdict = bool | str | Claim  # True or a Claim, or a refusal: a sentence saying why not
 
 _BY_NAME = {word: dtype for dtype in ALL for word in (dtype.name, dtype.name.removesuffix("_"), dtype.short)}
+
+
+def takes(said: Any) -> bool:
+    """Whether a verdict is a yes."""
+    return said is True or isinstance(said, Claim)
 
 
 def dtypes_of(wanted: Iterable[Any] | None) -> frozenset[DType] | None:

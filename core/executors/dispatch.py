@@ -7,14 +7,15 @@ by line, to the executors behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
 
 from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
-from dovetail.executors.executor import Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
+from dovetail.executors.declaration import takes
+from dovetail.executors.executor import Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
 from dovetail.executors.faults import ASKED, NO_REASON, ask, call, guarded, named
 from dovetail.executors.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.prims import Symbol
@@ -28,6 +29,11 @@ class Note(NamedTuple):
     line: BoundSymbol
     executor: str
     verdict: Verdict
+
+    @property
+    def taken(self) -> bool:
+        """Whether the executor said yes."""
+        return takes(self.verdict)
 
 
 @dataclass
@@ -85,10 +91,11 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
         new.outputs = claims.renamed_outputs(trace)
         live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
         groups = grouped(new, [p for p in placed if id(p.line) in live])
-        unwanted = {id(line): said for group in groups if (said := claims.worth(group)) is not True for line in group.lines}
+        unwanted = {id(line): said for group in groups if not takes(said := claims.worth(group)) for line in group.lines}
         if not unwanted:
             break
         placed = claims.given_back(placed, unwanted)
+    claims.why(groups)
     new.lines = [line for group in groups for line in claims.lines(group)]
     new.notes = claims.notes.complete()
     return new
@@ -100,7 +107,7 @@ def claimant(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymb
 
     def claim(line: BoundSymbol) -> Executor | None:
         asked.append(line)  # verdicts are remembered by the identity of lines
-        return next((ex for ex in claims.order(line.symbol) if claims.verdict(ex, line, line.where) is True), None)
+        return next((ex for ex in claims.order(line.symbol) if takes(claims.verdict(ex, line, line.where))), None)
 
     return claim
 
@@ -142,15 +149,15 @@ class _Claims:
         for ex in made.order[len(made.offers) :]:
             note = Note(line, ex.name, self.verdict(ex, line, where))
             made.offers.append(note)
-            if note.verdict is not True and self.strict and _implements(ex, line):
+            if not note.taken and self.strict and _implements(ex, line):
                 raise ExecutorError(f"{named(ex)} implements {line.symbol} and refuses {call(line)}: {note.verdict}\n  {STRICT}")
-            if note.verdict is True:
+            if note.taken:
                 placed = self._taken(line, ex, depth, where)
                 made.runs += [p.line for p in placed]
                 return placed
         if line.body:
             return [p for inner in line.body for p in self.place(inner, depth + 1, where)]
-        raise Unclaimed(_unclaimed(made))
+        raise Unclaimed(_unclaimed(made, self.notes.left_out))
 
     def worth(self, group: Group) -> Verdict:
         """What a fusion executor says to a region of lines that it took; each region is asked about once."""
@@ -160,7 +167,7 @@ class _Claims:
             spent, began = self.notes.spent.setdefault(group.executor.name, Spent()), perf_counter()
             said = guarded("worth", group.executor, as_line(group), group.where, group.executor.worth, group.region)
             spent.claiming += perf_counter() - began
-            self.worths[group.key] = (True if said is True else said or NO_REASON, group)
+            self.worths[group.key] = (said if takes(said) else said or NO_REASON, group)
         return self.worths[group.key][0]
 
     def given_back(self, placed: list[Placed], unwanted: dict[int, Verdict]) -> list[Placed]:
@@ -183,6 +190,13 @@ class _Claims:
         self.notes.decisions = [each for made in decisions for each in (made, *after.get(id(made), ()))]
         return found
 
+    def why(self, groups: Iterable[Group]) -> None:
+        """Put what an executor said of a region that is worth it, where that is more than True, down with the region's lines."""
+        said = {id(line): found for group in groups if isinstance(found := self.worth(group), Claim) for line in group.lines}
+        for made in self.notes.decisions if said else ():
+            if (found := next((said[id(run)] for run in made.runs if id(run) in said), None)) is not None:
+                made.offers[-1] = made.offers[-1]._replace(verdict=found)
+
     def _refuse(self, ex: Executor, line: BoundSymbol, said: Verdict) -> None:
         self.whole[id(ex), id(line)] = said
         for inner in line.body:
@@ -203,7 +217,7 @@ class _Claims:
         said = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
         spent.claiming += perf_counter() - began
         spent.offers += 1
-        spent.claims += said is True
+        spent.claims += takes(said)
         return said
 
     def _taken(self, line: BoundSymbol, ex: Executor, depth: int, where: str | None) -> list[Placed]:
@@ -228,7 +242,7 @@ class _Claims:
         key = (id(ex), id(line))
         if key not in self.whole:
             if line.body:
-                self.whole[key] = next((said for inner in line.body if (said := self._fusible(ex, inner, where)) is not True), True)
+                self.whole[key] = next((said for inner in line.body if not takes(said := self._fusible(ex, inner, where))), True)
             else:
                 self.whole[key] = ask(ex, line, ex.verdict, where)
         return self.whole[key]
@@ -260,10 +274,11 @@ def _stands_for(line: BoundSymbol, out: object) -> dict[Proxy, Proxy]:
     return {a: b for a, b in zip(old, new) if a is not b}
 
 
-def _unclaimed(made: Decision) -> str:
+def _unclaimed(made: Decision, left_out: Iterable[str]) -> str:
     """The error for a line that nobody runs."""
     line = made.line
-    said = "".join(f"\n  {note.executor}: {note.verdict}" for note in made.offers) or "\n  no executor is installed"
+    said = "".join(f"\n  {each}" for each in (*(f"{note.executor}: {note.verdict}" for note in made.offers), *left_out))
+    said = said or "\n  no executor is installed"
     at = f"\n  called at {made.where}" if made.where else ""
     words = ", ".join(map(brief, line.args))
     return f"no executor runs {line.symbol}({words}){said}{at}\n  install one that does, or name it in executors=[...]"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError
+from dovetail.executors.declaration import Claim as Claim
 from dovetail.executors.declaration import Verdict as Verdict
 from dovetail.executors.declaration import devices_of, dtypes_of, supports, words_of
+from dovetail.executors.pool import LARGE
 from dovetail.langs.torch import lookaside, symbol_for
 from dovetail.prims import Symbol, Tag, make_prim
-from dovetail.trace import BoundSymbol, Proxy, Trace
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace
+from dovetail.trace.split import bytes_of
 
 NO_REASON = "gave no reason"
 
@@ -25,7 +28,8 @@ class Implementation:
     `fn` takes real tensors and the symbol's own signature.  `path` is how a printed program calls it when that can be imported without
     the executor ("torch.nn.functional.softmax", ".view"); else it prints as `<executor>_exec.<name>`.  `grad` is a grad rule.  `dtypes`,
     `devices` and `differentiable` are what was declared for this symbol alone, None where the executor's declaration holds.  `stateful` is
-    a class; each line that is run this way gets an object of it, which is the `fn` of that line.
+    a class; each line that is run this way gets an object of it, which is the `fn` of that line.  `large` runs lines on CPUs whose result
+    has LARGE bytes or more.
     """
 
     executor: str
@@ -39,9 +43,12 @@ class Implementation:
     devices: frozenset[str] | None = None
     differentiable: bool | None = None
     stateful: type | None = None
+    large: Implementation | None = None
 
     def placed(self, line: BoundSymbol) -> Implementation:
-        """What runs `line`: this, or where there is state, this with a new state of the line's own, named after what the line makes."""
+        """What runs `line`: this, or `large`, or where there is state, this with a new state of its own, named after what the line makes."""
+        if self.large is not None and any([_is_large(p) for p in line.writes]):
+            return self.large
         if self.stateful is None:
             return self
         made = (line.writes or line.reads)[:1]
@@ -87,8 +94,18 @@ class Executor:
         return True if self._available is None else self._available()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether this executor runs `line`: True, or why not.  The declaration is asked first, then the checker."""
+        """Whether this executor runs `line`: True or a Claim, or why not.  The declaration is asked first, then the checker."""
         raise NotImplementedError
+
+    def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
+        """`trace`, a pure program whose operations nobody was offered yet, as this executor would rather be offered it.
+
+        A pass: it leaves `trace` as it is and returns it, or another program that computes the same from the same inputs.  `executors` are
+        those who are going to be asked, in order; in that order they prepare, each computation, forward and backward, and what they change
+        anyone may take.  It is for joining lines into an operation of one's own, whose decomposition is what was there, and for laying out
+        what a kernel reads.
+        """
+        return trace
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """A quicker function of (args, kwargs) in the place of a compiled program's prologue; None, which is always right, where there is none.
@@ -124,17 +141,20 @@ class OperatorExecutor(Executor):
         execution_transform: Callable[..., Any] | None = None,
         grad: Callable[..., Any] | bool | None = None,
         stateful: type | None = None,
+        large: Callable[..., Any] | None = None,
         dtypes: Iterable[Any] | None = None,
         devices: Iterable[str] | None = None,
         name: str | None = None,
         path: str | None = None,
     ) -> None:
-        """Run `operation` (a symbol, a torch function, or the dotted name of one) with `fn` where `checker` says True.
+        """Run `operation` (a symbol, a torch function, or the dotted name of one) with `fn` where `checker` says True, or a Claim.
 
         `execution_transform` rewrites the call instead: it gets proxies and calls this executor's own symbols.  `stateful` is a class in
         the place of `fn`: each call site of a compiled program gets an object of it, made without arguments and called with the operation's.
         `grad` is the rule, in interleaved form, that differentiates the operation where this executor claims it; or a bool, whether a
-        gradient may flow through it.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs print.
+        gradient may flow through it.  `large` runs it in the place of `fn` on CPUs where the result has 32 MiB or more: it can take the memory
+        from POOL, which is quicker than new memory.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs
+        print.
         """
         symbol = symbol_for(operation)
         if symbol is None:
@@ -146,6 +166,8 @@ class OperatorExecutor(Executor):
         name = self._free_name(symbol, name)
         rule, differentiable = (None, grad) if isinstance(grad, bool) else (grad, None)
         declared = {"dtypes": dtypes_of(dtypes), "devices": devices_of(devices), "differentiable": differentiable, "stateful": stateful}
+        if large is not None:
+            self._named[f"{name}_large"] = declared["large"] = Implementation(self.name, f"{name}_large", large)
         self.table[symbol] = self._named[name] = Implementation(self.name, name, fn, checker, execution_transform, rule, path, **declared)
 
     def operation(
@@ -206,7 +228,7 @@ class OperatorExecutor(Executor):
         return found.fn if found.stateful is None else found.stateful()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether this executor runs `line`: True, or why not.  The declaration is asked first, then the checker."""
+        """Whether this executor runs `line`: True or a Claim, or why not.  The declaration is asked first, then the checker."""
         found = self.implementation(line.symbol)
         if found is None:
             return f"does not implement {line.symbol}"
@@ -288,8 +310,15 @@ class FusionExecutor(Executor):
         return said | {"operations": rows}
 
 
+def _is_large(p: Proxy) -> bool:
+    """Whether a value is a tensor on a CPU of so many bytes that its memory comes from the pool."""
+    return isinstance(p, TensorProxy) and p.spec.device.type == "cpu" and bytes_of(p) >= LARGE
+
+
 def _as_verdict(said: Any) -> Verdict:
-    """What a checker returned: True, or a sentence."""
+    """What a checker returned: True, a Claim, or a sentence."""
+    if isinstance(said, Claim):
+        return said
     if isinstance(said, str):
         return said or NO_REASON
     return True if said else NO_REASON

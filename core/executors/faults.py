@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dovetail import options, prims
 from dovetail.errors import ExecutorError, NoGradRule
+from dovetail.executors.declaration import takes
 from dovetail.executors.discovery import REGISTRY
 from dovetail.executors.executor import Executor, Verdict
 from dovetail.prims import Symbol
@@ -32,15 +33,15 @@ ASKED: WeakValueDictionary[str, Executor] = WeakValueDictionary()  # the registr
 
 
 def distribution(ex: Executor) -> tuple[str, str] | None:
-    """The name and the version of the distribution that `ex` came from; None for one made in this process."""
+    """The name and the version of the distribution that `ex` came from, or a path and ""; None for one made in this process."""
     found = getattr(ex, "distribution", None)
-    return (found[0], found[1] or "0") if isinstance(found, tuple) else None
+    return (found[0], found[1] or "") if isinstance(found, tuple) else None
 
 
 def named(ex: Executor) -> str:
     """The executor as an error names it: `fast 1.2 (dovetail-fast 1.2.0)`."""
     found = distribution(ex)
-    return f"{ex.name} {ex.version} ({' '.join(found) if found else 'made in this process, by no distribution'})"
+    return f"{ex.name} {ex.version} ({' '.join(filter(None, found)) if found else 'made in this process, by no distribution'})"
 
 
 def way_out(ex: Executor) -> str:
@@ -67,7 +68,7 @@ def account(what: str, ex: Executor, line: BoundSymbol, error: Exception, where:
 
 
 def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdict], where: str | None) -> Verdict:
-    """What `question(line)`, the executor's own code, says: True or a sentence.
+    """What `question(line)`, the executor's own code, says: True, a Claim, or a sentence.
 
     One that raises is asked no more about this operation: that is said in one warning, and from then on is its refusal.
     """
@@ -76,9 +77,7 @@ def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdi
         return kept[line.symbol]
     try:
         said = question(line)
-        if said is True:
-            return True
-        return _sentence(said)
+        return said if takes(said) else _sentence(said)
     except Exception as error:
         said = account("the checker", ex, line, error, where)
         if options.forbids("checker-error"):
@@ -103,7 +102,7 @@ def _sentence(said: Any) -> Verdict:
         return said.strip() or NO_REASON
     if said is None or said is False:
         return NO_REASON
-    return f"its checker answered {said!r}, which is neither True nor a sentence"
+    return f"its checker answered {said!r}, which is neither True nor a Claim nor a sentence"
 
 
 def quarantined() -> list[tuple[str, str, str]]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from dovetail.errors import DovetailError
-from dovetail.executors.dispatch import claimant
+from dovetail.executors.declaration import takes
+from dovetail.executors.dispatch import Note, claimant
 from dovetail.executors.executor import Executor, OperatorExecutor
-from dovetail.executors.faults import guarded
+from dovetail.executors.faults import ask, guarded
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Trace
@@ -37,6 +38,7 @@ def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSy
     operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
 
     def rules(line: BoundSymbol) -> Iterator[Rule]:
+        trace.notes += _said(line, operators)
         if any([(found := ex.implementation(line.symbol)) is not None and found.grad is not None for ex in operators]):
             ex = claim(line)
             found = ex.implementation(line.symbol) if isinstance(ex, OperatorExecutor) else None
@@ -45,3 +47,16 @@ def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSy
         yield from registered(line)
 
     return rules
+
+
+NO_RULE = "has no grad rule for it, so that its parts, or another's rule, stand in its place"
+
+
+def _said(line: BoundSymbol, operators: Sequence[OperatorExecutor]) -> Iterator[Note]:
+    """Why those who run this very operation do not differentiate it.  What is asked later are its parts, so nothing else would show it."""
+    for ex in operators:
+        found = None if ex.last_resort else ex.implementation(line.symbol)
+        if found is not None and not takes(said := ask(ex, line, ex.verdict, line.where)):
+            yield Note(line, ex.name, said)
+        elif found is not None and found.grad is None:
+            yield Note(line, ex.name, NO_RULE)

@@ -60,10 +60,13 @@ def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:
     reads = Counter([p for line in epilogue.lines for p in line.reads] + proxies(epilogue.outputs))
     results, inputs = set(proxies(trace.outputs)), set(trace.inputs)
     found: dict[Proxy, Proxy] = {}
+    detached: dict[Proxy, Proxy] = {}  # how a write with grad mode off reaches an input
     for line in epilogue.lines:
-        if line.symbol is prims.copy_ and line.args[0] in inputs and line.args[1] in results and reads[line.args[1]] == 1:
-            target, value = line.args
-            if isinstance(target, TensorProxy) and _same_layout(target, value):
+        if line.symbol is prims.detach:
+            detached[line.out] = detached.get(line.args[0], line.args[0])
+        elif line.symbol is prims.copy_ and line.args[1] in results and reads[line.args[1]] == 1:
+            target, value = detached.get(line.args[0], line.args[0]), line.args[1]
+            if target in inputs and isinstance(target, TensorProxy) and _same_layout(target, value):
                 found[value] = target
     return found
 

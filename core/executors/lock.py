@@ -54,7 +54,7 @@ class Lock:
             content = bool(old and new and old[:3] == new[:3])  # the same version, and other files
             rows += [f"{sign} {_words(each, content)}" for sign, each in (("-", old), ("+", new)) if each]
         if self.order != now.order:
-            rows += [f"- order: {', '.join(self.order)}", f"+ order: {', '.join(now.order)}"]
+            rows += [f"{sign} order: {', '.join(order)}" for sign, order in (("-", self.order), ("+", now.order)) if order]
         return rows
 
 

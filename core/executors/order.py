@@ -68,6 +68,7 @@ class Order:
     relations: list[Relation] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)  # relations that gave way, as sentences
     asked: dict[Any, tuple[Setting, str]] = field(default_factory=dict)  # who was asked for by name, and where
+    removed: dict[Any, str] = field(default_factory=dict)  # who was taken out, and where that is said
     restated: int = -1  # the rank of the layer that gave the whole list last
     by: dict[Any, Source] = field(default_factory=dict)  # who put it where it is
 
@@ -82,8 +83,7 @@ class Order:
             if edit.kind == "add":
                 self._front(edit, setting, rank)
             elif edit.kind == "remove":
-                for node in edit.nodes:
-                    self._take_out(node)
+                self._take_out(edit, setting)
             elif edit.kind == "before":
                 for first, second in pairwise(edit.nodes):
                     self.relations.append(Relation(first, second, rank, True, edit.text, setting.source))
@@ -91,7 +91,7 @@ class Order:
     def _restate(self, edits: list[Edit], setting: Setting, rank: int) -> None:
         """The whole list; the executors of last resort stay behind it."""
         named = list(dict.fromkeys(node for edit in edits for node in edit.nodes))
-        self.asked = {}
+        self.asked, self.removed = {}, {}
         self.sequence = [*named, *(node for node in self.last if node not in set(named))]
         self.restated = rank
         self._named(edits, setting)
@@ -130,13 +130,16 @@ class Order:
             for other in self.sequence[1:]:
                 self._weak(node, other, setting, rank)
 
-    def _take_out(self, node: Any) -> None:
-        self.sequence = [other for other in self.sequence if other is not node]
-        self.asked.pop(node, None)
+    def _take_out(self, edit: Edit, setting: Setting) -> None:
+        for node in edit.nodes:
+            self.sequence = [other for other in self.sequence if other is not node]
+            self.asked.pop(node, None)
+            self.removed[node] = f"{setting.source} says {edit.text!r}"
 
     def _named(self, edits: list[Edit], setting: Setting) -> None:
         for edit in edits:
             for node in edit.nodes:
+                self.removed.pop(node, None)
                 self.by[node] = setting.source
                 if not edit.text.endswith("?"):
                     self.asked[node] = (setting, edit.text)

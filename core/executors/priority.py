@@ -133,7 +133,8 @@ class _Resolution:
             order.apply(setting, _rank(setting), self.lookup)
         self.restated = order.restated
         made = Priority(self.present(order, order.sorted()))
-        self.notes += order.dropped
+        self.notes += [*order.dropped, *(f"{node.name} is not asked: {said}" for node, said in order.removed.items() if isinstance(node, Executor))]
+        self.notes += [f"{row.name} ({row.source}) is not asked: {row.reason}" for row in REGISTRY.plugins or () if row.status == "disabled"]
         if order.restated < 0:
             self.degrade()
         self.require(made)
@@ -196,7 +197,7 @@ class _Resolution:
                 continue
             if cause in strict:
                 raise ExecutorError(f"strict forbids {cause}: {row}\nto go on without it: {options.DISABLE.name}={row.name}")
-            self.notes.append(f"{row.name} is not asked: {row}")
+            self.notes.append(f"{row.name} ({row.source}) is not asked: {row.state}")
             if cause != "unavailable":
                 _warn_once(row)
 
@@ -210,7 +211,7 @@ class _Resolution:
                     raise ExecutorError(_contradiction(name, (setting, name), keeper))
                 row = next((row for row in REGISTRY.plugins or () if row.name == name), None)
                 if name not in there:
-                    said = f"it is {row}" if row and row.status != "ready" else "no layer lets it be asked"
+                    said = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer lets it be asked"
                     raise ExecutorError(f"require in {setting.source} names {name}, and {said}")
 
     def overrides(self) -> tuple[Override, ...]:

@@ -52,10 +52,14 @@ class Plugin:
         """The plugin in a message about two of one name: distribution, version and path."""
         return f"{self.source} in {self.path}" if self.distribution else self.source
 
+    @property
+    def state(self) -> str:
+        """The status, why, and what would help."""
+        return "; ".join(part for part in (self.status, self.reason, self.remedy) if part)
+
     def row(self) -> dict[str, Any]:
         """The record as a dictionary that JSON can hold; every field is there."""
         return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}
 
     def __str__(self) -> str:
-        said = "".join(f"; {part}" for part in (self.reason, self.remedy) if part)
-        return f"{self.name} ({self.source}): {self.status}{said}"
+        return f"{self.name} ({self.source}): {self.state}"

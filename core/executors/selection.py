@@ -68,12 +68,18 @@ def _blocked(candidate: Candidate, wanted: Selection) -> Plugin | None:
         return candidate.name in given or (bool(candidate.distribution) and _same(candidate.distribution, given))
 
     if names(wanted.disable):
-        return candidate.row("disabled", f"disabled by {wanted.disabled_by}", f"take it out of `disable` in {wanted.disabled_by}")
+        return candidate.row("disabled", f"disabled by {wanted.disabled_by}", f"take it out of {_place('disable', wanted.disabled_by)}")
     if wanted.allow is not None and not names(wanted.allow):
         listed = ", ".join(wanted.allow) or "no plugin"
         reason = f"{wanted.allowed_by} allows only {listed}"
-        return candidate.row("disabled", reason, f"add it to `allow` in {wanted.allowed_by}")
+        return candidate.row("disabled", reason, f"add it to {_place('allow', wanted.allowed_by)}")
     return None
+
+
+def _place(key: str, where: str) -> str:
+    """What a user changes: a variable or a flag by its own name, a file by the key in it."""
+    place = where.partition(" (")[0]
+    return place if place.startswith(("DOVETAIL_", "--")) else f"`{key}` in {where}"
 
 
 def _same(distribution: str, given: Iterable[str]) -> bool:
@@ -89,10 +95,10 @@ def _one_of(sides: list[Candidate], meant: str, where: str) -> tuple[list[Candid
     picked = [c for c in sides if meant and _same(c.distribution, [meant])]
     if len(picked) == 1:
         said = f"{where} says that {sides[0].name} is the one of {meant}"
-        return picked, [c.row("disabled", said, f"change `use` in {where}") for c in sides if c is not picked[0]]
+        return picked, [c.row("disabled", said, f"change {_place('use', where)}") for c in sides if c is not picked[0]]
     if meant:
         said = f"{where} says that {sides[0].name} is the one of {meant}, which is another distribution"
-        return [], [c.row("disabled", said, f"change `use` in {where}") for c in sides]
+        return [], [c.row("disabled", said, f"change {_place('use', where)}") for c in sides]
     return [], [conflict(c.row("conflict"), [other.row("conflict") for other in sides if other is not c], sides[0].name) for c in sides]
 
 

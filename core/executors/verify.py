@@ -12,6 +12,7 @@ import torch
 
 from dovetail.errors import DovetailError
 from dovetail.executors.contract import broken, copies, paired, tensors
+from dovetail.executors.declaration import takes
 from dovetail.executors.dispatch import Notes, dispatch
 from dovetail.executors.executor import Executor, FusionExecutor
 from dovetail.executors.faults import ASKED, call
@@ -378,15 +379,15 @@ class Limited:
 
         def verdict(line: BoundSymbol) -> Any:
             said = asked(line)
-            if said is not True:
+            if not takes(said):
                 return said
-            if not line.body and not any([other.verdict(line) is True for other in self.reference]):
-                return True  # its own prim, which nobody else runs
+            if not line.body and not any([takes(other.verdict(line)) for other in self.reference]):
+                return said  # its own prim, which nobody else runs
             if self.counts.get(ex.name, 0) >= limit:
                 return "has taken as many lines as it may, to find out which one is wrong"
             self.counts[ex.name] = self.counts.get(ex.name, 0) + 1
             self.last[ex.name] = line
-            return True
+            return said
 
         own.verdict = verdict
         return own

@@ -83,6 +83,7 @@ class Everything:
         for path, module in fn.named_modules():
             at = self.sources.const(module)
             at.found = Source("arg", None, f"module.{path}" if path else "module")
+            self.add("type", at, type(module))
             children = self.sources.field(at, "_modules")
             self.add("len", children, len(module._modules))
             for name, child in module._modules.items():

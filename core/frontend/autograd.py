@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules
+from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules, prepared
 from dovetail.frontend.autocast import any_autocast, autocast_off
 from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.trace import (
@@ -137,12 +137,12 @@ def differentiable(
     live = timed(dce, joint)
     fused = any([isinstance(ex, FusionExecutor) for ex in executors])
     forward, backward = timed(lambda t: split(t, recompute=recompute, written=written, fused=fused), live)
-    traces = [joint, live, forward]
+    traces = [joint, live, forward, *prepared(forward, executors)]
     for step in (lambda t: dispatch(t, executors), schedule, release, *passes):
         traces.append(timed(step, traces[-1]))
 
     def executed(plain: BackwardTrace) -> list[Trace]:
-        made = [plain]
+        made = [plain, *prepared(plain, executors)]
         for step in (lambda t: dispatch(t, executors), schedule, taken, release, *passes):
             made.append(timed(step, made[-1]))
         return made

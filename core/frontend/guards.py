@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -11,15 +12,18 @@ import torch
 
 from dovetail import prims
 from dovetail.frontend import trees
+from dovetail.frontend.calls import is_module_class
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL
-from dovetail.frontend.interpreter.tracking.guards import Guard, is_pinned, reason
+from dovetail.frontend.interpreter.tracking.guards import Guard, reason
 from dovetail.frontend.interpreter.tracking.sources import Source
+from dovetail.frontend.state import State, same_objects, same_values
 from dovetail.frontend.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
-from dovetail.trace import BoundSymbol, Proxy, Trace
+from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
 
 FEW = 8  # up to so many tensors, each has a line of its own
+FEW_MODULES = 4  # up to so many modules, each is looked at at every call
 
 
 class Miss:
@@ -46,19 +50,20 @@ def prologue(
     written: Sequence[Proxy] = (),
     run: Callable,
     distinct: Sequence[Proxy] = (),
+    changing: Collection[int] = (),
 ) -> Trace:
     """A program `prologue(args, kwargs)` that gives what `run` gives for the inputs it finds, or a Miss.
 
     `guards` come in the order of their discovery: one that leads along a path stands behind those that make the path valid.  `tensors` are
     the inputs of `trace` and where they are found, `found` the sources of the objects that `run` takes besides; the tensors in `written` may
-    share no memory with other inputs, and those in `distinct` may not be one.
+    share no memory with other inputs, and those in `distinct` may not be one.  `changing` are the ids of the objects that `run` writes to.
     """
-    build = Prologue(trace, tensors, few=len(tensors) <= FEW)
-    pinned = [guard for guard in guards if is_pinned(guard)]
+    build = Prologue(trace, tensors, _modules(guards, changing), changing)
+    together = [guard for guard in guards if build.is_together(guard)]
     for guard in guards:
-        if not is_pinned(guard):
+        if not build.is_together(guard):
             build.guard(guard)
-    build.together(pinned)
+    build.together(together)
     build.tensors()
     if len(distinct) > 1:
         build.check(prims.check_distinct, *distinct, reason="one tensor is given twice, or two that were one are not")
@@ -73,24 +78,56 @@ def prologue(
     program = Proxy("computation")
     build.made.constants[program] = run
     build.line(prims.call_program, (program, *trace.inputs), {"found": more} if more else {}, None)
+    build.state()
     return build.made
 
 
-class Prologue:
-    """Records the lines of a prologue; the value at a source is found once."""
+def _modules(guards: Sequence[Guard], changing: Collection[int]) -> dict[int, torch.nn.Module]:
+    """The modules that are found by themselves and that the program does not write to, by their ids; none where there are few."""
+    roots = {id(source.key): source.key for guard in guards if (source := guard.source.root).kind == "const"}
+    modules = {mark: x for mark, x in roots.items() if is_module_class(type(x)) and not {mark, id(_own(x))} & set(changing)}
+    return modules if len(modules) > FEW_MODULES else {}
 
-    def __init__(self, trace: Trace, tensors: Sequence[tuple[Source, Proxy]], few: bool):
+
+def _own(value: Any) -> dict[str, Any]:
+    """The instance dictionary, whatever the class makes of the attribute."""
+    return object.__getattribute__(value, "__dict__")
+
+
+class Prologue:
+    """Records the lines of a prologue; the value at a source is found once.
+
+    What depends on nothing but the dictionaries of `modules` is the modules' state: those lines make a program of their own.
+    """
+
+    def __init__(self, trace: Trace, tensors: Sequence[tuple[Source, Proxy]], modules: dict[int, torch.nn.Module], changing: Collection[int]):
         args, kwargs = Proxy("args"), Proxy("kwargs")
         self.made = Trace("prologue", inputs=[args, kwargs], made_by="guards", names=trace.names)
         self.given = {"args": args, "kwargs": kwargs}
         self.proxies = dict(tensors)
         self.values: dict[Source, Proxy] = {}
-        self.few, self.checks = few, list[BoundSymbol]()
+        self.few, self.checks = len(tensors) <= FEW, list[BoundSymbol]()
         self.constants: dict[int, Proxy] = {}
+        self.namespaces: dict[int, Proxy] = {}  # id of a constant: what its `__dict__` is now
+        self.modules, self.changing, self.tables = modules, changing, dict[int, dict]()
+        self.lasting: set[Proxy] = set()  # values that the state gives
+        self.lines, self.held = self.made.lines, list[BoundSymbol]()
+        self.place: int | None = None  # where among the lines the state is looked at
 
     def line(self, symbol: Symbol, args: tuple, kwargs: dict, out: Proxy | None, body: tuple = ()) -> None:
         reads = [a for a in args if isinstance(a, Proxy)]
-        self.made.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body))
+        self.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body))
+
+    @contextmanager
+    def of_state(self, lasting: bool) -> Iterator[None]:
+        """While open, lines are about the modules' state, if they are `lasting`."""
+        before = self.lines
+        if lasting:
+            self.lines, self.place = self.held, len(self.made.lines) if self.place is None else self.place
+        try:
+            yield
+        finally:
+            self.lines = before
 
     def check(self, symbol: Symbol, *args: Any, reason: str, **kwargs: Any) -> None:
         """A line that checks something; `reason` is what a miss says."""
@@ -112,18 +149,47 @@ class Prologue:
             return self.given[source.key]
         if source.kind == "const":
             return self.constant(source.key)
+        if source.kind == "attr" and source.key == "__dict__" and source.parent.kind == "const":
+            return self.namespace(source.parent.key)
         known = self.values.get(source)
         if known is None:
             known = self.proxies.get(source)
             known = self.values[source] = Proxy(f"v{next(self.made.names)}") if known is None else known
             symbol, args, kwargs = self._reached(source)
             sure = source.parent.kind == "arg" and source.parent.key == "args"
-            self.line(symbol, args, kwargs if sure else kwargs | {"miss": Miss(f"{source} is not there any more")}, known)
+            lasting = self.is_table(source.parent) if source.kind == "item" else self._is_held(source)
+            with self.of_state(lasting):
+                self.line(symbol, args, kwargs if sure else kwargs | {"miss": Miss(f"{source} is not there any more")}, known)
+            if lasting:
+                self.lasting.add(known)
         return known
+
+    def namespace(self, value: Any) -> Proxy:
+        """The `__dict__` of a constant: that of a module among `modules` is one too, and checked with the others."""
+        if id(value) in self.modules:
+            return self.constant(_own(value))
+        if id(value) not in self.namespaces:
+            self.namespaces[id(value)] = now = Proxy(f"v{next(self.made.names)}")
+            self.line(prims.unpack_attr, (self.constant(value),), {"name": "__dict__"}, now)
+        return self.namespaces[id(value)]
+
+    def _is_held(self, source: Source) -> bool:
+        """Whether a module's own dictionary holds what is at a source."""
+        return source.kind == "field" and source.parent.kind == "const" and id(source.parent.key) in self.modules
+
+    def is_table(self, source: Source) -> bool:
+        """Whether a source leads to a dictionary of parameters or submodules of one of `modules`; then its changes are watched, too."""
+        if not self._is_held(source) or source.key not in _TABLES:
+            return False
+        table = _own(source.parent.key).get(source.key)
+        if type(table) is not dict or id(table) in self.changing:
+            return False
+        self.tables[id(table)] = table
+        return True
 
     def _reached(self, source: Source) -> tuple[Symbol, tuple, dict]:
         if source.kind == "field" and source.parent.kind == "const":
-            return prims.unpack_item, (self.constant(source.parent.key.__dict__),), {"key": source.key}
+            return prims.unpack_item, (self.namespace(source.parent.key),), {"key": source.key}
         at = self.value(source.parent)
         if source.kind == "item":
             return prims.unpack_item, (at,), {"key": source.key}
@@ -138,11 +204,21 @@ class Prologue:
         return prims.unpack_attr, (at,), {"name": source.key}
 
     def guard(self, guard: Guard) -> None:
+        at = self.value(guard.source)
         if guard.kind == "tensor":
-            self.tensor(self.value(guard.source), guard)
-        else:
-            at = self.value(guard.source)
+            self.tensor(at, guard)
+            return
+        with self.of_state(at in self.lasting and self._lasts(guard)):
             _KINDS[guard.kind](self, at, guard.value, reason(guard))
+
+    def _lasts(self, guard: Guard) -> bool:
+        """Whether a guard on a value of the state holds as long as it is that value."""
+        kind, value = guard.kind, guard.value
+        if kind in ("same", "notsame"):
+            return value.kind == "const" or self.value(value) in self.lasting
+        if kind == "type":
+            return not value.__flags__ & _HEAP
+        return kind in ("is", "isnot", "equal") or (kind in ("len", "keys", "key types", "has", "hasnot") and self.is_table(guard.source))
 
     def same(self, symbol: Symbol, at: Proxy, value: Any, why: str) -> None:
         self.check(symbol, at, value=self.value(value) if isinstance(value, Source) else _named(self, value), reason=why)
@@ -153,16 +229,51 @@ class Prologue:
         self.line(prims.unpack_call, (at,), {}, now)
         self.check(prims.check_value, now, type=type(value), value=value, reason=why)
 
+    def is_together(self, guard: Guard) -> bool:
+        """Whether a guard is checked for many of `modules` in one line: their classes, that hooks are empty, that names are missing."""
+        kind, source = guard.kind, guard.source
+        if kind == "type":
+            return source.kind == "const" and id(source.key) in self.modules
+        if source.parent is None or source.parent.kind != "const" or id(source.parent.key) not in self.modules:
+            return False
+        if kind == "falsy":
+            return source.kind == "field" and source.key.endswith("_hooks")
+        return kind == "hasnot" and source.kind == "attr" and source.key == "__dict__"
+
     def together(self, guards: Sequence[Guard]) -> None:
-        """Guards on pinned objects, at C speed: that dictionaries are empty, and that instance dictionaries lack names."""
-        empty = tuple([guard.source.parent.key.__dict__[guard.source.key] for guard in guards if guard.kind == "falsy"])
-        if empty:
-            self.check(prims.check_empty, containers=self.constant(empty), reason="a hook was added to a module")
-        names = [(guard.source.parent.key.__dict__, guard.value) for guard in guards if guard.kind == "hasnot"]
-        if names:
-            held, keys = (self.constant(tuple(column)) for column in zip(*names, strict=True))
-            why = "an attribute was added to an object whose class had it"
-            self.check(prims.check_absent, containers=held, keys=keys, contains=operator.contains, reason=why)
+        """Those guards; whether hooks were added is asked at each call, the rest is state."""
+        if not self.modules:
+            return
+        hooks = [(_own(guard.source.parent.key), guard.source.key) for guard in guards if guard.kind == "falsy"]
+        names = [(_own(guard.source.parent.key), guard.value) for guard in guards if guard.kind == "hasnot"]
+        objects = tuple(self.modules.values())
+        with self.of_state(True):
+            rows = [self.constant(tuple(column)) for column in (objects, map(type, objects), map(_own, objects))]
+            given = dict(zip(("objects", "classes", "namespaces"), rows, strict=True))
+            self.check(prims.check_objects, **given, same=same_objects, reason="a module has become one of another class, or has another __dict__")
+            if names:
+                held, keys = (self.constant(tuple(column)) for column in zip(*names, strict=True))
+                why = "an attribute was added to an object whose class had it"
+                self.check(prims.check_absent, containers=held, keys=keys, contains=operator.contains, reason=why)
+            if hooks:
+                empty = self.constant(tuple([held[key] for held, key in hooks]))
+                held, keys = (self.constant(tuple(column)) for column in zip(*hooks, strict=True))
+                why = "the hooks of a module were replaced"
+                self.check(prims.check_items, containers=held, keys=keys, values=empty, same=same_values, reason=why)
+        if hooks:
+            self.check(prims.check_empty, containers=empty, reason="a hook was added to a module")
+
+    def state(self) -> None:
+        """One line for all that was found of the modules' state, which is a program of its own."""
+        if self.place is None:
+            return
+        read = set(proxies([(line.args, line.kwargs) for line in self.made.lines]))
+        given = [out for line in self.held if (out := line.out) in read]
+        program = Trace("state", made_by="guards", names=self.made.names, lines=self.held, outputs=tuple(given))
+        program.constants = self.made.constants
+        state = self.constant(State(compiled(program), tuple(self.modules.values()), tuple(self.tables.values())))
+        line = BoundSymbol(prims.unpack_state, (), {"state": state}, tuple(given) or None, [], body=tuple(self.held))
+        self.made.lines.insert(self.place, line)
 
     def tensor(self, proxy: Proxy, guard: Guard) -> None:
         """A line of its own for each of a few tensors; many wait, to be checked at once."""
@@ -199,6 +310,8 @@ def _keys(build: Prologue, at: Proxy, value: Any, why: str) -> None:
     build.check(prims.check_keys, at, type=None, keys=tuple(value), reason=why)
 
 
+_TABLES = ("_parameters", "_modules")  # of a module; what `_buffers` holds may be another tensor after each call
+_HEAP = 1 << 9  # flag of classes whose instances can be given another class
 _KINDS: dict[str, Callable[[Prologue, Proxy, Any, str], None]] = {
     "is": _is,
     "isnot": lambda build, at, value, why: build.same(prims.check_other, at, value, why),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +15,26 @@ class CompiledModule(torch.nn.Module):
     Parameters, buffers, submodules, `state_dict()`, `train()`, `to()` and attributes are the original's own, under the same names.
     """
 
-    def __new__(cls, module: torch.nn.Module, cache: Any, call: Callable) -> CompiledModule:
+    def __new__(cls, module: torch.nn.Module, cache: Any, call: Callable, again: Callable) -> CompiledModule:
         """An instance that also answers `len(x)`, `x[i]`, `in` and iteration where `module` does."""
         answers = {name: _of_original(name) for name in _CONTAINER if hasattr(type(module), name)}
         return object.__new__(type(cls.__name__, (cls,), answers) if answers else cls)
 
-    def __init__(self, module: torch.nn.Module, cache: Any, call: Callable):
-        vars(self).update(_module=module, _cache=cache, _call=call)
+    def __init__(self, module: torch.nn.Module, cache: Any, call: Callable, again: Callable):
+        vars(self).update(_module=module, _cache=cache, _call=call, _again=again)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
     forward = __call__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        memo[id(self)] = made = self._again(copy.deepcopy(self._module, memo))
+        return made
+
+    def __reduce__(self) -> tuple:
+        """A copy, also one that is unpickled, is the module's copy compiled anew."""
+        return self._again, (self._module,)
 
     @property
     def cache_info(self) -> Callable:

@@ -9,8 +9,9 @@ from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperTy
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules import transformer
 
-from dovetail.errors import Unsupported
+from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend import modules
 from dovetail.frontend.autocast import any_autocast, cast
 from dovetail.frontend.calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
@@ -35,6 +36,7 @@ _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 _MODULES = "/torch/nn/modules/"
 _TAGGING = "torch._dynamo.mutation_guard"
+_HINTS = {transformer._detect_is_causal_mask: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
     'or compile with interpretation="native"'
@@ -182,6 +184,8 @@ class TorchRecorder(Recorder):
             return tracker.reach(real.__dict__[name], tracker.sources.field(tracker.source(owner), name))
         if real is not None and not hasattr(torch.Tensor, name):
             tracker.guard("hasnot", tracker.sources.attr(tracker.source(owner), "__dict__"), name)
+        if self.is_number(owner) and hasattr(self.class_of(owner), name):
+            float(owner)
         return getattr(owner, name)
 
     def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
@@ -251,7 +255,7 @@ class TorchRecorder(Recorder):
             return True
         if function.__module__ == _TAGGING and function.__name__ == "tag":  # once Dynamo was used, it notes each module that is made
             return None
-        if (meaning := SEEN.get(function)) is not None:
+        if (meaning := SEEN.get(function) or _HINTS.get(function)) is not None:
             _same(tracker, function)
             return self._ours(tracker, meaning, args, kwargs)
         if is_torch(function):
@@ -267,7 +271,21 @@ class TorchRecorder(Recorder):
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function of this package, on arguments that native code may see."""
         _same(tracker, function)
-        return function(*[given(tracker, x) for x in args], **{name: given(tracker, x) for name, x in kwargs.items()})
+        args, kwargs = [given(tracker, x) for x in args], {name: given(tracker, x) for name, x in kwargs.items()}
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            self.refused(error, args, kwargs)
+            raise
+
+    def refused(self, error: Exception, *arguments: Any) -> None:
+        """What cannot take a number that the program computes has asked for its value, whatever its own error says."""
+        number = next(filter(self.is_number, leaves(arguments)), None)
+        if number is not None and not isinstance(error, TracedValueError):
+            try:
+                float(number)
+            except TracedValueError as asked:
+                raise asked from error
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """An operation of torch, recorded; one that has nothing to do with tensors is run."""
@@ -276,8 +294,17 @@ class TorchRecorder(Recorder):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         args = tuple([given(tracker, x) for x in args])
         kwargs = {name: given(tracker, x) for name, x in kwargs.items()}
-        if type(function) is not BuiltinFunctionType:
-            return self.environment.call(function, args, kwargs)
+        if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
+            try:
+                return self.environment.call(function, args, kwargs)
+            except (TypeError, AttributeError) as error:
+                self.refused(error, args, kwargs)
+                raise
+        if function.__module__ == "torch._C._functorch":
+            raise Unsupported(
+                "the transforms of torch.func are not traced; differentiate with dovetail.grad, value_and_grad or vjp, write a batch dimension out "
+                f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
+            )
         if function in SHARING:
             raise Unsupported(f"{function.__name__} makes a tensor of memory that was there before; call it outside, and pass the tensor")
         if not args and not kwargs and function not in REFUSED:

@@ -63,10 +63,12 @@ from dovetail.prims.guard import check_disjoint as check_disjoint
 from dovetail.prims.guard import check_distinct as check_distinct
 from dovetail.prims.guard import check_empty as check_empty
 from dovetail.prims.guard import check_identity as check_identity
+from dovetail.prims.guard import check_items as check_items
 from dovetail.prims.guard import check_key_identities as check_key_identities
 from dovetail.prims.guard import check_key_types as check_key_types
 from dovetail.prims.guard import check_keys as check_keys
 from dovetail.prims.guard import check_length as check_length
+from dovetail.prims.guard import check_objects as check_objects
 from dovetail.prims.guard import check_other as check_other
 from dovetail.prims.guard import check_tensor as check_tensor
 from dovetail.prims.guard import check_tensors as check_tensors
@@ -78,6 +80,7 @@ from dovetail.prims.guard import unpack_call as unpack_call
 from dovetail.prims.guard import unpack_field as unpack_field
 from dovetail.prims.guard import unpack_item as unpack_item
 from dovetail.prims.guard import unpack_leaves as unpack_leaves
+from dovetail.prims.guard import unpack_state as unpack_state
 from dovetail.prims.guard import unpack_static as unpack_static
 from dovetail.prims.host import delete as delete
 from dovetail.prims.host import item as item

@@ -80,6 +80,16 @@ def unpack_leaves_python(target: str, x: str, *, flatten: str, tree: str, miss: 
 
 
 @prim(tags=GUARD)
+def unpack_state(*, state: Any) -> None:
+    """What the decomposition finds in many objects, `state()`: a miss where it does not hold, and no work where nothing can have changed."""
+
+
+@unpack_state.python
+def unpack_state_python(target: str, *, state: str) -> str:
+    return f"if type(state := {state}()) is not tuple: return state" + (f"\n    {target} = state" if target else "")
+
+
+@prim(tags=GUARD)
 def check_tensor(
     x: Any, *, type: Any, dtype: Any, shape: tuple[int, ...], device: Any, requires_grad: bool, strides: tuple[int, ...] | None, miss: Any
 ) -> None:
@@ -223,6 +233,26 @@ def check_absent(*, containers: Any, keys: Any, contains: Any, miss: Any) -> Non
 @check_absent.python
 def check_absent_python(target: str, *, containers: str, keys: str, contains: str, miss: str) -> str:
     return f"if any(map({contains}, {containers}, {keys})): return {miss}"
+
+
+@prim(tags=GUARD)
+def check_objects(*, objects: tuple, classes: tuple, namespaces: tuple, same: Any, miss: Any) -> None:
+    """Each of many objects is of its class, and its `__dict__` is the one it was."""
+
+
+@check_objects.python
+def check_objects_python(target: str, *, objects: str, classes: str, namespaces: str, same: str, miss: str) -> str:
+    return f"if not {same}({objects}, {classes}, {namespaces}): return {miss}"
+
+
+@prim(tags=GUARD)
+def check_items(*, containers: Any, keys: Any, values: Any, same: Any, miss: Any) -> None:
+    """Each of many containers has, under the key in its place, the very value in its place."""
+
+
+@check_items.python
+def check_items_python(target: str, *, containers: str, keys: str, values: str, same: str, miss: str) -> str:
+    return f"if not {same}({containers}, {keys}, {values}): return {miss}"
 
 
 @prim(tags=GUARD)

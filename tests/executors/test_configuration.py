@@ -176,7 +176,7 @@ def test_row_21_no_other_word_is_a_switch(monkeypatch, words):
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        ("DOVETAIL_EXECUTERS", "torch", r"the environment has DOVETAIL_EXECUTERS, which is no option; did you mean DOVETAIL_EXECUTORS"),
+        ("DOVETAIL_EXECUTERS", "torch", r"the environment has DOVETAIL_EXECUTERS, which is no option; did you mean DOVETAIL_EXECUTORS\?$"),
         ("DOVETAIL_EXECUTORS", "+torhc", r"executors in DOVETAIL_EXECUTORS \(environment\): no executor is called 'torhc'; did you mean torch\?"),
         ("DOVETAIL_DISABLE", "torhc", r"disable in DOVETAIL_DISABLE \(environment\) names 'torhc', and no plugin is called so; did you mean torch\?"),
         ("DOVETAIL_ALLOW", "troch", "allow in DOVETAIL_ALLOW"),
@@ -240,7 +240,8 @@ def test_row_22_a_disabled_plugin_is_not_imported_from_every_layer(fresh, here):
     done, imported = fresh(ORDER, DOVETAIL_DISABLE="slow")
     assert (done.stdout, imported) == ("mine torch\n", {"mine"})
     done, imported = fresh("--disable", "slow", "config")
-    assert imported == {"mine"} and '"mine", "torch"]' in done.stdout.splitlines()[0] and '"slow"' not in done.stdout.splitlines()[0]
+    order = done.stdout.splitlines()[0]
+    assert imported == {"mine"} and '"mine"' in order and '"slow"' not in order
     (here / "project" / "dovetail.toml").write_text('disable = ["slow"]\n')
     done, imported = fresh(ORDER)
     assert (done.stdout, imported) == ("mine torch\n", {"mine"})

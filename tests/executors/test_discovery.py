@@ -59,7 +59,7 @@ installed_once = pytest.mark.xdist_group("broken plugins")
 
 @installed_once
 @pytest.mark.parametrize("name", broken.BROKEN)
-def test_rows_2_to_12_each_broken_plugin_is_one_correct_row(ecosystem, name):
+def test_rows_2_to_12_and_scenario_43_each_broken_plugin_is_one_correct_row(ecosystem, name):
     (row,) = [row for row in ecosystem["rows"] if row["name"] == name]
     _, status, reason = broken.BROKEN[name]
 
@@ -237,8 +237,22 @@ def test_trap_5_blocking_comes_before_importing(site, registry):
     by_list = rows_of(Registry(), Selection(allow=("torch",), allowed_by="DOVETAIL_ALLOW"))["loud"]
 
     assert (by_plugin.status, by_plugin.reason) == ("disabled", "disabled by dovetail.toml:2")
-    assert "take it out of `disable` in DOVETAIL_DISABLE" in by_distribution.remedy
+    assert by_distribution.remedy == "take it out of DOVETAIL_DISABLE"
     assert (by_list.status, by_list.reason) == ("disabled", "DOVETAIL_ALLOW allows only torch")
+
+
+@pytest.mark.parametrize(
+    ("where", "remedy"),
+    [
+        ("pyproject.toml:3", "take it out of `disable` in pyproject.toml:3"),
+        ("DOVETAIL_DISABLE (environment)", "take it out of DOVETAIL_DISABLE"),
+        ("--disable (command line)", "take it out of --disable"),
+    ],
+)
+def test_row_22_the_remedy_names_what_to_change(site, good, registry, where, remedy):
+    site("fast", good("fast"))
+
+    assert rows_of(registry, Selection(disable=("fast",), disabled_by=where))["fast"].remedy == remedy
 
 
 def test_the_executors_of_a_plugin_know_their_place_in_what_its_hook_gives(site, registry):

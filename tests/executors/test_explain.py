@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
-from click.testing import CliRunner
 from stand_ins import F, Pointwise, of, small_softmax
 
 import dovetail
-from dovetail.cli import main
 from dovetail.errors import ExecutorError
 from dovetail.executors import ExecutorWarning
 from dovetail.executors.config import WATCH
@@ -159,7 +157,7 @@ def test_str_is_a_table_in_plain_text():
 def test_to_json_has_the_documented_fields(gpt):
     data = json.loads(dovetail.explain(gpt).to_json())
     assert data["schema"] == "dovetail.explanation.1"
-    assert set(data) == {"schema", "function", "rows", "executors", "programs", "left_out"}
+    assert set(data) == {"schema", "function", "rows", "executors", "programs", "left_out", "differentiated"}
     row = {"program", "results", "operation", "call", "type", "where", "requested", "actual", "candidates", "depth", "region", "needed"}
     assert all(set(each) == row for each in data["rows"])
     assert all(set(c) == {"executor", "status", "said"} for each in data["rows"] for c in each["candidates"])
@@ -387,73 +385,6 @@ def test_32_run_times_are_measured_when_asked_for_and_cost_nothing_otherwise(gpt
     assert by_name["linear"].run_calls == 3 * lines and by_name["linear"].run_seconds > 0
     assert times.rows[0].seconds == max(row.seconds for row in times.rows)
     assert "linear: " in str(times) and "running " in str(found)
-
-
-# The command line
-
-
-FILE = """
-import torch
-
-def scores(x, y):
-    return torch.softmax(x * 2 + y, -1).sum()
-
-def example_inputs():
-    return torch.ones(4, 8), torch.ones(4, 8)
-
-def by_name():
-    return {"y": torch.ones(3), "x": torch.zeros(3)}
-
-def wrong():
-    return torch.ones(3), torch.ones(4)
-"""
-
-
-@pytest.fixture
-def say(tmp_path, monkeypatch):
-    (tmp_path / "program.py").write_text(FILE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("DOVETAIL_EXECUTORS", "torch")
-
-    def run(*words, exit_code=0):
-        done = CliRunner().invoke(main, list(words))
-        assert done.exit_code == exit_code, done.output
-        return done.output
-
-    return run
-
-
-def test_explain_file_function(say):
-    text = say("explain", "program.py:scores")
-    assert text.startswith("computation: 4 operations; torch runs 4\n") and "= torch.softmax: torch  (program.py:5)" in text
-
-
-def test_explain_with_other_arguments_and_other_forms(say, tmp_path):
-    assert '"f32[3]' in say("explain", "program.py:scores", "--args", "by_name", "--json").replace("cpu ", "").replace("\\", "")
-    assert "wrote page.html" in say("explain", "program.py:scores", "--html", "page.html")
-    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    assert "running 12 calls" in say("explain", "program.py:scores", "--profile")
-
-
-def test_explain_says_what_is_wrong(say):
-    assert "there are: by_name, example_inputs, scores, wrong" in say("explain", "program.py:score", exit_code=2)
-    assert "name the function that gives the arguments with --args" in say("explain", "program.py:scores", "--args", "inputs", exit_code=2)
-    assert "wants FILE:FUNCTION" in say("explain", "program.py", exit_code=2)
-    assert "there is no file nowhere.py" in say("explain", "nowhere.py:scores", exit_code=2)
-    assert "no executor is called 'nobody'" in say("explain", "program.py:scores", "--executors", "nobody", exit_code=1)
-    assert "torch.add" in say("explain", "program.py:scores", "--args", "wrong", exit_code=1)
-
-
-def test_trace_file_function(say):
-    text = say("trace", "program.py:scores")
-    assert text.startswith("# made by release in ") and "def computation(t0, t1):" in text
-    assert say("trace", "program.py:scores", "--pass", "cse", "--depth", "0", "--where").count("program.py:5") == 4
-    assert say("trace", "program.py:scores", "--pass", "all").count("def computation") == 7
-    assert "def prologue(args, kwargs):" in say("trace", "program.py:scores", "--of", "prologue")
-    assert "no pass is called 'css'; the computation was made by tracing, functionalize, dce, cse, dispatch, schedule, release" in say(
-        "trace", "program.py:scores", "--pass", "css", exit_code=1
-    )
 
 
 def test_30_a_grad_rule_that_raises_names_its_executor_and_the_operation():

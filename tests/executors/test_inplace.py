@@ -122,3 +122,25 @@ def test_the_write_shows_in_the_version_of_the_tensor():
     dovetail.jit(lambda x: x.add_(1), executors=[Writing(), "torch"])(x)
     assert x.tolist() == [1, 1, 1]
     assert x._version > 0
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_with_grad_mode_off_a_result_is_computed_in_the_input_too(grad):
+    ex = Writing()
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    expected, version, address = x + y, x._version, x.data_ptr()
+    with torch.set_grad_enabled(grad):
+        dovetail.jit(add, executors=[ex])(x, y)
+    torch.testing.assert_close(x, expected)
+    assert len(ex.offered) == 1 and x.data_ptr() == address and x._version > version
+
+
+def test_a_copy_into_itself_tells_of_the_write_and_one_of_the_negative_copies():
+    ex, x = executors()[-1], torch.tensor([1.0, -2.0])
+    copy_ = ex.implementation(dovetail.prims.copy_).fn
+    with torch.no_grad():
+        version = x._version
+        copy_(x.detach(), x)
+        assert x.tolist() == [1, -2] and x._version == version + 1
+        copy_(x, x._neg_view())
+    assert x.tolist() == [-1, 2]

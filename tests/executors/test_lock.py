@@ -49,7 +49,7 @@ def test_row_23_the_file_names_distribution_version_content_and_order(command, t
     done = command("lock")
     said = tomllib.loads((tmp_path / "dovetail.lock").read_text())
 
-    assert done.stdout.endswith("dovetail.lock written.\n"), done.stderr
+    assert done.stdout.splitlines() == ["+ mine: a path", "+ torch: dovetail-torch-exec 0.1.0", "+ order: mine, torch", "dovetail.lock written."]
     assert said["order"] == ["mine", "torch"]
     rows = {row.pop("name"): row for row in said["plugin"]}
     assert rows["torch"]["distribution"] == "dovetail-torch-exec" and rows["torch"]["version"] == "0.1.0"

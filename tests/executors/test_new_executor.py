@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -23,7 +25,7 @@ def scaffold(tmp_path):
     def make(name: str):
         folder = tmp_path / "made"
         result = CliRunner().invoke(main, ["new-executor", name, "--into", str(folder)])
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 0 and result.output.endswith(f"  dovetail conformance {name.replace('-', '_')}\n"), result.output
         return folder
 
     return make
@@ -49,8 +51,16 @@ def test_row_16_the_package_installs_and_passes_its_tests(scaffold, tmp_path):
     file = target / "dovetail_my_fast" / "dovetail-manifest.json"
     assert run("-c", CLI, "executors", "manifest", "my_fast", "--check").returncode == 1
     assert run("-c", CLI, "executors", "manifest", "my_fast").returncode == 0
-    assert json.loads(file.read_text())["executors"][0]["operations"]["torch.nn.functional.softmax"]["checker"] is True
+    (declared,) = json.loads(file.read_text())["executors"]
+    assert declared["operations"]["torch.nn.functional.softmax"]["checker"] is True
+    assert (declared["before"], declared["after"], declared["options"]) == ([], [], {})
     assert "is what my_fast declares" in run("-c", CLI, "executors", "manifest", "my_fast", "--check").stdout
+
+    # what its CI file runs, for its operation
+    words = shlex.split(re.search(r"run: dovetail (conformance .*)", (folder / ".github/workflows/ci.yml").read_text()).group(1))
+    done = run("-c", CLI, *[word.replace("$GITHUB_STEP_SUMMARY", "summary.md") for word in words], "-k", "softmax")
+    assert done.returncode == 0 and re.search(r"my_fast 0.1.0 at level core: 100 % \(\d+ of \d+\) passed", done.stdout), done.stdout + done.stderr
+    assert {"summary.md", "conformance.html", "conformance.json"} <= {each.name for each in tmp_path.iterdir()}
 
 
 CLI = "from dovetail.cli import main; main()"
@@ -64,7 +74,10 @@ def test_what_the_package_says_of_itself(scaffold):
     assert project["name"] == "dovetail-my-fast"
     assert project["entry-points"]["dovetail.executors"] == {"my_fast": "dovetail_my_fast"}
     assert needs.specifier.contains(dovetail.__version__) and needs.extras == {"api1"}
-    assert "python-version: ${{ matrix.python }}" in (folder / ".github/workflows/ci.yml").read_text()
+    workflow = (folder / ".github/workflows/ci.yml").read_text()
+    assert "python-version: ${{ matrix.python }}" in workflow and '--markdown "$GITHUB_STEP_SUMMARY"' in workflow
+    assert re.search(r"- run: dovetail conformance my_fast -n 2 ", workflow) and "- run: dovetail doctor --verbose" in workflow
+    assert "dovetail-conformance" in project["optional-dependencies"]["test"]
     assert not [file for file in folder.rglob("*") if file.is_file() and "$name" in file.read_text()]
 
 

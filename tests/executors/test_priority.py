@@ -243,12 +243,27 @@ def test_row_25_who_is_asked_for_by_name_has_to_be_there():
         dovetail.use(operations={"torch.sin": "late"}).__enter__()
 
 
+def test_row_19_who_is_taken_out_or_disabled_is_noted_with_the_place_that_says_so(monkeypatch):
+    REGISTRY.plugins.append(Plugin("slow", "slow", "dovetail-slow", "1.0", status="disabled", reason="disabled by dovetail.toml:2"))
+    monkeypatch.setenv("DOVETAIL_EXECUTORS", "-a, -b")
+
+    notes = resolve_executors("+b").notes
+    assert "a is not asked: DOVETAIL_EXECUTORS (environment) says '-a'" in notes and not [note for note in notes if note.startswith("b ")]
+    assert "slow (dovetail-slow 1.0) is not asked: disabled by dovetail.toml:2" in notes
+    assert not [note for note in resolve_executors(["b", "torch"]).notes if note.startswith("a ")]  # a whole list starts anew
+
+
+def test_row_22_where_nobody_runs_an_operation_the_error_says_who_was_left_out():
+    with dovetail.use("-torch"), pytest.raises(dovetail.errors.Unclaimed, match=r"torch is not asked: .*test_priority.py:\d+ .* says '-torch'"):
+        dovetail.jit(torch.cos)(torch.ones(2))
+
+
 @pytest.mark.filterwarnings("ignore:dovetail goes on without")
 def test_row_25_otherwise_it_is_a_note():
     broken()
 
     assert order("late?, a") == ["a", "torch"] and order("late > a, -late") == ["c", "b", "a", "torch"]
-    assert any("late (dovetail-late 1.2): import-failed" in note for note in resolve_executors().notes)
+    assert any(note.startswith("late (dovetail-late 1.2) is not asked: import-failed; ") for note in resolve_executors().notes)
 
 
 def test_row_25_a_plugin_that_does_not_load_is_warned_of_once(monkeypatch, recwarn):

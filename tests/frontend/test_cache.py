@@ -23,6 +23,17 @@ def test_cache_info_counts_and_clear_cache_forgets():
     assert compiled.cache_info() == (0, 1, 1)
 
 
+def test_a_call_that_cannot_be_compiled_is_neither_a_hit_nor_a_miss():
+    compiled = dovetail.jit(lambda x, n: x * n if n else x if x.sum() > 0 else -x)
+    for n in (0, 2, 0, 2):
+        if n:
+            compiled(torch.ones(2), n)
+        else:
+            with pytest.raises(TypeError, match="is asked for"):
+                compiled(torch.ones(2), n)
+    assert compiled.cache_info() == (1, 1, 1)
+
+
 def test_the_program_used_last_is_tried_first():
     compiled = dovetail.jit(lambda x, n: x * n)
     x = torch.ones(2)

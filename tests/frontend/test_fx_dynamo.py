@@ -139,6 +139,25 @@ def test_floats_that_change_are_not_baked():
         torch.testing.assert_close(run(x, scale), (x * scale).sin())
 
 
+def test_numbers_that_the_program_computed_are_not_baked():
+    def fn(x):
+        return x * (int(x.abs().sum().item()) % 3) + 1
+
+    run = compiled(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for scale in (1.0, 2.0, 3.0, 4.0):
+            x = torch.full((4,), scale)
+            torch.testing.assert_close(run(x), fn(x))
+
+
+def test_padding_is_ours_though_dynamo_looks_into_it():
+    run, x = compiled(lambda x: torch.nn.functional.pad(x, (1, 2), value=3.0)), torch.randn(2, 3)
+
+    torch.testing.assert_close(run(x), torch.nn.functional.pad(x, (1, 2), value=3.0))
+    assert dynamo.report()[0].opaque == []
+
+
 def test_arguments_are_written_and_views_of_them_are_views():
     def fn(x, y):
         x.add_(y)

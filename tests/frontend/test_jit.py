@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -399,3 +401,18 @@ def test_scenario_28_seeding_inside_is_refused_and_undone():
     with pytest.raises(dovetail.errors.Unsupported, match=r"seeds or sets torch's generator|seeding happens outside"):
         dovetail.jit(fn)(torch.ones(2))
     assert torch.equal(before, torch.default_generator.get_state())
+
+
+def test_a_copy_of_a_compiled_module_is_compiled_on_its_own():
+    for copied in (copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))):
+        compiled = dovetail.jit(torch.nn.Linear(3, 3), executors=["torch"])
+        x = torch.ones(2, 3)
+        before = compiled(x)
+        other = copied(compiled)
+        with torch.no_grad():
+            for p in other.parameters():
+                p.mul_(2)
+        torch.testing.assert_close(other(x), before * 2)
+        torch.testing.assert_close(compiled(x), before)
+        assert other.cache_info() == compiled.cache_info()._replace(hits=0)
+        assert copied(torch.nn.Sequential(compiled))[0].cache_info().programs == 0

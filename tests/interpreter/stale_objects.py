@@ -38,6 +38,23 @@ class Box:
         raise AttributeError(name)
 box = Box()
 """
+ITEMS = """
+class Items:
+    def __getitem__(self, i):
+        if i > 2:
+            raise IndexError
+        return K * i
+    def __len__(self): return 3
+class Count:
+    def __init__(self): self.i = 0
+    def __iter__(self): return self
+    def __next__(self):
+        self.i += 1
+        if self.i > 3:
+            raise StopIteration
+        return K * self.i
+K = 2.0
+"""
 TEXT = """
 == a class attribute
 BOX
@@ -47,6 +64,85 @@ def f(t): return box.m(t)
 BOX
 def f(t): return t * Box.k
 -- Box.k = 7.0
+== a class with __getitem__ alone is iterated
+ITEMS
+def f(t): return [t * v for v in Items()]
+-- K = 70.0
+== such a class is taken apart
+ITEMS
+def f(t): return (lambda a, b, c: [t * a, t * b * c])(*Items())
+-- K = 70.0
+== such a class is reversed
+ITEMS
+def f(t): return [t * i * v for i, v in enumerate(reversed(Items()))]
+-- K = 70.0
+== such a class becomes a tuple
+ITEMS
+def f(t): return [t * v for v in tuple(Items())]
+-- K = 70.0
+== an iterator of the program's own becomes a list
+ITEMS
+def f(t): return [t * v for v in list(Count())]
+-- K = 70.0
+== an iterator of the program's own is spread
+ITEMS
+def f(t): return [t * v for v in [*Count()]]
+-- K = 70.0
+== iterators of the program's own are chained
+ITEMS
+def f(t): return [t * v for v in itertools.chain(Items(), Count())]
+-- K = 70.0
+== an iterator of the program's own fills a deque
+ITEMS
+def f(t): return [t * v for v in collections.deque(Count())]
+-- K = 70.0
+== an iterator of the program's own is reduced
+ITEMS
+def f(t): return [t * functools.reduce(operator.add, Count())]
+-- K = 70.0
+== an iterator of the program's own is multiplied out
+ITEMS
+def f(t): return [t * math.prod(Count())]
+-- K = 70.0
+== an iterator of the program's own is joined
+ITEMS
+def f(t): return [t * len('-'.join(str(v) for v in Count()))]
+-- K = 70.0
+== an iterator of the program's own extends a list
+ITEMS
+def f(t): return (lambda out: (out.extend(t * v for v in Count()), out)[1])([])
+-- K = 70.0
+== a list is reversed
+items = [1.0, 2.0]
+def f(t): return [t * i * v for i, v in enumerate(reversed(items))]
+-- items[0] = 7.0
+== a dict is reversed
+items = {"a": 1.0, "b": 2.0}
+def f(t): return [t * i * items[k] for i, k in enumerate(reversed(items))]
+-- items["c"] = 7.0
+== an object gets another __dict__
+BOX
+def f(t): return box.m(t)
+-- box.__dict__ = {"v": 7.0, "items": []}
+== an object that is called gets another __dict__
+BOX
+f = box
+-- f.__dict__ = {"v": 7.0, "items": []}
+== an object that is called becomes one of another class
+BOX
+class Sub(Box):
+    def __call__(self, t): return t * 3
+f = box
+-- f.__class__ = Sub
+== a function gets another __dict__
+def f(t): return t * f.k
+f.k = 2.0
+-- f.__dict__ = {"k": 7.0}
+== an object without a name gets another __dict__
+BOX
+def f(t): return box.items[0].v * t
+box.items[0] = Box()
+-- box.items[0].__dict__ = {"v": 7.0}
 == an inherited class attribute is overridden
 BOX
 class Sub(Box): pass

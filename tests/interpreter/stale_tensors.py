@@ -65,6 +65,45 @@ NET
 == a module list grows
 NET
 -- n.ls.append(nn.Linear(4, 4))
+== a module becomes one of another class
+NET
+class Other(Net):
+    def forward(self, t): return super().forward(t) + 5
+-- n.__class__ = Other
+== a submodule becomes one of another class
+NET
+class Louder(nn.Linear):
+    def forward(self, t): return super().forward(t) * 3
+-- n.ls[1].__class__ = Louder
+== a module gets another __dict__
+NET
+-- n.__dict__ = {**n.__dict__, "s": 5.0}
+== a submodule gets another __dict__
+NET
+-- n.ls[0].__dict__ = nn.Linear(4, 4).__dict__
+== the only module gets another __dict__
+f = nn.Linear(4, 4)
+-- f.__dict__ = nn.Linear(4, 4).__dict__
+== the only module becomes one of another class
+class Louder(nn.Linear):
+    def forward(self, t): return super().forward(t) * 3
+f = nn.Linear(4, 4)
+-- f.__class__ = Louder
+== the hooks of a submodule are replaced
+NET
+-- n.l._forward_hooks = collections.OrderedDict({0: lambda module, args, result: result + 1})
+== the parameters of a submodule are replaced
+NET
+-- n.l._parameters = dict(nn.Linear(4, 4)._parameters)
+== two submodules change places
+NET
+-- n.ls._modules = {"0": n.ls[1], "1": n.ls[0]}
+== an attribute hides a parameter
+NET
+-- n.l.__dict__["weight"] = torch.ones(4, 4)
+== an attribute hides a submodule
+NET
+-- n.__dict__["l"] = nn.Linear(4, 4)
 == eval mode
 NET
 -- n.eval()

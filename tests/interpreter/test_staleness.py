@@ -42,7 +42,11 @@ def _load(name):
 
 
 values, objects, tensors = (_load(name) for name in ("stale_programs", "stale_objects", "stale_tensors"))
-PROGRAMS = values.programs(values.TEXT) + values.programs(objects.TEXT, BOX=objects.BOX) + values.programs(tensors.TEXT, NET=tensors.NET)
+PROGRAMS = [
+    *values.programs(values.TEXT),
+    *values.programs(objects.TEXT, BOX=objects.BOX, ITEMS=objects.ITEMS),
+    *values.programs(tensors.TEXT, NET=tensors.NET),
+]
 LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)
 
 

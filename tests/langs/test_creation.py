@@ -43,6 +43,11 @@ MADE = {
     ),
     "linspace": lambda x: (torch.linspace(0, 1, 5), torch.linspace(3, -3, 7, dtype=torch.float64), torch.linspace(0, 10, 4, dtype=torch.int64)),
     "logspace": lambda x: (torch.logspace(0, 2, 5), torch.logspace(0, 3, 4, base=2)),
+    "integers between fractions": lambda x: (torch.linspace(-1.7, 5.9, 6, dtype=torch.int64), torch.logspace(1.7, 5.9, 5, 2.0, dtype=torch.int64)),
+    "integers from a tensor": lambda x: (
+        torch.linspace(x.sum() * 0 - 1.7, 5.9, 6, dtype=torch.int64),
+        torch.logspace(x.sum() * 0 + 1.7, 4, 6, dtype=torch.int64),
+    ),
     "eye": lambda x: (torch.eye(3), torch.eye(2, 3, dtype=torch.int32)),
     "indices of triangles": lambda x: (torch.tril_indices(3, 4), torch.triu_indices(3, 3, 1, dtype=torch.int32)),
     "tensor": lambda x: (

@@ -24,7 +24,7 @@ def test_scenario_17_an_unused_matmul_goes_and_equal_exps_are_computed_once():
         x @ x
         return torch.exp(x) + torch.exp(x)
 
-    compiled = dovetail.jit(fn)
+    compiled = dovetail.jit(fn, executors=["torch"])
     x = torch.randn(3, 3)
     torch.testing.assert_close(compiled(x), fn(x))
     executed = dovetail.last_traces(compiled)[-1]
@@ -67,7 +67,7 @@ def test_scenario_18_watch_shows_every_operation_with_its_values():
     def after(line, args, kwargs, result):
         seen.append(("after", line.symbol.name, result.tolist()))
 
-    compiled = dovetail.jit(lambda x: (x + 1) * 2, passes=[dovetail.extend.watch(before=before, after=after)])
+    compiled = dovetail.jit(lambda x: (x + 1) * 2, executors=["torch"], passes=[dovetail.extend.watch(before=before, after=after)])
     compiled(torch.tensor([1.0]))
     assert seen == [("before", "add", [1.0]), ("after", "add", [2.0]), ("before", "mul", [2.0]), ("after", "mul", [4.0])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,14 @@ from dovetail.prims import TensorSpec, recorder
 from dovetail.trace import Trace
 
 _INLINED = {"tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint"}  # higher-order operators that call their first argument
+_MEANT: dict[Callable, Callable] = {  # what Dynamo writes, and what it stands for
+    torch._C._nn.pad: torch.nn.functional.pad,
+    torch.sym_int: int,
+    torch.sym_float: float,
+    torch.sym_max: max,
+    torch.sym_min: min,
+    torch.sym_not: operator.not_,
+}
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -115,7 +124,7 @@ def _called(target: Callable) -> Callable:
         return aten.meaning(target)
     if isinstance(target, HigherOrderOperator):
         return lambda body, *args, **_: run_graph(body, *args)
-    return target
+    return _MEANT.get(target, target)
 
 
 def refuse(graph: fx.Graph) -> None:

@@ -6,11 +6,12 @@ read.  What a value's class and its instance dictionary hold is asked of `from_c
 
 from __future__ import annotations
 
+import itertools
 import operator
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -236,11 +237,25 @@ class Protocols(World):
     def iter(self, value: Any) -> Iterator[Any]:
         method = self.method(value, "__iter__")
         if method is None:
-            return super().iter(value)
+            items = lookup(type(value), "__iter__") is NULL and self.method(value, "__getitem__") is not None
+            return self._items(value) if items else super().iter(value)
         made = self.call_function(method, [value], {})
         if lookup(type(made), "__next__") is NULL:
             raise TypeError(f"iter() returned non-iterator of type '{type(made).__name__}'")
         return made
+
+    def _items(self, sequence: Any) -> Iterator[Any]:
+        """What `iter` gives for a class that has `__getitem__` alone."""
+        for i in itertools.count():
+            try:
+                item = self.get_item(sequence, i)
+            except (IndexError, StopIteration):
+                return
+            yield item
+
+    def spread(self, value: Any) -> Iterable[Any]:
+        iterator = self.iter(value)
+        return iterator if self.method(iterator, "__next__") is None else self._each(iterator)
 
     def next(self, iterator: Iterator[Any]) -> Any:
         method = self.method(iterator, "__next__")

@@ -244,6 +244,13 @@ def _scalar(x: Any, dtype: DType) -> Any:
     return as_number(x, dtype)
 
 
+def _end(x: Any, dtype: DType) -> Any:
+    """An end of a range as a tensor of `dtype` would hold it: an integer has no fraction."""
+    if dtype.inexact:
+        return x
+    return core.convert(x, dtype) if isinstance(x, TensorProxy) else int(x)
+
+
 def _spaced_dtype(dtype: Any, *ends: Any) -> DType:
     """The named dtype, or the default float, complex when an end is."""
     complex_ = any([x.spec.dtype.kind == "complex" if isinstance(x, TensorProxy) else isinstance(x, complex) for x in ends])
@@ -260,7 +267,8 @@ def linspace(
 ):
     """`steps` numbers at equal distances, from start to end."""
     plain(layout, requires_grad, pin_memory)
-    return spaced(start, end, steps, _spaced_dtype(dtype, start, end), device_of(device))
+    dtype, device = _spaced_dtype(dtype, start, end), device_of(device)
+    return spaced(_end(start, dtype), _end(end, dtype), steps, dtype, device)
 
 
 @factory("torch.logspace")
@@ -280,7 +288,7 @@ def logspace(
     plain(layout, requires_grad, pin_memory)
     dtype, device = _spaced_dtype(dtype, start, end), device_of(device)
     wide = dtype if dtype.inexact and dtype.bytes >= 4 else dtypes.float64
-    power = spaced(start, end, steps, wide, device)
+    power = spaced(_end(start, dtype), _end(end, dtype), steps, wide, device)
     if base == 10.0 and power.spec.dtype.kind != "complex":
         return core.convert(core.pow(10.0, power), dtype)
     return core.convert(core.pow(as_number(base, wide), power), dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 from dovetail.errors import NotTracing, require
 from dovetail.prims import recorder
 from dovetail.trace import TensorProxy
+
+FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: what can be asked when no program is traced, as a checker does; see queries.py
 
 
 @cache
@@ -57,6 +59,8 @@ class TorchProxy(TensorProxy):
         return _environment().call(func, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
+        if name in FACTS and not hasattr(getattr(recorder.get(), "environment", None), "language"):
+            return FACTS[name](self)
         environment = _environment()
         if (found := environment.language.get(name)) is not None:
             return types.MethodType(found, self)
@@ -87,4 +91,6 @@ def _environment() -> Any:
     try:
         return recorder.get().environment
     except AttributeError:
-        raise NotTracing("a traced tensor was kept after dovetail.trace or jit returned; return it from the function instead") from None
+        raise NotTracing(
+            "a traced tensor was kept after dovetail.trace or jit returned; return it from the function instead; a checker only reads x.spec"
+        ) from None

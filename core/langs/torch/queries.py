@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import TO_TORCH, torch_device
+from dovetail.langs.torch.proxy import FACTS
 from dovetail.langs.torch.refused import REFUSED as REFUSED
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery
 from dovetail.prims.spec import prod
@@ -188,3 +190,6 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"), lambda x: False),
 }
 LANGUAGE.properties |= {name: answer for name, answer in PROPERTIES.items() if hasattr(torch.Tensor, name)}
+METHODS = ("size", "stride", "numel", "nelement", "dim", "ndimension", "element_size", "is_floating_point", "is_complex", "is_contiguous")
+FACTS.update(LANGUAGE.properties)
+FACTS.update({name: partial(partial, LANGUAGE[name]) for name in METHODS})

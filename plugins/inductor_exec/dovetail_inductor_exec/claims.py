@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from dovetail import prims
 from dovetail.extend import BoundSymbol, Symbol, Verdict
 
@@ -17,18 +20,19 @@ OPERATIONS = frozenset[Symbol](getattr(prims, name) for name in _NAMES.split())
 PRODUCTS = frozenset[Symbol]((prims.linear, prims.matmul))
 POSITIONS = "take take_along_axis index index_add index_copy index_put scatter scatter_add embedding embedding_backward"
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-REASONS: dict[Symbol, str] = {
-    **dict.fromkeys(PRODUCTS, "leaves sums of products to executors that call a library; its option `matmul` takes them in"),
-    **dict.fromkeys(
-        (getattr(prims, name) for name in POSITIONS.split()),
-        "leaves positions that a tensor holds to others: its kernels end the process where one is out of bounds",
-    ),
-}
+REASONS = dict.fromkeys(
+    (getattr(prims, name) for name in POSITIONS.split()),
+    "leaves positions that a tensor holds to others: its kernels end the process where one is out of bounds",
+)
 _DIVISIONS = {prims.floordiv, prims.truncdiv, prims.remainder, prims.fmod}
 
 
-def verdict(line: BoundSymbol) -> Verdict:
-    """Whether a prim of `OPERATIONS` can be part of a region."""
+def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
+    """Whether a prim can be part of a region."""
+    if line.symbol in PRODUCTS:
+        return bool(options["matmul"]) or "leaves sums of products to executors that call a library; its option `matmul` takes them in"
+    if line.symbol not in OPERATIONS:
+        return REASONS.get(line.symbol, f"does not fuse {line.symbol}")
     for p in line.reads:
         if not hasattr(p.spec, "shape"):
             return f"bakes numbers into its kernels, and the number {p.name} is known only when the program runs"

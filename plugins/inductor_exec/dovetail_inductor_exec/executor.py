@@ -14,14 +14,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import dovetail
-from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Symbol, Trace, Verdict, options_of
-from dovetail_inductor_exec import machine
-from dovetail_inductor_exec.claims import DTYPES, OPERATIONS, PRODUCTS, REASONS, verdict
+from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Trace, Verdict, options_of
+from dovetail_inductor_exec import __version__, machine
+from dovetail_inductor_exec.claims import DTYPES, verdict
 from dovetail_inductor_exec.graphs import apart, computing, decomposed, example, structure
 
-LEAST = 2  # operations that a kernel is worth; a region of fewer is run by the functions of its graph
-
-
+OPTIONS = {
+    "backend": "inductor",
+    "matmul": False,
+    "least": 2,  # operations that compute, which a kernel is worth
+}
 Kernel = Callable[..., tuple]  # takes the inputs of a region and gives its outputs; `by` is the backend that made it
 
 
@@ -29,14 +31,15 @@ class InductorExecutor(FusionExecutor):
     """Runs regions on CPUs and CUDA devices by torch.compile's Inductor.
 
     Options: `backend` is "inductor", "torchscript", or "torch", which runs the graph's functions one by one; `matmul` takes sums of
-    products into regions, which then are larger and take longer to compile.
+    products into regions, which then are larger and take longer to compile; a region of fewer than `least` operations that compute is
+    left to others.  `options` are what these are where configuration says nothing.
     """
 
-    def __init__(self, *, backend: str = "inductor", matmul: bool = False) -> None:
+    def __init__(self, **options: Any) -> None:
         declared = {"dtypes": [getattr(torch, name) for name in DTYPES], "devices": ["cpu", "cuda"]}
-        self.options = {"backend": backend, "matmul": matmul}
-        super().__init__("inductor", version="0.1.0", operations=OPERATIONS, last_resort=True, **declared)
+        super().__init__("inductor", version=__version__, last_resort=True, **declared)
         self.after = ("torch",)  # behind the reference: it is asked where somebody names it, since C++ takes seconds to compile
+        self.options = OPTIONS | options
         self.made: WeakValueDictionary[Any, Kernel] = WeakValueDictionary()  # by structure, for as long as a program holds them
         self.lock = Lock()  # Inductor keeps global state while it compiles
 
@@ -44,32 +47,20 @@ class InductorExecutor(FusionExecutor):
         """True, or what this machine lacks; only Inductor needs a compiler."""
         return machine.available() if options_of(self)["backend"] == "inductor" else True
 
-    @property
-    def operations(self) -> frozenset[Symbol]:
-        """The prims that it fuses."""
-        return OPERATIONS | PRODUCTS if options_of(self)["matmul"] else OPERATIONS
-
-    @operations.setter
-    def operations(self, given: frozenset[Symbol]) -> None:
-        """What they are is a matter of options."""
-
-    def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether one line could be part of a region."""
-        if line.symbol in REASONS and line.symbol not in self.operations:
-            return REASONS[line.symbol]
-        return super().verdict(line)
-
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether one line could be part of a region, by what is on it."""
-        return verdict(line)
+        return verdict(line, options_of(self))
+
+    def worth(self, region: Trace) -> Verdict:
+        """Whether a region computes enough for a kernel; views, copies and what is known beforehand are made by others for less."""
+        least = options_of(self)["least"]
+        return computing(region) >= least or f"is asked for regions of at least {least} operations that compute, as its option `least` says"
 
     def fuse(self, region: Trace) -> Kernel:
         """The region as a function; regions of equal structure share one."""
         backend = options_of(self)["backend"]
         if backend not in BACKENDS:
             raise ExecutorError(f"the option backend of inductor is {', '.join(BACKENDS)}, not {backend!r}")
-        if computing(region) < LEAST:
-            backend = "torch"
         region = apart(region)
         gm = dovetail.to_fx(region)
         key = (backend, *structure(gm, region))
@@ -115,7 +106,7 @@ def by_torchscript(gm: fx.GraphModule, region: Trace) -> Kernel:
 
 
 def by_torch(gm: fx.GraphModule, region: Trace) -> Kernel:
-    """The functions of the graph, one by one; autograd sees them, as views that are made for the caller need it."""
+    """The functions of the graph, one by one."""
     run = gm.forward
     return lambda *inputs: run(*inputs)
 

@@ -72,7 +72,7 @@ def test_models_forward_and_backward_equal_eager(name, backend):
     same_gradients(run, model, [p for p in model.parameters() if p.requires_grad], *args, tolerance=1e-3)
 
     assert len({id(line.implementation.fn) for line in regions(run)}) < len(regions(run)), "equal layers share kernels"
-    assert {kernel.by for kernel in ex.made.values()} == {backend, "torch"}
+    assert {kernel.by for kernel in ex.made.values()} == {backend}
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,9 @@ def refusals(fn, *args, **options) -> str:
         (lambda x: x + 1, (torch.ones(2, dtype=torch.complex64),), "c64"),
         (lambda x, y: x @ y, (torch.ones(2, 2), torch.ones(2, 2)), "its option `matmul` takes them in"),
         (lambda x: torch.sort(x)[0], (torch.ones(2),), "does not fuse prims.sort"),
+        (lambda x: torch.sin(x).t()[1:], (torch.ones(2, 2),), "regions of at least 2 operations that compute"),
     ],
-    ids=["number", "index", "division", "complex", "matmul", "sort"],
+    ids=["number", "index", "division", "complex", "matmul", "sort", "one operation"],
 )
 def test_a_refusal_is_a_sentence(fn, args, said):
     assert said in refusals(fn, *args)
@@ -174,6 +175,13 @@ def test_divisions_that_cannot_meet_a_zero_are_taken():
     same_results(run, lambda i, x: (i // 2, i % 3 + 1, x // x, torch.fmod(x, 2)), i, x)
 
     assert [line.symbol.module for line in dovetail.last_traces(run)[-2].lines if line.symbol.name != "delete"] == ["inductor"] * 2
+
+
+def test_how_much_a_kernel_has_to_compute_is_an_option():
+    run = compiled(lambda x: torch.sin(x).t(), inductor_executor(backend="torch", least=1))
+    same_results(run, lambda x: torch.sin(x).t(), torch.randn(2, 3))
+
+    assert len(regions(run)) == 1
 
 
 def test_sums_of_products_are_an_option():

@@ -309,9 +309,10 @@ class Plan:
         lines = [line for line in computation.lines if line.symbol is not prims.delete]
         ours = all(line.implementation is not None and line.implementation.executor == executor and not line.kwargs for line in lines)
         flat = type(outputs) in (list, tuple) and (single or type(outputs) is tuple) and all(map(_is_proxy, outputs))
-        shown = set(outputs) if flat else set()
-        between = sum(p.spec.numel * p.spec.dtype.bytes for line in lines for p in line.writes if p not in shown)
-        if not (ours and flat and lines) or between > LARGE or len(computation.inputs) != len(self.inputs):
+        if not (ours and flat and lines) or len(computation.inputs) != len(self.inputs):
+            return
+        shown = set(outputs)
+        if sum(p.spec.numel * p.spec.dtype.bytes for line in lines for p in line.writes if p not in shown) > LARGE:
             return
         slots = dict(zip(computation.inputs, self.inputs, strict=True))
         for proxy, value in computation.constants.items():

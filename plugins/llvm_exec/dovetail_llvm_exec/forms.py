@@ -53,10 +53,6 @@ class Form(NamedTuple):
 ZERO = Form(0)
 
 
-def of_atom(atom: Atom) -> Form:
-    return Form(0, ((atom, 1),))
-
-
 def plus(*forms: Form) -> Form:
     """The sum of forms."""
     terms: dict[Atom, int] = {}

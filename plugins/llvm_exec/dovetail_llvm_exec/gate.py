@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from dovetail_llvm_exec.ir import Builder, Module, Value
+from dovetail_llvm_exec.ir import Module, Value
 from dovetail_llvm_exec.target import Target
 
 FIELDS = (
@@ -364,6 +364,3 @@ WRITE: dict[Check, Callable[[Gate, Value, Value, Value], None]] = {
 def text(target: Target, payload: int) -> str:
     """The module of the builtin; `payload` is where a bytes object holds its bytes."""
     return Gate(target, payload).text()
-
-
-__all__ = ["FIELDS", "NAME", "SYMBOLS", "Builder", "Check", "text"]

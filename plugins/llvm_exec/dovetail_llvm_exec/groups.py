@@ -15,9 +15,10 @@ DEEPEST = 90  # operations in one expression, after which a value is stored
 REACH = 4  # how many groups back a node may still join
 MOST_ITEMS = 12  # of one loop nest
 MOST_EXPRESSIONS = 500
+APART = 1 << 14  # elements from which a loop nest does not store what reads other tensors than it does
 ENOUGH = 16  # units that keep threads busy
 PARTS = (4096, 3072, 2048, 1536, 1024, 768, 512)  # columns that rows which are added up may be parted by
-STREAMED = 64 << 20  # bytes of an output that nothing would find in a cache
+STREAMED = 16 << 20  # bytes of an output that nothing would find in a cache
 FETCHED = 1 << 20  # bytes of an input that lies in no near cache
 FEW, LONG = 4, 1 << 17  # rows, and columns, of which a loop nest is wide
 
@@ -61,6 +62,7 @@ class Group:
         self.columns: set[int] = set(self.order[-1:])  # dimensions of the inner loops
         self.down: set[int] = set()  # of the rows, those that are reduced
         self.wanted: list[tuple[str, Node]] = []
+        self.sources: set[Node] = set()  # what it computes, and the tensors that it reads for it
         self._restart()
 
     def _restart(self) -> None:
@@ -107,6 +109,10 @@ class Group:
     def full(self) -> bool:
         """Whether it does enough for one loop nest."""
         return len(self.wanted) >= MOST_ITEMS or len(self.lowering.table.known) > MOST_EXPRESSIONS
+
+    def stranger(self, sources: set[Node]) -> bool:
+        """Whether what is computed from `sources` is better done by a loop nest of its own: memory is read in fewer places at a time."""
+        return self.numel >= APART and bool(sources) and bool(self.sources) and self.sources.isdisjoint(sources)
 
     def admit(self, kind: str, node: Node) -> None:
         """Take `node` in, or raise a Cut and stay as it was."""
@@ -268,9 +274,19 @@ class Plan:
             if node in wanted or depths[node] > DEEPEST:
                 self.keep(node.base)
                 depths[node] = 0
-
         for group in self.groups:
             group.spread()
+        self._forget_unread()
+
+    def _forget_unread(self) -> None:
+        """Leave out what was to be stored for later loop nests, and is computed by the one that uses it."""
+        read = self.last_reads()
+        for node in [n for n in self.temporaries if self.memory[n] not in read]:
+            home = self.home[node]
+            kept = [i for i in home.items if i.node is not node or i.kind != "store"]
+            if len(kept) < len(home.items):
+                home.items = kept
+                self.temporaries.remove(node)
 
     def _live(self) -> list[Node]:
         """What the stored nodes need, in order."""
@@ -287,7 +303,11 @@ class Plan:
         """Write large outputs past the caches, those that no loop nest reads."""
         large = {self.memory[n] for n in self.stored if not n.reduces and n.numel * n.dtype.bytes >= STREAMED}
         if large:
-            self.streamed = frozenset(large - {e.data[0] for g in self.groups for e in g.lowering.table.known.values() if e.op == "load"})
+            self.streamed = frozenset(large - self.last_reads().keys())
+
+    def last_reads(self) -> dict[Buffer, int]:
+        """What loop nests read, and the last that does."""
+        return {e.data[0]: g.index for g in self.groups for e in g.lowering.table.known.values() if e.op == "load"}
 
     def keep(self, node: Node) -> None:
         """Have `node` stored, in the loop nest that computes it or one that can."""
@@ -322,13 +342,29 @@ class Plan:
         if kind == "tally":
             self.keep(node)
 
+    def _sources(self, node: Node, numel: int) -> set[Node]:
+        """What is read to compute `node`: tensors of `numel` elements that lie in memory, and reductions."""
+        found, seen, stack = set[Node](), {node}, [*node.nodes]
+        while stack:
+            x = stack.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            if x in self.memory or x in self.home:
+                found.update({x} if x.reduces or x.numel == numel else ())
+            else:
+                stack += x.nodes
+        return found
+
     def _placed(self, kind: str, node: Node, leader: Node) -> Group:
         """The last group that takes `node`, or a new one."""
+        sources = self._sources(node, leader.numel)
         for group in self.groups[: -REACH - 1 : -1]:
-            if group.full:
+            if group.full or (kind == "store" and group.stranger(sources)):
                 continue
             try:
                 group.admit(kind, node)
+                group.sources |= {node, *sources}
                 return group
             except Cut:
                 continue
@@ -336,6 +372,7 @@ class Plan:
             group = Group(self, len(self.groups), leader)
             try:
                 group.admit(kind, node)
+                group.sources |= {node, *sources}
                 self.groups.append(group)
                 return group
             except Cut as cut:

@@ -25,7 +25,6 @@ class Module:
         self.builders: list[Builder] = []
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
-        self.helpers: dict[str, str] = {}
         self.nodes: dict[str, str] = {}
 
     def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "") -> Builder:
@@ -33,14 +32,6 @@ class Module:
         builder = Builder(self, name, returns, params, linkage, attributes or self.target.attributes)
         self.builders.append(builder)
         return builder
-
-    def helper(self, name: str, returns: str, params: Sequence[str], body: Callable[..., None], attributes: str = "noinline nounwind") -> str:
-        """A private function, written once for each module on first use by `body(builder, *arguments)`; gives its name."""
-        if name not in self.helpers:
-            self.helpers[name] = name
-            builder = self.function(name, returns, [(f"p{i}", type) for i, type in enumerate(params)], linkage="internal ", attributes=attributes)
-            body(builder, *builder.params)
-        return name
 
     def table(self, name: str, element: str, values: Sequence[Any]) -> Value:
         """The address of a constant array in the module."""
@@ -321,10 +312,6 @@ class Builder:
         """One lane of a vector"""
         return self.emit(element_of(a.type), f"extractelement {a}, {self.operand(lane, 'i64')}")
 
-    def insert(self, a: Value, element: Value, lane: Any) -> Value:
-        """The vector with one lane replaced"""
-        return self.emit(a.type, f"insertelement {a}, {element}, {self.operand(lane, 'i64')}")
-
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
         """Lanes of a, then of b, by number; -1 is a lane nobody looks at"""
         mask = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
@@ -404,7 +391,7 @@ class Builder:
 
     def call(self, name: str, returns: str, *operands: Value, flags: str = "", attributes: str = "") -> Value:
         """Call a function by name and declare it; intrinsics by their full name."""
-        if name not in self.module.declarations and name not in self.module.helpers:
+        if name not in self.module.declarations:
             self.module.declare(name, returns, [operand.type for operand in operands], attributes)
         text = f"call{' ' + flags if flags else ''} {returns} @{name}({', '.join([f'{type} {value}' for value, type in operands])})"
         if returns == "void":

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail import dtypes
 from dovetail.dtypes import DType
-from dovetail_llvm_exec.ir import Builder, Value, is_float, lanes_of, like, vector
+from dovetail_llvm_exec.ir import Builder, Value, is_float, like, vector
 from dovetail_llvm_exec.values import to_float32
 from dovetail_llvm_exec.vmath import halves
 
@@ -105,6 +105,3 @@ def nearest(value: float, dtype: DType) -> float:
     bits = int.from_bytes(struct.pack("<f", to_float32(value)), "little")
     bits = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
     return struct.unpack("<f", bits.to_bytes(4, "little"))[0]
-
-
-__all__ = ["HALVES", "STORED", "computed", "converted", "from_memory", "lanes_of", "nearest", "number", "rounded", "stored", "to_memory"]

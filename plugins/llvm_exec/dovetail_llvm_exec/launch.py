@@ -20,7 +20,7 @@ from dovetail_llvm_exec import jit, threads, trampoline
 from dovetail_llvm_exec.pool import POOL
 
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
-LARGE = 4 << 20  # bytes from which outputs are taken from the pool
+LARGE = 16 << 20  # bytes from which outputs are taken from the pool: what is smaller, the allocator keeps for the next call
 ROOM = -1  # as the workspace of a kernel: the last tensor that it is given is that
 MESSAGES = {
     1: (IndexError, "index out of range in self"),
@@ -256,6 +256,3 @@ def handle_offset() -> int | None:
             return None
         found.update(hits)
     return found.pop() if len(found) == 1 else None
-
-
-__all__ = ["Any", "Bound", "Output", "function", "quick"]

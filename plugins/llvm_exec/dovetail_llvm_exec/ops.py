@@ -310,6 +310,3 @@ EXACT = PREDICATES | {"where", "neg", "abs", "maximum", "minimum", "floor", "cei
 def written(op: Op, name: str, operands: list[Value]) -> Value:
     """The result of the operation `name`, not yet rounded."""
     return FUSED[name](op, *operands) if name in FUSED else OPERATIONS[name][1](op, *operands)
-
-
-__all__ = ["EXACT", "OPERATIONS", "Op", "written"]

@@ -36,8 +36,10 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
     if fresh:
         plan.stream()
     module, workspace = Module(target), Workspace()
+    last = plan.last_reads()
     for node in plan.temporaries:
-        workspace.take(plan.memory[node], node.numel)
+        buffer = plan.memory[node]
+        workspace.take(buffer, node.numel, plan.written[node], last.get(buffer, plan.written[node]))
     phases = [phase for g in plan.groups for phase in written(module, g, workspace, len(graph.inputs))]
     b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
     for phase in phases:

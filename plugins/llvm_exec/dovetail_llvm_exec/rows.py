@@ -84,7 +84,7 @@ class Rows(Stage):
         node = item.node
         dtype = float32 if node.dtype in kinds.HALVES else node.dtype
         form, buffer = dot(item.coords, node.steps), self.group.plan.memory[node]
-        partial = buffer if blocks == 1 and dtype is node.dtype else self.workspace.part(dtype, blocks * node.numel)
+        partial = buffer if blocks == 1 and dtype is node.dtype else self.workspace.part(dtype, blocks * node.numel, self.group.index)
         return Tally(node, Reducer(node.op, dtype), partial, form, item.expr, node.numel)
 
     def _block_of_rows(self, nest: Nest, unit: Value, tallies: list[Tally], blocks: int, height: int) -> None:

@@ -18,6 +18,8 @@ from dovetail_llvm_exec.ir import Builder, Module, Value, vector
 from dovetail_llvm_exec.nest import Nest
 from dovetail_llvm_exec.stash import Store
 
+LINE = 64  # bytes of a line of the cache, at which everything in a workspace starts
+
 
 class Phase(NamedTuple):
     """A function and how much there is to do: `units`, and the nanoseconds of all of them."""
@@ -27,22 +29,38 @@ class Phase(NamedTuple):
     cost: float
 
 
+class Room(NamedTuple):
+    """Bytes `low` to `high` of a workspace, which are in use from the loop nest `first` to the loop nest `last`."""
+
+    low: int
+    high: int
+    first: int
+    last: int
+
+
 class Workspace:
-    """Memory that a call needs for itself: `take` gives the offset in bytes of a part."""
+    """Memory that a call needs for itself, `size` bytes; what is not in use at the same time may lie in the same place."""
 
     def __init__(self) -> None:
         self.size = 0
         self.offsets: dict[Buffer, int] = {}
+        self.rooms: list[Room] = []
 
-    def take(self, buffer: Buffer, count: int) -> Buffer:
-        """Room for `count` elements."""
-        self.offsets[buffer] = self.size
-        self.size += -(-count * buffer.dtype.bytes // 64) * 64
+    def take(self, buffer: Buffer, count: int, first: int, last: int) -> Buffer:
+        """Room for `count` elements, as low as it is free from the loop nest `first` to the loop nest `last`."""
+        size, at = -(-count * buffer.dtype.bytes // LINE) * LINE, 0
+        for low, high in sorted((r.low, r.high) for r in self.rooms if r.first <= last and first <= r.last):
+            if at + size <= low:
+                break
+            at = max(at, high)
+        self.rooms.append(Room(at, at + size, first, last))
+        self.offsets[buffer] = at
+        self.size = max(self.size, at + size)
         return buffer
 
-    def part(self, dtype: DType, count: int) -> Buffer:
-        """Room without a name."""
-        return self.take(Buffer("part", len(self.offsets), dtype), count)
+    def part(self, dtype: DType, count: int, nest: int) -> Buffer:
+        """Room without a name, while the loop nest `nest` runs."""
+        return self.take(Buffer("part", len(self.offsets), dtype), count, nest, nest)
 
 
 class Stage:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail_llvm_exec.ir import Builder, Module, Value
+from dovetail_llvm_exec.ir import Module, Value
 from dovetail_llvm_exec.target import Target
 
 FIELDS = (
@@ -143,6 +143,3 @@ class Launch:
 def text(target: Target, payload: int) -> str:
     """The module of the builtin; `payload` is where a bytes object holds its bytes."""
     return Launch(target, payload).text()
-
-
-__all__ = ["FIELDS", "NAME", "SYMBOLS", "Builder", "text"]

@@ -27,7 +27,7 @@ class Wide(Stage):
         parts = []
         for item in self.results:
             dtype = float32 if item.node.args[0].dtype in kinds.HALVES else item.node.args[0].dtype
-            parts.append(self.workspace.part(dtype, rows * spans))
+            parts.append(self.workspace.part(dtype, rows * spans, self.group.index))
         stores = [s for s in self.stores if not s.expr.found]
         b, nest = self._function("spans", self.exprs, {*parts, *(s.buffer for s in stores)})
         exprs = [item.expr.data.body for item in self.results] + [s.expr for s in stores]

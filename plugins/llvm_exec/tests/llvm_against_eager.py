@@ -9,6 +9,9 @@ import torch
 
 import dovetail
 from dovetail_llvm_exec.executor import llvm_executor
+from dovetail_llvm_exec.graph import Graph
+from dovetail_llvm_exec.program import Program, program
+from dovetail_llvm_exec.target import Target, host
 
 EX = llvm_executor()
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -45,3 +48,12 @@ def assert_like_eager(fn: Callable, *args: Any, scale: float = 1.0) -> Callable:
     assert_same(ours(*args), fn(*args), scale=scale)
     assert runs_kernels(ours)
     return ours
+
+
+def program_of(fn: Callable, *args: Any, target: Target | None = None) -> Program:
+    """The kernel of `fn`, which is one region, for this machine or another."""
+    ours = compiled(fn)
+    ours(*args)
+    (line,) = [line for line in dovetail.last_traces(ours)[-1].lines if line.implementation is not None and line.implementation.executor == "llvm"]
+    graph = Graph(line.implementation.region)
+    return program(graph, list({o.base: None for o in graph.outputs}), target or host())

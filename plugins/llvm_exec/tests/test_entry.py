@@ -93,6 +93,12 @@ def test_names_repeats_and_switches_are_for_the_prologue():
     assert_same(ours(x, x), x + x)
 
 
+def test_a_result_that_is_a_number_is_for_the_prologue():
+    ours, x = compiled(lambda x: x.sum().item()), torch.arange(4.0)
+    assert ours(x) == 6.0
+    assert entry_of(ours)((x + 1,), {}) == 10.0
+
+
 def test_every_kind_of_device_that_has_autocast_is_asked():
     devices = entries._machine().devices
     assert 0 in devices and 1 in devices and len(devices) == len(set(devices)) >= 5
@@ -163,7 +169,7 @@ def test_several_kernels_several_results_and_an_argument_that_comes_back():
 def test_large_results_come_from_the_pool():
     from dovetail_llvm_exec.pool import POOL
 
-    ours, x = compiled(lambda x: x * 2), torch.randn(1200, 1000)
+    ours, x = compiled(lambda x: x * 2), torch.randn(2100, 2000)
     ours(x)
     entry_of(ours)
     before = POOL.statistics().reused

@@ -67,7 +67,6 @@ B = np.array([2, 3, -5, 1, 2, 5, 31, 4], dtype=np.int32)
         (lambda b, x, y: b.select(b.compare("lt", x, y), x, 9.0), np.where(X < Y, X, 9)),
         (lambda b, x, y: b.horner(x, (1.0, 2.0, 3.0)), 1 + 2 * X + 3 * X * X),
         (lambda b, x, y: b.shuffle(x, y, (7, 6, 5, 4, 8, 9, 0, 0)), np.concatenate([X[:3:-1], Y[:2], X[[0, 0]]])),
-        (lambda b, x, y: b.insert(x, b.extract(y, 1), 0), np.concatenate([Y[1:2], X[1:]])),
         (lambda b, x, y: b.splat(b.extract(x, 2), W), np.full(W, X[2])),
         (lambda b, x, y: b.convert(b.convert(x, "half"), "float"), X.astype(np.float16).astype(np.float32)),
         (lambda b, x, y: b.convert(b.convert(x, "i64"), "float"), np.trunc(X)),
@@ -230,24 +229,15 @@ def test_reductions(op, x, expected):
     np.testing.assert_array_equal(out, np.array([expected], dtype=x.dtype))
 
 
-def test_tables_and_helpers_are_written_once():
+def test_a_table_is_written_once():
     module = ir.Module(host())
     b = module.function("f", "i64", [("x", "i64")])
-
-    def twice(helper, x):
-        helper.ret(helper.mul(x, 2))
-
-    for _ in range(2):
-        table = module.table("primes", "i64", (2, 3, 5, 7))
-        name = module.helper("twice", "i64", ("i64",), twice)
-    doubled = b.call(name, "i64", b.call(name, "i64", b.params[0]))
-    b.ret(b.add(doubled, b.load("i64", b.address(table, "i64", 3))))
+    tables = [module.table("primes", "i64", (2, 3, 5, 7)) for _ in range(2)]
+    b.ret(b.add(b.params[0], b.load("i64", b.address(tables[1], "i64", 3))))
     text = module.text()
     assert text.count("constant [4 x i64]") == 1
-    assert text.count("define internal i64 @twice") == 1
-    assert "declare i64 @twice" not in text
     kernel = COMPILER.compile(text, "f")
-    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(kernel.address)(10) == 47
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(kernel.address)(40) == 47
 
 
 def test_scalars_are_written_as_vectors_are():

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from llvm_against_eager import assert_like_eager, compiled
+from llvm_against_eager import assert_like_eager, program_of
 from torch.nn import functional as F
 
-import dovetail
 from dovetail_llvm_exec import groups
-from dovetail_llvm_exec.graph import Graph
-from dovetail_llvm_exec.program import program
 from dovetail_llvm_exec.shares import blind
-from dovetail_llvm_exec.target import host
 
 INF, NAN = float("inf"), float("nan")
 ROWS = [
@@ -62,19 +58,10 @@ def test_every_row_is_what_eager_makes_of_it(fn, dtype, columns):
 
 @pytest.mark.parametrize(("fn", "count"), [(lambda x: F.softmax(x, -1), 1), (exponentials, 0), (softmax_and_largest, 1), (share_where_large, 0)])
 def test_only_a_largest_element_that_is_for_shares_alone_overlooks_nan(fn, count):
-    (group,) = plan_of(fn, torch.randn(8, 64)).groups
+    (group,) = program_of(fn, torch.randn(8, 64)).plan.groups
     results = [i.expr.data for i in group.items if i.kind == "result"]
     stored = [i.expr for i in group.items if i.kind == "store"]
     assert len(blind(results, group.lowering.table.known.values(), stored)) == count
-
-
-def plan_of(fn, *args):
-    """The loop nests of `fn`, which is one region."""
-    ours = compiled(fn)
-    ours(*args)
-    (line,) = [line for line in dovetail.last_traces(ours)[-1].lines if line.implementation is not None and line.implementation.executor == "llvm"]
-    graph = Graph(line.implementation.region)
-    return program(graph, list({o.base: None for o in graph.outputs}), host()).plan
 
 
 CASES = {
@@ -99,5 +86,5 @@ def test_what_is_written_past_the_caches_and_fetched_ahead(name, shape, monkeypa
 def test_large_outputs_are_streamed_unless_they_are_read_again(monkeypatch):
     monkeypatch.setattr(groups, "STREAMED", 1 << 10)
     x = torch.randn(64, 64)
-    assert len(plan_of(lambda x: x + 1, x).streamed) == 1
-    assert len(plan_of(lambda x: x.sum(0), x).streamed) == 0
+    assert len(program_of(lambda x: x + 1, x).plan.streamed) == 1
+    assert len(program_of(lambda x: x.sum(0), x).plan.streamed) == 0

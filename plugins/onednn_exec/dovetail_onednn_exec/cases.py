@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dovetail_onednn_exec import library
 from dovetail_onednn_exec.epilogues import EPILOGUES
+from dovetail_onednn_exec.measure import BESIDE
 
 Ways = dict[str, Callable[[], Tensor]]
 FEWEST = 64  # sizes are not cut below this
@@ -82,7 +83,16 @@ class Product:
         found["onednn"] = partial(linear, x, weight, bias, *other, epilogue=self.epilogue)
         if library.pack_linear is not None:
             found["packed"] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
-        return found
+        return found | (self._beside(x, weight, bias) if self.epilogue else {})
+
+    def _beside(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ways:
+        """The least that it can take where a fusion executor runs the epilogue: a product, and unless the sum is a part of what follows, one
+        pass over it, which costs no less than relu."""
+        after = torch.relu if self.epilogue != "add" else lambda product: product
+        return {
+            f"{BESIDE} torch": lambda: after(torch.nn.functional.linear(x, weight, bias)),
+            f"{BESIDE} onednn": lambda: after(linear(x, weight, bias)),
+        }
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None = None, *, epilogue: str = "") -> Tensor:

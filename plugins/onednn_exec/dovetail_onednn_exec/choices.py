@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from dovetail.extend import Verdict
+from dovetail.extend import Claim, Verdict
 from dovetail_onednn_exec import store
 from dovetail_onednn_exec.cases import Case, Product
-from dovetail_onednn_exec.measure import USUAL, Row, race, speed
+from dovetail_onednn_exec.measure import BESIDE, USUAL, Row, race, speed
 
 NAME = "onednn"
 MODES = ("measure", "frozen", "always", "never")
@@ -92,7 +92,7 @@ def faster(row: Row, way: str, margin: float) -> bool:
 
 
 def verdict(case: Case, how: dict[str, Any], *, packs: bool) -> Verdict:
-    """True where oneDNN is faster for `case`, or what was measured; `packs` says that the weight may be one that stays."""
+    """What was measured of `case`: a Claim where oneDNN is faster, else a refusal; `packs` says that the weight may be one that stays."""
     mode = how["choose"]
     if mode not in MODES:
         return f"knows no choose={mode!r}, only {', '.join(MODES)}"
@@ -104,7 +104,19 @@ def verdict(case: Case, how: dict[str, Any], *, packs: bool) -> Verdict:
     if row.disturbed:
         return f"{case} could not be measured, since {row.disturbed}; the next process tries again"
     ways = ("packed", "onednn") if packs and how["pack"] else ("onednn",)
-    return any([faster(row, way, how["margin"]) for way in ways]) or slower(case, row, ways, how["margin"])
+    won = [way for way in ways if faster(row, way, how["margin"])]
+    if won:
+        return Claim(f"{case} is of a class that takes {times(row, min(won, key=row.times.get))}")
+    return slower(case, row, ways, how["margin"])
+
+
+def pays(case: Product, how: dict[str, Any]) -> bool:
+    """Whether a product with an epilogue, which oneDNN takes, is also faster than the product alone and the least that is left to do."""
+    row = CHOICES.known(case, how["folder"])
+    if how["choose"] == "always" or row is None:
+        return how["choose"] == "always"
+    apart = [us for way, us in row.times.items() if way.startswith(BESIDE)]
+    return bool(apart) and min(apart) >= how["margin"] * row.times.get("onednn", float("inf"))
 
 
 def table(folder: str = "") -> str:
@@ -113,8 +125,8 @@ def table(folder: str = "") -> str:
     path = store.path_of(of, folder)
     rows = store.read(path)
     width = max(map(len, rows), default=0)
-    times = [f"{key.ljust(width)}  " + ", ".join(f"{way} {us:g} us" for way, us in row.times.items()) for key, row in sorted(rows.items())]
-    return "\n".join([f"{path}: {len(rows)} classes, PyTorch {of['torch']}, {of['threads']} threads", *times])
+    said = [f"{key.ljust(width)}  " + ", ".join(f"{way} {us:g} us" for way, us in row.times.items()) for key, row in sorted(rows.items())]
+    return "\n".join([f"{path}: {len(rows)} classes, PyTorch {of['torch']}, {of['threads']} threads", *said])
 
 
 def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:
@@ -123,6 +135,10 @@ def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:
     if not tried:
         return f"{case}: {row.lost.get(ways[-1], 'oneDNN has no way to compute it')}"
     best = min(tried, key=row.times.get)
-    packing = ", its weight packed," if best == "packed" else ""
-    times = f"{row.times[best]:g} us with oneDNN{packing} and {row.times[USUAL]:g} us without"
-    return f"{case} is of a class that takes {times}; wants {margin:g} times the speed"
+    return f"{case} is of a class that takes {times(row, best)}; wants {margin:g} times the speed"
+
+
+def times(row: Row, way: str) -> str:
+    """`10 us with oneDNN and 15 us without`."""
+    packing = ", its weight packed," if way == "packed" else ""
+    return f"{row.times[way]:g} us with oneDNN{packing} and {row.times[USUAL]:g} us without"

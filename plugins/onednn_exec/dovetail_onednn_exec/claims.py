@@ -131,14 +131,16 @@ def _product(x: TensorSpec, weight: TensorSpec, bias: bool) -> Product | str:
         if one.strides is not None and not by_columns:
             return f"wants matrices that lie in memory by rows or by columns, without gaps, got {one}"
     columns, inner = weight.shape
+    if x.shape[-1:] != (inner,):
+        return f"multiplies rows of as many elements, got {x} and {weight}"
     return Product(TO_TORCH[x.dtype], prod(x.shape[:-1]), inner, columns, *turned, bias)
 
 
 def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Convolution | str:
     if library.convolution is None:
         return library.lacks("convolution")
-    if x.rank != 4:
-        return f"wants images [batch, channels, height, width], got {x}"
+    if x.rank != 4 or weight.rank != 4 or x.shape[1] != weight.shape[1] * groups:
+        return f"wants images [batch, channels, height, width] with a weight for as many channels, got {x} and {weight}"
     if (said := _computes(x, weight)) is not None:
         return said
     layouts = []

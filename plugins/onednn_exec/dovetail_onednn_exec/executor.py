@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dovetail.extend import BoundSymbol, OperatorExecutor, Verdict, options_of
+from dovetail.extend import BoundSymbol, Claim, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, options_of
 from dovetail_onednn_exec import __version__, cases, choices, library
 from dovetail_onednn_exec.claims import CASES
+from dovetail_onednn_exec.matching import joined
 from dovetail_onednn_exec.states import Conv2d, Convolution2d, Linear, records
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -22,7 +23,7 @@ STATES: dict[str, type] = {
     "torch.nn.functional.conv2d": Conv2d,
     "onednn.linear_epilogue": Linear,
 }
-INFERENCE = ("onednn.linear_epilogue", "prims.convolution", "torch.nn.functional.conv2d")  # their backwards would lose what they gain
+INFERENCE = ("prims.convolution", "torch.nn.functional.conv2d")  # their backwards would lose what they gain
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ class OneDNN(OperatorExecutor):
             self.implements(symbol, checker=checker(case_of), grad=symbol.id not in INFERENCE, **how)
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether it can compute `line`, and then whether it is faster at that."""
+        """Whether it can compute `line`, and then whether it is faster at that, with both times."""
         said = super().verdict(line)
         if said is not True:
             return said
@@ -68,6 +69,18 @@ class OneDNN(OperatorExecutor):
         trains = any([p.spec.requires_grad for p in line.writes])
         packs = line.symbol.id in STATES and not trains  # a weight that is trained changes with each step
         return choices.verdict(case, options_of(self), packs=packs)
+
+    def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
+        """Functions behind linear layers become a part of them, where that is faster than without oneDNN, and than a fusion executor can be."""
+        fuses = any([isinstance(ex, FusionExecutor) and (ex.devices is None or "cpu" in ex.devices) for ex in executors])
+
+        def wanted(line: BoundSymbol) -> bool:
+            said = self.verdict(line)
+            if said is not True and not isinstance(said, Claim):
+                return False
+            return not fuses or choices.pays(CASES[line.symbol](*line.args, **line.kwargs), options_of(self))
+
+        return joined(trace, wanted)
 
 
 def checker(case_of: Callable[..., cases.Case | str]) -> Callable[..., Verdict]:

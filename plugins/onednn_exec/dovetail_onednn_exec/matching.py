@@ -13,10 +13,10 @@ whose decomposition is what was there, so that it is run as before where oneDNN 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Trace, Transform, symbol_for
-from dovetail.extend import requires_grad as wants_grad
+from dovetail.extend import BoundSymbol, Trace, symbol_for
 from dovetail_onednn_exec.epilogues import linear_epilogue
 
 LINEAR = symbol_for("torch.nn.functional.linear")
@@ -33,38 +33,26 @@ FUNCTIONS = {
 }
 
 
-class Epilogues(Transform):
-    """`jit(model, passes=[Epilogues()])`: the functions behind linear layers are computed with them, where that was measured to be faster.
-
-    Programs that are differentiated stay as they are: their backward needs what is between the two.
-    """
-
-    def programs(self, prologue: Trace, computation: Trace, epilogue: Trace) -> tuple[Trace, Trace, Trace]:
-        """The computation with such lines as one."""
-        return prologue, joined(computation), epilogue
-
-
-def joined(trace: Trace) -> Trace:
-    """The trace with each linear layer and the function behind it as one line, in the place of the second."""
+def joined(trace: Trace, wanted: Callable[[BoundSymbol], bool]) -> Trace:
+    """The trace with each linear layer and the function behind it as one line, in the place of the second, where that is `wanted`."""
     readers = Counter(p for line in trace.lines for p in dict.fromkeys(line.reads))
     readers.update(_proxies(trace.outputs))
-    free = {line.out: line for line in trace.lines if _may_go(line) and readers[line.out] == 1}
+    free = {line.out: line for line in trace.lines if line.symbol is LINEAR and len(line.writes) == 1 and readers[line.out] == 1}
     lines, gone = [], set()
     for line in trace.lines:
         found = _match(line, free)
         if found is not None:
             first, epilogue, others = found
-            gone.add(id(first))
-            line = _one(first, line, epilogue, others)
+            one = _one(first, line, epilogue, others)
+            if wanted(one):
+                gone.add(id(first))
+                line = one
         lines.append(line)
-    new = trace.derive("onednn epilogues", language=trace.language, environment=trace.environment)
+    if not gone:
+        return trace
+    new = trace.derive("onednn epilogues")
     new.lines = [line for line in lines if id(line) not in gone]
     return new
-
-
-def _may_go(line: BoundSymbol) -> bool:
-    """Whether nobody but the next function has a use for the product of `line`."""
-    return line.symbol is LINEAR and len(line.writes) == 1 and not wants_grad(line.out)
 
 
 def _match(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:

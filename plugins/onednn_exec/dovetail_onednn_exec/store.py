@@ -19,7 +19,7 @@ from platformdirs import user_cache_path
 
 from dovetail_onednn_exec.measure import Row
 
-FORMAT = 1
+FORMAT = 2
 PATIENCE = 10.0  # seconds to wait for another process that measures
 CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
 OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # they change which kernels run

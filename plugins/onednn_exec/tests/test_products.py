@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import types
 
 import pytest
 import torch
 import torch.nn.functional as F
 from onednn_against_eager import ALWAYS, asked, assert_like_eager, assert_same, compiled, ran, refusals
 
-from dovetail_onednn_exec import library
+from dovetail.devices import cpu
+from dovetail.dtypes import float32
+from dovetail.extend import TensorSpec
+from dovetail_onednn_exec import claims, library
+from dovetail_onednn_exec.cases import Convolution
 
 BF16 = pytest.param(torch.bfloat16, marks=pytest.mark.skipif(not library.computes_bfloat16(), reason="oneDNN has no bf16 on this CPU"))
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, BF16])
@@ -141,3 +146,13 @@ def test_programs_can_be_pickled():
     x, w = torch.randn(5, 7), torch.randn(3, 7)
     states = [pickle.loads(pickle.dumps(found.stateful()))(x, w) for found in ALWAYS.table.values() if found.name == "linear"]
     assert states and all(torch.equal(out, F.linear(x, w)) or torch.allclose(out, F.linear(x, w), atol=1e-5) for out in states)
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_is_measured():
+    def spec(*shape):
+        return types.SimpleNamespace(spec=TensorSpec(shape, float32, cpu))
+
+    assert "rows of as many elements" in claims.linear(spec(2, 3), spec(4, 5))
+    assert "for as many channels" in claims.conv2d(spec(1, 2, 4, 4), spec(3, 3, 2, 2))
+    assert "for as many channels" in claims.conv2d(spec(1, 4, 4, 4), spec(4, 4, 2, 2), groups=2)
+    assert isinstance(claims.conv2d(spec(1, 4, 4, 4), spec(4, 2, 2, 2), groups=2), Convolution)

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from dovetail.extend import OperatorExecutor, Symbol, symbol_for
+from dovetail.extend import Executor, OperatorExecutor, Symbol, Trace, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.fused import FUSED
 from dovetail_torch_exec.grads import RULES
+from dovetail_torch_exec.large import LARGE
+from dovetail_torch_exec.layouts import in_rows
 from dovetail_torch_exec.prims import PRIMS
+
+
+class TorchExecutor(OperatorExecutor):
+    """Eager PyTorch, given what it is quick at."""
+
+    def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
+        """Rows that linear layers would gather one matrix after the other are copied together."""
+        return in_rows(trace)
 
 
 def torch_executor() -> OperatorExecutor:
     """An executor called "torch", asked when no other takes a line."""
-    ex = OperatorExecutor("torch", version="0.1.0", last_resort=True)
+    ex = TorchExecutor("torch", version="0.1.0", last_resort=True)
     for symbol, fn in (PRIMS | FUSED).items():
-        ex.implements(symbol, fn, grad=RULES.get(symbol))
+        ex.implements(symbol, fn, grad=RULES.get(symbol), large=LARGE.get(symbol))
     for operation, rule in RULES.items():
         symbol = symbol_for(operation)
         if isinstance(symbol, TorchSymbol) and symbol.callable is not None:
             ex.implements(symbol, symbol.callable, grad=rule, path=symbol.path)
+    for symbol, fn in LARGE.items():
+        if isinstance(symbol, TorchSymbol):
+            ex.implements(symbol, symbol.callable, large=fn, path=symbol.path)
     ex.implements_family(torch_itself)
     return ex
 

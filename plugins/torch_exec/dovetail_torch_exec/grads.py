@@ -16,6 +16,7 @@ from dovetail.extend import get_grad, put_grad, requires_grad, symbol_for
 from dovetail.langs.torch import dtype_of
 from dovetail.prims.spec import prod
 from dovetail_torch_exec import fused
+from dovetail_torch_exec.attention import rule as on_cuda
 
 
 def _op(name: str) -> Any:
@@ -242,6 +243,8 @@ def attention(
     enable_gqa: bool = False,
 ) -> Any:
     q, k, v = query.spec, key.spec, value.spec
+    if not fused.is_cpu(q.device) and not dropout_p and not enable_gqa and attn_mask is None:
+        return on_cuda(query, key, value, is_causal, scale)
     if not fused.is_cpu(q.device) or dropout_p or enable_gqa or not (q.rank == k.rank == v.rank == 4) or requires_grad(attn_mask):
         return NotImplemented
     alike = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[-1] == v.shape[-1] and q.numel and k.numel

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from dovetail import prims
 from dovetail.devices import Device
@@ -279,7 +280,16 @@ def stride_order(x: Tensor, *, order: tuple) -> Tensor:
 
 
 def copy_(x: Tensor, value: Tensor) -> None:
-    x.copy_(value)
+    """A value that was computed in x's own memory lies there already: autograd is told of the write, and nothing is copied."""
+    if torch._C._is_alias_of(x, value) and _placed(x) == _placed(value) and not torch.is_grad_enabled() and not x.is_inference():
+        increment_version(x)
+    else:
+        x.copy_(value)
+
+
+def _placed(x: Tensor) -> tuple:
+    """How a tensor lies in its storage, and what its numbers mean."""
+    return x.storage_offset(), x.stride(), x.dtype, x.is_neg(), x.is_conj()
 
 
 def device_put(x: Tensor, *, device: Device) -> Tensor:

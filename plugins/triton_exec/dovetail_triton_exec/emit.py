@@ -7,8 +7,9 @@ from typing import Any
 from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
 from dovetail_triton_exec import ops
 from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard
+from dovetail_triton_exec.graph import product
 from dovetail_triton_exec.index import Digit, Form, Var
-from dovetail_triton_exec.plan import Kernel, Store
+from dovetail_triton_exec.plan import Kernel, Store, Sweep
 
 HEADER = """import triton
 import triton.language as tl
@@ -31,6 +32,7 @@ class Writer:
         self.within: dict[Any, str] = {}  # names that hold in the current loop only
         self.taken: set[str] = set()
         self.far = _far(kernel)
+        self.full = self.r is not None and not self.looped and self.r.size & (self.r.size - 1) == 0 and not kernel.guard  # a block is a row
 
     # --- the whole
 
@@ -38,10 +40,11 @@ class Writer:
         """The kernel's source."""
         kernel = self.kernel
         reduced = [e for _, e in kernel.results.values()] + [s.value for s in kernel.stores if s.node.op == "part"]
-        needed = _needed([s.value for s in kernel.stores])
+        needed = _needed(kernel.roots)
         rows = [root for e in reduced if (root := _reduction(e)) in needed]
-        last = max([e.level for e in rows] + [s.value.level for s in kernel.stores], default=0)
+        last = max((e.level for e in (*rows, *kernel.roots)), default=0)
         self._head()
+        opened = len(self.outer)
         for level in range(last + 1):
             stores = [s for s in kernel.stores if s.value.level == level]
             inside = [s for s in stores if self.r is not None and self._inner(s)]
@@ -51,6 +54,11 @@ class Writer:
                     self._store(store)
             if inside or folds:
                 self._pass(inside, folds)
+            for number, sweep in enumerate(kernel.sweeps):
+                if sweep.value.level == level:
+                    self._swept(number, sweep)
+        if kernel.sweeps:
+            self._around(opened)
         names = ", ".join([*(b.name for b in buffers(kernel)), "XB: tl.constexpr", *(["RB: tl.constexpr"] if self.r else [])])
         debug = "(debug=True)" if checks(kernel) else ""
         rows = [row.replace("tl.full(ONE, ", f"tl.full({'[1, 1]' if self.r else '[1]'}, ") for row in self.outer]
@@ -59,8 +67,8 @@ class Writer:
     def _head(self) -> None:
         wide = ".to(tl.int64)" if self.far else ""
         column = "[:, None]" if self.r else ""
-        self.outer.append(f"x = tl.program_id(0){wide} * XB + tl.arange(0, XB){column}")
-        self.outer.append(f"x_in = x < {self.x.size}")
+        if not self.kernel.sweeps:
+            self.outer += [f"x = tl.program_id(0){wide} * XB + tl.arange(0, XB){column}", f"x_in = x < {self.x.size}"]
         if self.r is not None and not self.looped:
             self.outer += [f"r = tl.arange(0, RB)[None, :]{wide}", f"r_in = r < {self.r.size}"]
 
@@ -86,6 +94,27 @@ class Writer:
 
     # --- reductions
 
+    def _swept(self, number: int, sweep: Sweep) -> None:
+        """Adds what a sweep adds up to its columns."""
+        zero, mask = ops.filled(0.0, sweep.value.dtype), self._mask(frozenset({self.x, self.r}), frozenset())
+        self._put(f"columns{number} += tl.where({mask}, {self._value(sweep.value)}, {zero})", True)
+
+    def _around(self, opened: int) -> None:
+        """Puts what was written since into the loop over the rows of a program, between the sums' first and last lines."""
+        kernel, wide = self.kernel, ".to(tl.int64)" if self.far else ""
+        rows, self.outer = self.outer[opened:], self.outer[:opened]
+        for number, sweep in enumerate(kernel.sweeps):
+            self.outer.append(f"columns{number} = tl.full([XB, RB], 0, {ops.TRITON[sweep.value.dtype]})")
+        self.outer += [f"for start in range(0, {kernel.share}, XB):", "    row = start + tl.arange(0, XB)[:, None]"]
+        self.outer.append(f"    x = tl.program_id(0){wide} * {kernel.share} + row")
+        self.outer.append(f"    x_in = (row < {kernel.share}) & (x < {self.x.size})")
+        self.outer += [f"    {row}" for row in rows]
+        size = product(n for d, n in enumerate(kernel.shape.sizes) if d in kernel.shape.dims)
+        for number, sweep in enumerate(kernel.sweeps):
+            place = f"tl.program_id(0) * {size} + {self._form(sweep.form, True)}"
+            total = _as_stored(f"tl.sum(columns{number}, 0, keep_dims=True)", sweep.value.dtype, sweep.buffer.dtype)
+            self.outer.append(f"tl.store({sweep.buffer.name} + {place}, {total}, r_in)")
+
     def _opening(self, fold: Expr) -> list[str]:
         op, dtype = fold.op.removeprefix("reduce_"), fold.args[0].dtype
         start = f"tl.full([XB, RB], {_identity(op, dtype)}, {ops.TRITON[dtype]})"
@@ -99,8 +128,10 @@ class Writer:
         op, body = fold.op.removeprefix("reduce_"), fold.args[0]
         dtype = body.dtype
         identity = _identity(op, dtype)
-        mask = self._mask(frozenset({self.r}), self.kernel.guard)
-        value = f"tl.where({mask} & x_in, {self._value(body)}, {identity if dtype is float32 else ops.filled_text(identity, dtype)})"
+        mask = self._mask(frozenset({self.r}), self.kernel.guard) or "r_in"
+        value = self._value(body)
+        if not (self.full and {self.x, self.r} <= body.free):
+            value = f"tl.where({mask} & x_in, {value}, {identity if dtype is float32 else ops.filled_text(identity, dtype)})"
         if not self.looped:
             return _finished(op, value, "r.to(tl.int64) + tl.full([XB, RB], 0, tl.int64)", dtype)
         acc, at = f"acc{fold.number}", f"at{fold.number}"
@@ -129,7 +160,7 @@ class Writer:
 
     def _mask(self, free: frozenset[Var | None], guard: Guard) -> str:
         """When an access over some loop variables is within bounds."""
-        parts = [name for var, name in ((self.x, "x_in"), (self.r, "r_in")) if var is not None and var in free]
+        parts = [name for var, name in ((self.x, "x_in"), (self.r, "r_in")) if var is not None and var in free and not (self.full and var is self.r)]
         for condition in sorted(guard, key=repr):
             if condition.form.low < condition.low or condition.form.high >= condition.high:
                 parts.append(self._condition(condition))
@@ -294,20 +325,20 @@ def _reduction(e: Expr) -> Expr:
 def _far(kernel: Kernel) -> bool:
     """Whether positions need 64 bits."""
     forms = [s.form for s in kernel.stores]
-    forms += [e.data[1] for e in _needed([s.value for s in kernel.stores]) if e.op == "load"]
+    forms += [e.data[1] for e in _needed(kernel.roots) if e.op == "load"]
     return kernel.x.size >= FAR or any(f.high >= FAR or f.low <= -FAR for f in forms) or (kernel.r is not None and kernel.r.size >= FAR)
 
 
 def buffers(kernel: Kernel) -> list[Buffer]:
     """What a kernel reads and writes, in the order of its parameters."""
-    read = [e.data[0] for e in _needed([s.value for s in kernel.stores] + _positions(kernel)) if e.op == "load"]
-    written = [s.buffer for s in kernel.stores]
+    read = [e.data[0] for e in _needed(kernel.roots + _positions(kernel)) if e.op == "load"]
+    written = [s.buffer for s in (*kernel.stores, *kernel.sweeps)]
     return sorted(set(read) | set(written), key=lambda b: (("in", "tmp", "out").index(b.kind), b.number))
 
 
 def checks(kernel: Kernel) -> bool:
     """Whether a kernel stops the program where a loaded position is out of bounds."""
-    return any(e.op == "checked" for e in _needed([s.value for s in kernel.stores]))
+    return any(e.op == "checked" for e in _needed(kernel.roots))
 
 
 def _positions(kernel: Kernel) -> list[Expr]:
@@ -368,6 +399,3 @@ def _as_stored(text: str, dtype: DType, memory: DType) -> str:
 def source(kernels: list[tuple[Kernel, str, bool]]) -> str:
     """A file with some kernels: each with its name, and whether it walks along its rows in blocks."""
     return "\n\n".join([HEADER, *(Writer(kernel, name, looped).text() for kernel, name, looped in kernels)])
-
-
-__all__ = ["Writer", "buffers", "float32", "source"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, Verdict, options_of
 from dovetail_triton_exec import __version__, availability
 from dovetail_triton_exec.claims import STORED, verdict
 from dovetail_triton_exec.entropy import operations_executor
+from dovetail_triton_exec.graph import VIEWS, flat
 from dovetail_triton_exec.regions import Cache
+from dovetail_triton_exec.replay import entry
 
 
 class TritonExecutor(FusionExecutor):
@@ -17,16 +20,27 @@ class TritonExecutor(FusionExecutor):
     def __init__(self, devices: Iterable[str] | None = None) -> None:
         kinds = list(devices or availability.devices())
         super().__init__("triton", version=__version__, dtypes=list(STORED), devices=kinds, available=availability.available)
-        self.options = {"tune": False, "folder": ""}  # time tiles on the GPU; where generated files lie
+        self.options = {"tune": False, "folder": "", "cuda_graphs": False}  # time tiles on the GPU; where files lie; whole programs as one launch
         self.cache = Cache()
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether there is a kernel for a prim."""
         return verdict(line)
 
+    def worth(self, region: Trace) -> Verdict:
+        """Whether a region computes anything: views alone are no kernel, and others make them for less."""
+        if all(line.symbol.name in VIEWS for line in flat(region.lines)):
+            return "leaves views that no kernel of its own reads to executors that make them one by one"
+        return True
+
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """The region as a function; regions of equal structure share one.  Triton is imported when it is first called."""
-        return self.cache.get(region, **options_of(self))
+        options = options_of(self)
+        return self.cache.get(region, tune=options["tune"], folder=options["folder"])
+
+    def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
+        """The same guards before a CUDA graph, where the option asks for one and the program can be one."""
+        return entry(prologue, computation) if options_of(self)["cuda_graphs"] else None
 
 
 def triton_executors() -> list[Executor]:

@@ -26,12 +26,6 @@ TAKE_LITERALS = frozenset({"add", "sub", "mul", "where", "maximum", "minimum", *
 SIMPLE_POWERS = (0, 0.5, 1, 2, 3, -0.5, -1, -2)
 MOST_MULTIPLICATIONS = 64  # the largest power of an integer that is written out
 
-
-def kinds_of(name: str) -> tuple[str, ...] | None:
-    """The kinds of dtype for which there is text; None where there is none at all."""
-    return KINDS.get(name)
-
-
 KINDS = {
     **dict.fromkeys(UNARY, FLOATS),
     **dict.fromkeys(BINARY, FLOATS),

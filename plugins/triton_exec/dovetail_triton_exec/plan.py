@@ -2,7 +2,9 @@
 
 A kernel is a loop over the elements of a leading node's shape: `x` counts what is kept, `r` what reductions run over.  Each has members:
 nodes that it stores, reductions whose results it knows, and parts of reductions that it leaves in memory for the next kernel, where too
-few programs would have too much to add up.  No kernel waits for another program, and none uses atomics.
+few programs would have too much to add up.  A kernel along rows may sweep: each program goes over several rows, one after the other, and
+adds them up column by column on the way, so that the backward of a norm reads its rows once.  No kernel waits for another program, and
+none uses atomics.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dovetail.dtypes import int64
-from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard, Table, computes_in
+from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard, Table
 from dovetail_triton_exec.graph import LOW, Graph, Node, product
-from dovetail_triton_exec.index import Form, Var, linear, plus, regrouped, split, times, whole
+from dovetail_triton_exec.index import ZERO, Form, Var, linear, plus, regrouped, split, times, whole
 from dovetail_triton_exec.lower import OPEN, Coords, Cut, Lowering
 
 MOST_MEMBERS = 24
@@ -26,6 +28,9 @@ LONGEST_ROW = 32768  # elements of a row up to which one program is left with it
 ROW_CHUNK = 4096  # the elements of a long row that one program adds up, at least
 COLUMN_CHUNK = 32  # the rows that one program adds up, at least
 COLUMN_BLOCK = 64  # the columns that one program adds up
+SWEEPERS = 4 * PROCESSORS  # programs of a kernel that sweeps, at most
+SWEPT = 4096  # elements of a row that a program holds while it sweeps, at most
+MOST_SWEEPS = 4  # sums down the columns in one kernel
 
 
 class Shape(NamedTuple):
@@ -46,6 +51,14 @@ class Store:
     value: Expr
     form: Form
     guard: Guard = OPEN
+
+
+class Sweep(NamedTuple):
+    """A sum down the columns, of the rows that one program goes over: what is added up, and where the program's part is stored."""
+
+    value: Expr
+    buffer: Buffer
+    form: Form
 
 
 class Kernel:
@@ -71,6 +84,7 @@ class Kernel:
         self.lowering = Lowering(self)
         self.results: dict[Node, tuple[Coords, Expr]] = {}
         self.stores: list[Store] = []
+        self.sweeps: list[Sweep] = []
 
     def __repr__(self) -> str:
         made = ", ".join(f"{s.node!r}" for s in self.stores)
@@ -79,6 +93,25 @@ class Kernel:
     @property
     def table(self) -> Table:
         return self.lowering.table
+
+    @property
+    def share(self) -> int:
+        """The rows that one program goes over where it sweeps."""
+        return max(-(-self.x.size // SWEEPERS), 4)
+
+    @property
+    def roots(self) -> list[Expr]:
+        """What it computes to write it, or to add it up."""
+        return [s.value for s in self.stores] + [s.value for s in self.sweeps]
+
+    @property
+    def shares(self) -> int:
+        """How many programs go over rows."""
+        return -(-self.x.size // self.share)
+
+    def programs(self, x: int) -> int:
+        """How many programs there are with `x` rows or elements at a time."""
+        return self.shares if self.sweeps else -(-self.x.size // x)
 
     @property
     def rows(self) -> int:
@@ -111,9 +144,12 @@ class Kernel:
 
     def admit(self, kind: str, node: Node) -> None:
         """Take in a store, a reduction ("reduce"), or a part of one ("part"); or raise a Cut and stay as it was."""
-        if len(self.stores) + len(self.results) >= MOST_MEMBERS or len(self.table.known) > MOST_EXPRESSIONS:
-            raise Cut("the kernel is large enough")
+        self._room()
         {"store": self._store, "reduce": self._reduce, "part": self._part}[kind](node)
+
+    def _room(self) -> None:
+        if len(self.stores) + len(self.results) + len(self.sweeps) >= MOST_MEMBERS or len(self.table.known) > MOST_EXPRESSIONS:
+            raise Cut("the kernel is large enough")
 
     def _store(self, node: Node) -> None:
         coords, guard = self._place(node)
@@ -179,6 +215,26 @@ class Kernel:
         expr = self.table.make(f"reduce_{node.params['of'].op}", (body,), body.dtype, None, drop=self.r)
         self._written(node, expr, linear((self.part, *kept), node.steps))
 
+    def sweep(self, node: Node) -> Node:
+        """Take in a sum across its rows, of those that each program goes over; gives the parts, or raises a Cut and stays as it was."""
+        self._room()
+        body, kept = self._across(node)
+        parts = self.plan.parts_of(node, self.shares)
+        buffer = Buffer("tmp", len(self.plan.temporaries), parts.kept)
+        self.sweeps.append(Sweep(body, buffer, linear((ZERO, *kept), parts.steps)))
+        self.plan.remember(parts, buffer, self)
+        return parts
+
+    def _across(self, node: Node) -> tuple[Expr, Coords]:
+        """What a sum across the rows runs over, and the coordinates of its result, in a program that goes over rows."""
+        x, sizes = node.args[0], self.shape.sizes
+        down = frozenset(d for d, n in enumerate(sizes) if n > 1 and d not in node.params["dims"])
+        if not down or x.shape != sizes or down != frozenset(d for d in self.shape.dims if sizes[d] > 1):
+            raise Cut("other columns")
+        if self.shape.parts > 1 or node.op != "sum" or len(self.sweeps) == MOST_SWEEPS or self.r.size > SWEPT or self.shares < 2:
+            raise Cut("rows that are held while others are read")
+        return self.lowering.at(x, self.coords), tuple(c for d, c in enumerate(self.coords) if d not in node.params["dims"])
+
 
 def _halved(x: Form, rows: int) -> tuple[Form, Form]:
     """The part and the row that a program counts."""
@@ -222,7 +278,7 @@ class Plan:
                 self.keep(node)
                 depths[node] = 0
         for node in later:
-            if node not in self.home:
+            if self.final(node) not in self.home:
                 self._place_reduction(node)
         for node in self.stored:
             self.keep(node)
@@ -239,7 +295,7 @@ class Plan:
 
     def keep(self, node: Node) -> None:
         """Have `node` stored, in the kernel that computes it or one that can."""
-        if node.reduces and node not in self.home:
+        if node.reduces and self.final(node) not in self.home:
             self._place_reduction(node)
         final = self.final(node)
         if final is not node:  # the parts' reduction takes the place of its result
@@ -269,17 +325,33 @@ class Plan:
         x, dims = node.args[0], frozenset(node.params["dims"])
         parts = _parts(x, dims) if node.op not in ("argmax", "argmin") else 1
         if parts > 1:
-            kept = tuple(n for d, n in enumerate(x.shape) if d not in dims)
-            partial = self.graph.make("part", (x,), (parts, *kept), node.dtype, of=node)
-            partial.rounds, partial.exact = False, node.dtype not in LOW
-            self._placed("part", partial, x, dims, parts)
-            final = self.graph.make(node.op, (partial,), kept, node.dtype, dims=(0,))
+            partial = self._left(node, parts)
+            final = self.graph.make(node.op, (partial,), partial.shape[1:], node.dtype, dims=(0,))
             final.rounds, final.exact = node.rounds, node.exact
             self.finals[node] = final
             if node in self.outputs:
                 self.outputs[final] = self.outputs[node]
             x, dims, node = partial, frozenset({0}), final
         self.home[node] = self._placed("reduce", node, x, dims, 1)
+
+    def _left(self, node: Node, parts: int) -> Node:
+        """The parts of a reduction, left by a kernel that goes over the same rows, else by one for them."""
+        for kernel in self.kernels[-REACH:]:
+            if kernel.r is not None:
+                try:
+                    return kernel.sweep(node)
+                except Cut:
+                    continue
+        partial = self.parts_of(node, parts)
+        self._placed("part", partial, node.args[0], frozenset(node.params["dims"]), parts)
+        return partial
+
+    def parts_of(self, node: Node, parts: int) -> Node:
+        """What a reduction leaves where it is done in parts, in float32 at least."""
+        kept = tuple(n for d, n in enumerate(node.args[0].shape) if d not in node.params["dims"])
+        partial = self.graph.make("part", node.args, (parts, *kept), node.dtype, of=node)
+        partial.rounds, partial.exact = False, node.dtype not in LOW
+        return partial
 
     def _placed(self, kind: str, node: Node, leader: Node, dims: frozenset[int], parts: int) -> Kernel:
         """The first of the last kernels that takes `node`, or a new one, after what it needs is in memory."""
@@ -332,11 +404,3 @@ def _parts(x: Node, dims: frozenset[int]) -> int:
     if most < 2:
         return 1
     return next((n for n in range(most, most // 2, -1) if columns % n == 0), most)
-
-
-def planned(graph: Graph, stored: Sequence[Node]) -> Plan:
-    """The kernels that leave `stored` in memory."""
-    return Plan(graph, stored)
-
-
-__all__ = ["Kernel", "Plan", "Shape", "Store", "computes_in", "planned"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -24,6 +26,7 @@ MOST = 1024  # functions of regions that are kept for regions to come
 
 UNCHECKED = {"sanitize_overflow": False}  # kernels that check positions check nothing else
 
+_HERE = nullcontext()
 Maker = Callable[[tuple, list], torch.Tensor]  # (inputs, results) -> one output
 
 
@@ -61,29 +64,33 @@ class Region:
     folder: str = ""
     path: Path | None = None
     _kernels: list[Any] | None = field(default=None, repr=False)
+    _bound: list[tuple[Callable[..., Any], list[Buffer]]] | None = field(default=None, repr=False)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple:
         device = inputs[0].device if inputs else torch.device(self.device)
         outputs = [_empty(m, device) for m in self.outputs]
         if self.launches:
             temporaries = [_empty(m, device) for m in self.temporaries]
-            if device.type == "cuda":
-                with torch.cuda.device(device):
-                    self.run(inputs, outputs, temporaries)
-            else:
-                with availability.INTERPRETER:
-                    self.run(inputs, outputs, temporaries)
+            with _on(device):
+                self.run(inputs, outputs, temporaries)
         return tuple([make(inputs, outputs) for make in self.makers])
 
     def run(self, inputs: tuple, outputs: list, temporaries: list) -> None:
         """Launch the kernels, in order."""
         held = {"in": inputs, "out": outputs, "tmp": temporaries}
-        for launch, kernel in zip(self.launches, self.kernels(), strict=True):
-            args = [held[b.kind][b.number] for b in launch.buffers]
-            launched(kernel, launch, self._tile(launch, kernel, args), args)
+        if self.tune and not self.interpreted:
+            for launch, kernel in zip(self.launches, self.kernels(), strict=True):
+                args = [held[kind][number] for kind, number, _ in launch.buffers]
+                bound(kernel, launch, tune.chosen(self, launch, kernel, args))(*args)
+            return
+        for start, buffers in self._bound or self._bind():
+            start(*[held[kind][number] for kind, number, _ in buffers])
 
-    def _tile(self, launch: Launch, kernel: Any, args: list[torch.Tensor]) -> Tile:
-        return tune.chosen(self, launch, kernel, args) if self.tune and not self.interpreted else launch.tile
+    def _bind(self) -> list[tuple[Callable[..., Any], list[Buffer]]]:
+        """The kernels with all that is the same in every call."""
+        pairs = zip(self.launches, self.kernels(), strict=True)
+        self._bound = [(bound(kernel, launch, launch.tile), launch.buffers) for launch, kernel in pairs]
+        return self._bound
 
     def kernels(self) -> list[Any]:
         """The kernels, imported from their file."""
@@ -94,10 +101,17 @@ class Region:
         return self._kernels
 
 
-def launched(kernel: Any, launch: Launch, tile: Tile, args: list[torch.Tensor]) -> None:
-    """Run one kernel with a tile."""
+def bound(kernel: Any, launch: Launch, tile: Tile) -> Callable[..., Any]:
+    """One kernel with a tile, as a function of its memory."""
     sizes = {"XB": tile.x} | ({} if launch.kernel.r is None else {"RB": tile.r})
-    kernel[(-(-launch.kernel.x.size // tile.x),)](*args, **sizes, num_warps=tile.warps, **launch.options)
+    return functools.partial(kernel[(launch.kernel.programs(tile.x),)], **sizes, num_warps=tile.warps, **launch.options)
+
+
+def _on(device: torch.device) -> Any:
+    """Where kernels are launched: on a device, or by one thread at a time in the interpreter."""
+    if device.type != "cuda":
+        return availability.INTERPRETER
+    return _HERE if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
 def _empty(memory: Memory, device: torch.device) -> torch.Tensor:
@@ -111,16 +125,16 @@ class Cache:
         self.most, self.made = most, OrderedDict[Any, Region]()
         self.lock = Lock()
 
-    def get(self, region: Trace, **options: Any) -> Region:
+    def get(self, region: Trace, *, tune: bool = False, folder: str = "") -> Region:
         """The function of a region, under the options of the executor."""
-        key = (structure(region), tuple(sorted(options.items())))
+        key = (structure(region), tune, folder)
         with self.lock:
             found = self.made.get(key)
             if found is not None:
                 self.made.move_to_end(key)
                 return found
         made = compiled(region)
-        made.tune, made.folder = options.get("tune", False), options.get("folder", "")
+        made.tune, made.folder = tune, folder
         with self.lock:
             self.made[key] = made
             while len(self.made) > self.most:
@@ -153,14 +167,15 @@ def structure(region: Trace) -> tuple:
 
 
 def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[[Kernel], Tile] | None = None) -> Region:
-    """The function of a region, from its lines; `tiles` stands in for the table."""
+    """The function of a region, from its lines; `tiles` stands in for the table, but where a program sweeps over rows."""
     interpreted = availability.interpreting() if interpreted is None else interpreted
     graph = Graph(region)
     stored = list(dict.fromkeys(o.base for o in graph.outputs if o.base.op != "input" and o.numel))
     makers = [_maker(graph, o, stored) for o in graph.outputs]
     plan = Plan(graph, stored)
-    choose = tiles or (lambda kernel: tile(kernel, interpreted=interpreted))
-    launches = [_launch(region.name, i, kernel, choose(kernel)) for i, kernel in enumerate(plan.kernels)]
+    table = functools.partial(tile, interpreted=interpreted)
+    choose = table if tiles is None else lambda kernel: table(kernel) if kernel.sweeps else tiles(kernel)
+    launches = [_launch(i, kernel, choose(kernel)) for i, kernel in enumerate(plan.kernels)]
     text = emit.source([(launch.kernel, launch.name, launch.tile.looped) for launch in launches]) if launches else ""
     outputs = [Memory(n.shape, n.steps, n.dtype) for n in stored]
     temporaries = [Memory(n.shape, n.steps, n.kept) for n in plan.temporaries]
@@ -168,10 +183,9 @@ def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[
     return Region(text, launches, outputs, temporaries, makers, device, interpreted)
 
 
-def _launch(name: str, number: int, kernel: Kernel, chosen: Tile) -> Launch:
-    return Launch(
-        f"{kind(kernel)}_{number}", chosen, -(-kernel.x.size // chosen.x), emit.buffers(kernel), kernel, UNCHECKED if emit.checks(kernel) else {}
-    )
+def _launch(number: int, kernel: Kernel, chosen: Tile) -> Launch:
+    options = UNCHECKED if emit.checks(kernel) else {}
+    return Launch(f"{kind(kernel)}_{number}", chosen, kernel.programs(chosen.x), emit.buffers(kernel), kernel, options)
 
 
 def kind(kernel: Kernel) -> str:

@@ -22,6 +22,8 @@ class Tile(NamedTuple):
 
 def tile(kernel: Kernel, *, interpreted: bool = False) -> Tile:
     """The piece of work that the table gives."""
+    if kernel.sweeps:
+        return _sweeping(kernel, interpreted)
     if interpreted:
         return _large(kernel)
     if kernel.r is None:
@@ -67,12 +69,21 @@ def _rows(kernel: Kernel) -> Tile:
     """Whole rows where they can be held, several short ones together; long ones, or many of them at once, in blocks."""
     length, held = kernel.r.size, len(buffers(kernel))
     longest = LONGEST_ROW if held <= 4 else LONGEST_ROW // 2 if held <= 6 else LONGEST_ROW // 4
+    if any(e.op == "div" and kernel.r in e.free for e in kernel.table.known.values()):
+        longest = min(longest, LONGEST_ROW // 2)  # a quotient takes registers of its own, and 32 warps have 64 for each thread
     block = power_of_two(length)
     if block > longest:
         return Tile(1, 4096 if held <= 6 else 2048, 8, True)
     rows = max(min(SHORT // block, power_of_two(kernel.x.size)), 1)
-    warps = 4 if block < 2048 else 8 if block < 8192 else 16 if block < LONGEST_ROW else 32
+    warps = 4 if block < 2048 else 8 if block <= 8192 else 16 if block < LONGEST_ROW else 32
     return Tile(rows, block, warps, False)
+
+
+def _sweeping(kernel: Kernel, interpreted: bool) -> Tile:
+    """Rows held whole, some at a time; all of a program's at once in the interpreter."""
+    block = power_of_two(kernel.r.size)
+    rows = power_of_two(kernel.share) if interpreted else max(min(SHORT // block, power_of_two(kernel.share)), 1)
+    return Tile(rows, block, 4 if block < 2048 else 8, False)
 
 
 def _columns(kernel: Kernel) -> Tile:

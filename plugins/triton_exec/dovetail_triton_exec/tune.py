@@ -70,13 +70,16 @@ def chosen(region: Any, launch: Any, kernel: Any, args: list[torch.Tensor]) -> T
     """The tile for a kernel on the device of its arguments, timed where none is written down yet."""
     from triton.testing import do_bench
 
-    from dovetail_triton_exec.regions import launched
+    from dovetail_triton_exec.regions import bound
+
+    def seconds(run: Callable[..., Any]) -> float:
+        return do_bench(lambda: run(*args), warmup=5, rep=20)
 
     table = choices(torch.cuda.get_device_name(args[0].device), region.folder)
     key = f"{files.digest(region.text)}.{launch.name}"
     with _LOCK:
         found = table.get(key)
         if found is None:
-            found = fastest(candidates(launch.kernel), lambda tile: do_bench(lambda: launched(kernel, launch, tile, args), warmup=5, rep=20))
+            found = fastest(candidates(launch.kernel), lambda tile: seconds(bound(kernel, launch, tile)))
             table.put(key, found)
     return found

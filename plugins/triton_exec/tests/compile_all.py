@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from test_plan import GOLDEN_REGIONS, Block, layer_norm
+from layers import MODELS, on_gpu, trained, unreal
+from test_plan import GOLDEN_REGIONS, layer_norm
 from triton_helpers import planned
 
 from dovetail_triton_exec import compiling, entropy_kernels
@@ -26,10 +27,13 @@ def programs() -> Iterator[tuple[str, list]]:
         yield name, planned(fn, *args)
     for name, (fn, weights) in HELD.items():
         for length in (1000, 4096, 8192, 16384, 32768):
-            x, *w = (torch.zeros(shape, dtype=torch.bfloat16) for shape in [(256, length), *[(length,)] * weights])
-            yield f"{name}_{length}", planned(fn, x, *w)
-    model = torch.nn.Sequential(Block(64, 4)).bfloat16()
-    yield "gpt", planned(model, torch.zeros(2, 128, 64, dtype=torch.bfloat16).requires_grad_(), train=True)
+            x, *w = (unreal(*shape, dtype=torch.bfloat16) for shape in [(256, length), *[(length,)] * weights])
+            yield f"{name}_{length}", on_gpu(fn, x, *w)
+            yield f"{name}_{length}_backward", on_gpu(fn, *(t.requires_grad_() for t in (x, *w)), train=True)[1:]
+    for name in MODELS:
+        yield name, trained(name, 1)[1]
+    yield "far", on_gpu(lambda x: x * 2, unreal(8, 2**30)) + on_gpu(lambda x: torch.softmax(x, -1), unreal(2**20, 4096))
+    yield "turned", on_gpu(lambda x: torch.exp(x.t()) + 1, unreal(4096, 1024))
 
 
 def entropy(capability: int) -> Iterator[dict]:
@@ -41,8 +45,8 @@ def entropy(capability: int) -> Iterator[dict]:
             row = {"CLASSES": classes, "smoothing": smoothing, "WEIGHTED": weighted, **common}
             for kernel, out, more in ((entropy_kernels.losses, "*fp32", {"BF16": False}), (entropy_kernels.gradient, "*bf16", {"EACH": False})):
                 made = compiling.compiled(kernel, types | {"out": out}, row | more, capability, warps)
-                registers, stack = compiling.usage(made.asm["cubin"])
-                yield {"program": "cross_entropy", "registers": registers, "stack": stack, "warps": warps, "block": block}
+                used = compiling.Resources(kernel.__name__, *compiling.usage(made.asm["cubin"]), made.metadata.shared, warps)
+                yield {"program": "cross_entropy", "block": block, **used._asdict(), "fits": used.fits}
 
 
 def main() -> None:
@@ -55,7 +59,7 @@ def main() -> None:
             for region in regions:
                 region.folder = sys.argv[1]
                 for launch, used in zip(region.launches, compiling.resources(region, capability), strict=True):
-                    rows.append({"program": program, "block": launch.tile.r, **used._asdict()})
+                    rows.append({"program": program, "block": launch.tile.r, "looped": launch.tile.looped, **used._asdict(), "fits": used.fits})
         report[str(capability)] = rows
     print(json.dumps(report))
 

@@ -113,6 +113,7 @@ REFUSALS = {
     "wants tensors of b8, u8": lambda x: torch.complex(x, x).abs(),
     "leaves floor division of bf16": lambda x: x.bfloat16() // 0.3,
     "has no kernel for prims.cumsum": lambda x: x.cumsum(0),
+    "leaves views that no kernel of its own reads": lambda x: x.t() @ x,
 }
 
 

@@ -3,8 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from triton_helpers import DEVICE, Here, assert_like_eager, assert_trains_like_eager, needs_kernels, ran
+from triton_helpers import DEVICE, EX, Here, assert_like_eager, assert_trains_like_eager, needs_kernels, ran
 
+import dovetail
+from dovetail import prims
+from dovetail.langs.torch import FROM_TORCH, spec_of
 from dovetail_triton_exec.tiles import Tile, tile
 
 pytestmark = needs_kernels
@@ -229,16 +232,12 @@ def test_numbers_that_are_no_tensors():
 
 @pytest.mark.parametrize("dtype", (*FLOATS, torch.float64), ids=str)
 def test_counter_based_draws_are_those_of_the_reference(dtype):
-    import dovetail
-    from dovetail import prims
-    from dovetail.devices import device
-    from dovetail.langs.torch import FROM_TORCH
+    seed, offset = (torch.tensor(n, device=DEVICE) for n in (2**40 + 17, 2**33 + 5))
+    how = {"shape": (7, 5), "dtype": FROM_TORCH[dtype], "device": spec_of(seed).device}
 
     def draw(seed, offset):
-        how = {"shape": (7, 5), "dtype": FROM_TORCH[dtype], "device": device(DEVICE)}
         return prims.uniform_philox(seed, offset, low=0.0, high=1.0, **how), prims.normal_philox(seed, offset, mean=1.0, std=2.0, **how)
 
-    seed, offset = (torch.tensor(n, device=DEVICE) for n in (2**40 + 17, 2**33 + 5))
     compiled = dovetail.jit(draw, executors=[Here(), "torch"])
     ours, reference = compiled(seed, offset), dovetail.jit(draw, executors=["torch"])(seed, offset)
     assert ran(compiled)
@@ -249,3 +248,25 @@ def test_counter_based_draws_are_those_of_the_reference(dtype):
 def test_numbers_that_do_not_fit_go_around():
     x = torch.tensor([0, 100, 156, 255], dtype=torch.uint8)
     assert_like_eager(lambda x: (x == -100, x + 200), x)
+
+
+def test_the_backward_of_a_norm_sweeps_over_its_rows():
+    ours = assert_trains_like_eager(layer_norm, points(1501, 96), points(96, seed=1), points(96, seed=2), scale=60)
+    assert [len(launch.kernel.sweeps) for launch in ran(ours)[-1].launches] == [2, 0]
+
+
+def test_low_precision_is_swept_in_float32():
+    """Eager adds up 1501 rows in bfloat16 on a CPU; ours is compared with float64."""
+    x, w, b, g = (points(*shape, dtype=torch.bfloat16, seed=i).to(DEVICE) for i, shape in enumerate([(1501, 96), (96,), (96,), (1501, 96)]))
+    given = [[t.to(dtype).requires_grad_() for t in (x, w, b)] for dtype in (torch.bfloat16, torch.float64)]
+    ours, exact = (
+        torch.autograd.grad(fn(*args), args, g.to(args[0].dtype))
+        for fn, args in zip((dovetail.jit(layer_norm, executors=[EX, "torch"]), layer_norm), given, strict=True)
+    )
+    for found, wanted in zip(ours, exact, strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=0.03)
+
+
+def test_rows_of_several_dimensions_are_swept():
+    ours = assert_trains_like_eager(rms_norm, points(31, 50, 24), points(24, seed=1), scale=60)
+    assert [launch.kernel.shares for launch in ran(ours)[-1].launches if launch.kernel.sweeps] == [388]

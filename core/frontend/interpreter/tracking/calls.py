@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import reduce
+from itertools import repeat
 from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
@@ -61,16 +65,26 @@ class Calls:
             if isinstance(function.__self__, ContextVar) and function.__name__ == "get":
                 return self._context_variable(function.__self__, args)
         self.check_pure(function)
+        self.hashing(function, args)
         self.recorder.native(self, function, args, kwargs)
         args, kwargs = self._for_native(function, args, kwargs)
-        found = super().call_native(function, args, kwargs, frame)
+        try:
+            found = super().call_native(function, args, kwargs, frame)
+        except (TypeError, AttributeError) as error:
+            self.recorder.refused(error, args, kwargs)
+            raise
         if isinstance(found, type) and getattr(function, "__name__", None) == "__new__":
             self.made_class(found)
         return found
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         args, kwargs = self._for_native(maker, args, kwargs)
-        found = super().make_native(maker, args, kwargs, frame)
+        self.hashing(maker, args)
+        try:
+            found = super().make_native(maker, args, kwargs, frame)
+        except (TypeError, AttributeError) as error:
+            self.recorder.refused(error, args, kwargs)
+            raise
         return self.made_class(found) if isinstance(found, type) and self.source(found) is None else found
 
     def _for_native(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -79,6 +93,8 @@ class Calls:
         A function may look all through its arguments, a class stores or iterates them.  Where C code calls functions that it is given, they
         come back here.
         """
+        if _iterates(function):
+            args = [self._drawn(x) for x in args]
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"
         if function in CALL_BACK if isinstance(function, (type, BuiltinFunctionType)) else False:
             given = self.native
@@ -87,6 +103,11 @@ class Calls:
         else:
             given = self.shallow if stores else self.plain
         return [given(x) for x in args], kwargs if stores and given is self.shallow else {name: given(x) for name, x in kwargs.items()}
+
+    def _drawn(self, value: Any) -> Any:
+        """An argument that C code iterates: where its class does that in Python, the items come from here."""
+        python = any([self.method(value, name) is not None for name in ("__iter__", "__next__", "__getitem__")])
+        return self.spread(value) if python else value
 
     def _context_variable(self, variable: ContextVar, default: list[Any]) -> Any:
         found, source = variable.get(NULL), self.source(variable)
@@ -136,6 +157,16 @@ class Calls:
             Reached(self, defaults, self.sources.attr(source, "__defaults__")) if defaults else defaults,
             Reached(self, kwdefaults, self.sources.attr(source, "__kwdefaults__")) if kwdefaults else kwdefaults,
         )
+
+
+def _iterates(function: Any) -> bool:
+    """Whether C code iterates its arguments, rather than to store them."""
+    if isinstance(function, type):
+        return function is deque or (function.__module__ == "itertools" and function is not repeat)
+    return isinstance(function, BuiltinFunctionType) and (function in _ITERATING or function.__name__ in ("join", "from_iterable"))
+
+
+_ITERATING = frozenset({reduce, math.prod, math.fsum})
 
 
 class Reached:

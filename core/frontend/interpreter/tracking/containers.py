@@ -17,6 +17,7 @@ CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultd
 BASES = tuple(CONTAINERS - {MappingProxyType})
 MAPPINGS = (dict, MappingProxyType)
 ITERATES = frozenset({"extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset"})
+_HASHING = frozenset({"fromkeys", "_count_elements"})  # of dict, and what collections.Counter calls
 
 
 class Containers:
@@ -33,6 +34,19 @@ class Containers:
         for key in keys:
             if self.recorder.is_number(key):
                 self.recorder.truth(self, key)
+            elif isinstance(key, (tuple, frozenset)):
+                self.hashed(*key)
+
+    def hashing(self, maker: Any, args: list[Any]) -> None:
+        """C code that may put what its arguments hold into a set or a dict is about to be called."""
+        kind = maker if isinstance(maker, type) else None
+        pairs = kind is not None and issubclass(kind, dict)
+        if not pairs and not (kind is not None and issubclass(kind, (set, frozenset))) and getattr(maker, "__name__", None) not in _HASHING:
+            return
+        for x in args:
+            if pairs and type(x) in (list, tuple):
+                x = [pair[0] for pair in x if type(pair) in (list, tuple) and pair]
+            self.hashed(*(x if type(x) in CONTAINERS else ()))
 
     def make_set(self, items: list[Any]) -> set:
         self.hashed(*items)
@@ -173,8 +187,11 @@ class Containers:
 
     def _fresh_method(self, method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A C method of a container that the trace made: what it stores keeps its identity, what it iterates is reached."""
-        if method.__name__ in ITERATES or method.__name__.endswith("_update"):
+        iterates = method.__name__ in ITERATES or method.__name__.endswith("_update")
+        if iterates:
             args = [self.taken_in(method.__self__, x) for x in args]
+        if isinstance(method.__self__, (*MAPPINGS, set, frozenset)):
+            self.hashed(*[key for x in args for key in x] if iterates else args[:1])
         return method(*args, **{name: self.native(x) for name, x in kwargs.items()})
 
     def taken_in(self, owner: Any, value: Any) -> Any:

@@ -54,16 +54,6 @@ def reason(guard: Guard) -> str:
     return KINDS[guard.kind][1].format(s=repr(guard.source), v=_shown(value), t=_a(value), n=_name(value))
 
 
-def is_pinned(guard: Guard) -> bool:
-    """Whether a guard is about a pinned object's own dictionary, so that it can be checked together with others."""
-    source = guard.source
-    if source.parent is None or source.parent.kind != "const":
-        return False
-    if guard.kind == "falsy":
-        return source.kind == "field" and source.key.endswith("_hooks")
-    return guard.kind == "hasnot" and source.kind == "attr" and source.key == "__dict__"
-
-
 def _shown(value: Any) -> str:
     if isinstance(value, Source):
         return repr(value)

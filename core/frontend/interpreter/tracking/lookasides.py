@@ -16,8 +16,9 @@ from random import Random
 from types import CellType, MethodType, SimpleNamespace
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import instantiate, make
+from dovetail.frontend.interpreter.classes import instantiate, lookup, make
 from dovetail.frontend.interpreter.frame import NULL, VARARGS, Frame
+from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 
 
@@ -110,6 +111,9 @@ def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict
     """C code that only iterates its arguments gets iterators that reach every item as it is drawn."""
     calls = builtin is map or builtin is filter
     found = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
+    if builtin is set or builtin is frozenset:
+        found = [list(x) for x in found]
+        tracker.hashed(*[item for x in found for item in x])
     return builtin(*found, **{name: tracker.native(x) for name, x in kwargs.items()})
 
 
@@ -117,11 +121,13 @@ def _reversed(tracker: Any, value: Any) -> Any:
     method = tracker.method(value, "__reversed__")
     if method is not None:
         return tracker.call_function(method, [value], {})
-    return reversed(list(tracker.spread(value)) if tracker.outside_container(value) is not None else value)
+    if tracker.method(value, "__getitem__") is not None and lookup(type(value), "__reversed__") is NULL:
+        return iter([tracker.get_item(value, i) for i in range(tracker.len(value) - 1, -1, -1)])
+    return reversed(tracker.copied(tracker.effects.shadow(value)))
 
 
 def _is_iterated(value: Any) -> bool:
-    return hasattr(type(value), "__iter__") and not isinstance(value, (str, bytes, range))
+    return is_iterable(value) and not isinstance(value, (str, bytes, range, type))
 
 
 def _extremum(op: Callable) -> Callable:
@@ -167,6 +173,14 @@ def _conversion(kind: type, *names: str) -> Callable:
         return tracker.call_native(builtin, args, kwargs, frame)
 
     return lookaside
+
+
+def _hash(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    tracker.hashed(*args)
+    return _HASH(tracker, builtin, args, kwargs, frame)
+
+
+_HASH = _conversion(int, "__hash__")
 
 
 def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -257,6 +271,7 @@ TABLE: dict[Any, Callable] = {
     iter: _answer(_iter),
     next: _answer(_next),
     sum: _answer(_sum),
+    reversed: _answer(_reversed),
     callable: _answer(lambda tracker, value: (tracker.outside(value), callable(value))[1]),
     print: _later,
     warnings.warn: _later,
@@ -269,7 +284,7 @@ TABLE: dict[Any, Callable] = {
     oct: _indexed,
     bin: _indexed,
     abs: _conversion(object, "__abs__"),
-    hash: _conversion(int, "__hash__"),
+    hash: _hash,
     round: _conversion(object, "__round__"),
     vars: _vars,
     globals: _globals,

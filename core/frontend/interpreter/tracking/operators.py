@@ -75,10 +75,13 @@ class Operators:
         return super().truth(value)
 
     def words(self, values: Any) -> None:
-        """Values are about to be written out."""
+        """Values are about to be written out, with what is in them."""
         for value in values:
             if self.recorder.is_tensor(value):
                 self.recorder.words(value)
+            elif type(value) in CONTAINERS and len(value):
+                parts = self.plain(value)
+                self.words([*parts, *parts.values()] if isinstance(parts, dict) else parts)
 
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
         self.words((value,))

@@ -78,6 +78,9 @@ class Recorder:
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """C code is about to be called; an error where it may not see these arguments."""
 
+    def refused(self, error: Exception, *arguments: Any) -> None:
+        """C code did not take these arguments; an error in the place of its own where one of them has no value yet."""
+
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """A call of a function or module of the framework."""
         return NULL

@@ -52,6 +52,8 @@ FIXED = (
     staticmethod,
 )  # they are what they are: their identity says all
 
+_HEAP = 1 << 9  # flag of classes whose instances can be given another class
+
 
 class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
     """One trace: its guards, the outside objects that it knows, and the writes that wait.
@@ -165,9 +167,11 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
 
     def outside(self, value: Any) -> Source | None:
         """The source of an outside object on whose type the program is about to depend, None for what the trace made."""
-        source = self.source(value)
-        if source is not None and source.kind != "const" and not self.recorder.is_tensor(value):  # the guard on a tensor says its type
-            self.guard("type", source, type(value))
+        source, kind = self.source(value), type(value)
+        if source is None or self.recorder.is_tensor(value):  # the guard on a tensor says its type
+            return source
+        if source.kind != "const" or (kind.__flags__ & _HEAP and not isinstance(value, type)):  # an object of a class in C keeps its class
+            self.guard("type", source, kind)
         return source
 
     def copied(self, value: Any) -> Any:

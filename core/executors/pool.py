@@ -1,0 +1,144 @@
+"""Memory for large results and for what lies between operations: a block is used again when no tensor refers to it any more.
+
+A fresh block of many megabytes costs more in page faults than most kernels that fill it.  Who still refers to a block is said by
+the reference count of its storage, which every view, every alias and every tensor that autograd has saved is counted in, and by that of the
+Python object that stands for the storage.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import NamedTuple
+
+import torch
+
+LARGE = 32 << 20  # bytes from which the system's allocator asks for new pages each time; below, it keeps its own
+HUGE = 16 << 20  # bytes from which huge pages are asked for
+PAGE = 2 << 20
+UNUSED = 1, 2  # its storage's references, the block's own; and those to the Python object, the block's and that of the function which counts
+STEPS = 8  # sizes between a power of two and the next: so many shapes share blocks, which are at most an eighth too large
+
+
+class Statistics(NamedTuple):
+    """`bytes` in all blocks, `idle` of them unused; how often one was `reused`, and `made`."""
+
+    bytes: int
+    idle: int
+    reused: int
+    made: int
+
+
+class Block:
+    """One storage, and where its memory lay when it was made."""
+
+    __slots__ = ("address", "size", "storage")
+
+    def __init__(self, size: int):
+        self.size = size
+        self.storage = torch.UntypedStorage(size)
+        self.address = self.storage.data_ptr()
+
+    def references(self) -> tuple[int, int]:
+        """How many tensors and others refer to the memory, and how many names to the Python object that stands for it.
+
+        The object is handed to nothing but the function that counts: how often a Python function's arguments are held depends on who runs it.
+        """
+        return torch._C._storage_Use_Count(self.storage._cdata), sys.getrefcount(self.storage)
+
+    def sound(self) -> bool:
+        """Whether its memory is its own still: a storage that was resized has another, one that was shared is read by other processes."""
+        return self.storage.data_ptr() == self.address and self.storage.nbytes() == self.size
+
+
+class Pool:
+    """Blocks of memory by their size.  At most `cap` bytes stay idle when one is made; those of sizes not asked for longest go first."""
+
+    def __init__(self, cap: int = 1 << 30):
+        self.cap = cap
+        self._blocks: OrderedDict[int, list[Block]] = OrderedDict()
+        self._lock = Lock()
+        self._reused = self._made = 0
+        self._unused = min(Block(64).references(), UNUSED)  # what is counted of a block that nobody uses
+
+    def empty(self, shape: Sequence[int], steps: Sequence[int], dtype: torch.dtype, size: int) -> torch.Tensor:
+        """A tensor of `size` bytes that nobody else refers to."""
+        size = rounded(size)
+        with self._lock:
+            block = self._idle(size)
+            if block is None:
+                self._trim(self.cap - size)
+                block = Block(size)
+                self._blocks.setdefault(size, []).append(block)
+                self._made += 1
+                _advise(block.storage)
+            else:
+                self._reused += 1
+            self._blocks.move_to_end(size)
+            return torch.empty(0, dtype=dtype).set_(block.storage, 0, shape, steps)
+
+    def _idle(self, size: int) -> Block | None:
+        """A block that nobody uses; those that are the pool's no longer are forgotten on the way."""
+        blocks = self._blocks.get(size, [])
+        for block in list(blocks):
+            if block.references() == self._unused:
+                if block.sound():
+                    return block
+                blocks.remove(block)
+        return None
+
+    def _trim(self, room: int) -> None:
+        """Let idle blocks go until no more than `room` bytes are idle."""
+        idle = self._idle_bytes()
+        for size in list(self._blocks):
+            for block in list(self._blocks[size]):
+                if idle <= room:
+                    return
+                if block.references() == self._unused:
+                    self._blocks[size].remove(block)
+                    idle -= size
+            if not self._blocks[size]:
+                del self._blocks[size]
+
+    def _idle_bytes(self) -> int:
+        return sum(block.size for blocks in self._blocks.values() for block in blocks if block.references() == self._unused)
+
+    def clear(self) -> None:
+        """Let every idle block go."""
+        with self._lock:
+            self._trim(0)
+
+    def statistics(self) -> Statistics:
+        """What there is, and what was done."""
+        with self._lock:
+            total = sum(size * len(blocks) for size, blocks in self._blocks.items())
+            return Statistics(total, self._idle_bytes(), self._reused, self._made)
+
+    def _after_fork(self) -> None:
+        """In the child of a fork: the thread that held the lock is not there."""
+        self._lock = Lock()
+
+
+def rounded(size: int) -> int:
+    """The size of a block for so many bytes."""
+    step = 1 << max(size.bit_length() - STEPS.bit_length(), 0)
+    return -(-size // step) * step
+
+
+def _advise(storage: torch.UntypedStorage) -> None:
+    """Ask for huge pages for the whole pages inside the block."""
+    if storage.nbytes() < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return
+    start = -(-storage.data_ptr() // PAGE) * PAGE
+    length = (storage.data_ptr() + storage.nbytes() - start) // PAGE * PAGE
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
+
+
+POOL = Pool()  # the registry: the process's pool
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=POOL._after_fork)

@@ -1,0 +1,56 @@
+"""Which results share a loop nest."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from llvm_against_eager import assert_like_eager, assert_same, compiled, program_of
+from torch.nn import functional as F
+
+LARGE, SMALL = (160, 128), (8, 16)
+
+
+def steps(x, y, scale):
+    """Two results that have but a number in common."""
+    return x * scale + 1, y * scale - 1
+
+
+def moments(x, y, scale):
+    """Results that read one tensor."""
+    return x * scale, (x * y) + scale
+
+
+@pytest.mark.parametrize(("fn", "shape", "nests"), [(steps, LARGE, 2), (steps, SMALL, 1), (moments, LARGE, 1), (moments, SMALL, 1)])
+def test_large_results_share_a_loop_nest_where_they_read_a_tensor_together(fn, shape, nests):
+    args = torch.randn(shape), torch.randn(shape), torch.tensor(0.5)
+    assert program_of(fn, *args).groups == nests
+    assert_like_eager(fn, *args)
+
+
+def test_what_is_computed_from_a_reduction_stays_in_its_loop_nest():
+    x, w = torch.randn(LARGE), torch.randn(LARGE[-1])
+    assert program_of(lambda x, w: (F.layer_norm(x, LARGE[1:], w), F.softmax(x, -1)), x, w).groups == 1
+    assert_like_eager(lambda x, w: (F.layer_norm(x, LARGE[1:], w), F.softmax(x, -1)), x, w, scale=10.0)
+
+
+def optimiser(parameters, gradients, means, rate):
+    """A step in place: as many results as inputs, and a number that all of them read."""
+    rate.mul_(0.9)
+    for p, g, m in zip(parameters, gradients, means):
+        m.mul_(0.9).add_(g, alpha=0.1)
+        p.sub_(m * rate)
+
+
+def test_a_step_over_many_tensors_writes_each_of_them_in_place():
+    def made(generator):
+        return [torch.randn(shape, generator=generator) for shape in (LARGE, (16,), LARGE, (5, 7), LARGE) for _ in range(2)]
+
+    sides = []
+    for fn in (compiled(optimiser), optimiser):
+        state = [made(torch.Generator().manual_seed(i)) for i in range(3)] + [torch.tensor(0.1)]
+        where = [x.data_ptr() for x in state[0]]
+        for _ in range(3):
+            fn(*state)
+        assert [x.data_ptr() for x in state[0]] == where
+        sides.append(state)
+    assert_same(*sides, scale=2.0)

@@ -1,0 +1,44 @@
+"""Whole kernels for machines that are not this one: LLVM makes code of them, which calls nothing but torch's threads."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import pytest
+import torch
+from llvm_against_eager import program_of
+from torch.nn import functional as F
+from vmath_evaluate import calls
+
+from dovetail_llvm_exec import groups
+from dovetail_llvm_exec.target import named
+
+MACHINES = [("x86_64-linux-gnu", "x86-64"), ("x86_64-linux-gnu", "x86-64-v3"), ("x86_64-linux-gnu", "x86-64-v4")]
+MACHINES += [("aarch64-linux-gnu", "generic"), ("aarch64-linux-gnu", "neoverse-v1"), ("arm64-apple-macos", "apple-m1")]
+THREADS = {"GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num"}
+X, W = torch.randn(256, 130), torch.randn(130)
+KERNELS = {
+    "elements": (lambda x, w: F.gelu(x + w) * torch.tanh(x), X, W),
+    "rows": (lambda x, w: F.softmax(F.layer_norm(x, (130,), w), -1), X, W),
+    "columns": (lambda x, w: (x * w).sum(0), X, W),
+    "wide": (lambda x: x.sum(), torch.randn(1 << 18)),
+    "transposed": (lambda x, w: x.t() * 2 + w[:, None], X, W),
+    "gathered": (lambda table, i: F.embedding(i, table) * 2, X, torch.randint(256, (64,))),
+    "doubles": (lambda x, w: torch.exp(x.double()) * w, X, W),
+    "bfloat16": (lambda x, w: F.softmax(x * w, -1), X.bfloat16(), W.bfloat16()),
+    "float16": (lambda x, w: (x * w, x.argmax(-1)), X.half(), W.half()),
+    "integers": (lambda i: ((i // 3) % 5, i > 7), torch.randint(100, (256, 130))),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("triple", "cpu"), MACHINES, ids=[cpu for _, cpu in MACHINES])
+def test_kernels_become_code_for_other_machines(triple, cpu, name, monkeypatch):
+    monkeypatch.setattr(groups, "STREAMED", 1 << 10)
+    fn, *args = KERNELS[name]
+    target = named(triple, cpu)
+    module = llvm.parse_assembly(program_of(fn, *args, target=target).text)
+    module.verify()
+    outside = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")}
+    code = target.machine(jit=False).emit_assembly(module)
+    assert outside <= THREADS
+    assert [n for n in calls(code) if not n.lstrip("_").startswith(("nest", "omp_", "GOMP_", "run"))] == []

@@ -1,0 +1,129 @@
+"""Programs as CUDA graphs: which can be, and what is copied where, with a stand-in for the graph where there is no GPU."""
+
+import pytest
+import torch
+from triton_helpers import Planner
+
+import dovetail
+from dovetail.extend import ExecutorWarning
+from dovetail_triton_exec import replay
+
+
+class StandIn:
+    """Records a program as the function that it is, which is run again on the same tensors into the same results."""
+
+    def __init__(self):
+        self.recorded, self.replayed, self.inputs = 0, 0, ()
+
+    def record(self, fn, inputs):
+        self.recorded, self.inputs = self.recorded + 1, inputs
+        result = fn(*inputs)
+
+        def again():
+            self.replayed += 1
+            for old, new in zip(torch.utils._pytree.tree_leaves(result), torch.utils._pytree.tree_leaves(fn(*inputs)), strict=True):
+                old.copy_(new)
+
+        return result, again
+
+
+class Graphs(Planner):
+    """Has graphs of the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.recorder = StandIn()
+
+    def entry(self, prologue, computation, slow):
+        return replay.entry(prologue, computation, self.recorder, devices=("cpu",))
+
+
+def compiled(fn):
+    ex = Graphs()
+    return dovetail.jit(fn, executors=[ex, "torch"]), ex.recorder
+
+
+def test_the_third_call_is_recorded_and_the_fourth_replayed():
+    ours, seen = compiled(lambda x, y: (torch.tanh(x) * y, {"sum": x.sum()}))
+    kept = []
+    for step in range(5):
+        x, y = torch.full((3,), float(step)), torch.full((3,), 2.0)
+        kept.append((ours(x, y), torch.tanh(x) * y, x.sum()))
+    assert (seen.recorded, seen.replayed) == (1, 2)
+    for (product, rest), wanted, total in kept:  # results of earlier calls stay as they were
+        assert torch.equal(product, wanted) and torch.equal(rest["sum"], total)
+
+
+def test_parameters_are_read_where_they_lie_and_inputs_are_copied():
+    model = torch.nn.Linear(4, 4)
+    ours, seen = compiled(torch.nn.Sequential(model, torch.nn.GELU()))
+    with torch.no_grad():
+        xs = [torch.randn(2, 4) for _ in range(6)]
+        for x in xs[:5]:
+            ours(x)
+        model.weight.mul_(2)  # in place: the graph sees it
+        got, wanted = ours(xs[5]), torch.nn.functional.gelu(model(xs[5]))
+    torch.testing.assert_close(got, wanted)
+    assert seen.recorded == 1
+    places = {t.data_ptr() for t in seen.inputs}
+    assert model.weight.data_ptr() in places and xs[5].data_ptr() not in places
+
+
+def test_an_input_that_moves_after_all_has_the_graph_recorded_anew_once():
+    ours, seen = compiled(lambda x, w: x.exp() * w)
+    w, xs = torch.randn(3), [torch.randn(3) for _ in range(9)]
+    for x in xs[:4]:
+        ours(x, w)
+    assert seen.recorded == 1
+    others = [torch.randn(3) for _ in range(5)]
+    for x, other in zip(xs[4:], others, strict=True):
+        torch.testing.assert_close(ours(x, other), x.exp() * other)
+    assert seen.recorded == 2
+
+
+def test_other_shapes_are_programs_of_their_own():
+    ours, seen = compiled(lambda x: x.sin() + 1)
+    for _ in range(4):
+        for n in (3, 5):
+            x = torch.randn(n)
+            torch.testing.assert_close(ours(x), x.sin() + 1)
+    assert seen.recorded == 2
+
+
+def test_an_input_with_gaps_lies_as_it_did():
+    ours, _ = compiled(lambda x: x.t() * 2)
+    for _ in range(4):
+        x = torch.randn(6, 8)[:, ::2]
+        torch.testing.assert_close(ours(x), x.t() * 2)
+
+
+REFUSED = {
+    "is on cpu": (lambda x: x * 2, {"devices": ("cuda",)}),
+    "and torch.nn.functional.dropout draws": (lambda x: torch.nn.functional.dropout(x * 2), {}),
+    "x0 is an input": (lambda x: (x * 2, x), {}),
+    "this one is more": (lambda x: x.mul_(2), {}),
+    "has elements that lie on one another": (lambda x: x * 2, {"x": torch.ones(1).expand(3)}),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_a_refusal_is_a_warning_that_says_why(sentence):
+    fn, how = REFUSED[sentence]
+
+    class Here(Graphs):
+        def entry(self, prologue, computation, slow):
+            return replay.entry(prologue, computation, self.recorder, how.get("devices", ("cpu",)))
+
+    ours = dovetail.jit(fn, executors=[Here(), "torch"])
+    with pytest.warns(ExecutorWarning, match=f"triton.cuda_graphs: .*{sentence.replace('x0', 't0')}.*kernel by kernel"):
+        ours(how.get("x", torch.ones(3)))
+
+
+def test_a_program_without_inputs_is_refused():
+    assert "would compute the same" in replay.refusal(dovetail.trace(lambda: torch.ones(3) * 2)(), ("cpu",))
+
+
+def test_training_is_refused():
+    ours, _ = compiled(lambda x: x.exp() * 2)
+    with pytest.warns(ExecutorWarning, match="without gradients"):
+        ours(torch.randn(3, requires_grad=True)).sum().backward()

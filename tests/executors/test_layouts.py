@@ -1,0 +1,69 @@
+"""Linear layers whose rows do not lie evenly: the torch executor copies them first, once, and the results are eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dovetail
+
+F = torch.nn.functional
+W, B = torch.randn(7, 6), torch.randn(7)
+UNEVEN = {
+    "batches and rows swapped": torch.randn(5, 4, 6).transpose(0, 1),
+    "columns and rows swapped": torch.randn(4, 6, 5).transpose(1, 2),
+    "four dimensions": torch.randn(2, 3, 5, 6).transpose(1, 2),
+    "rows left out": torch.randn(4, 6, 6)[:, :5],
+    "repeated": torch.randn(4, 1, 6).expand(4, 5, 6),
+}
+EVEN = {
+    "in rows": torch.randn(4, 5, 6),
+    "columns left out": torch.randn(4, 5, 12)[..., :6],
+    "every other row": torch.randn(4, 10, 6)[:, ::2],
+    "a transposed matrix": torch.randn(6, 5).t(),
+    "nothing": torch.randn(5, 0, 6).transpose(0, 1),
+}
+
+
+def executed(fn, *args):
+    ours = dovetail.jit(fn, executors=["torch"])
+    with torch.no_grad():
+        got, want = ours(*args), fn(*args)
+    assert (got.shape, got.stride()) == (want.shape, want.stride())
+    torch.testing.assert_close(got, want)
+    return [line.symbol.name for line in dovetail.last_traces(ours)[-1].lines if line.implementation]
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+@pytest.mark.parametrize("fn", [lambda x: F.linear(x, W, B), lambda x: F.linear(x, W), lambda x: x @ W.t()], ids=["bias", "no bias", "matmul"])
+def test_uneven_rows_are_copied(name, fn):
+    ran = executed(lambda x: fn(x), UNEVEN[name])
+    assert ran.index("clone") < min(ran.index(each) for each in ("linear", "matmul") if each in ran)
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_even_rows_are_not(name):
+    assert executed(lambda x: F.linear(x, W, B), EVEN[name]) == ["linear"]
+
+
+def test_other_products_stay_as_they_are():
+    x = UNEVEN["batches and rows swapped"]
+    assert executed(lambda x: x @ torch.ones(4, 6, 3), x).count("clone") == 0
+    assert executed(lambda x: F.linear(x, W[0]), x).count("clone") == 0
+
+
+def test_all_who_read_the_same_rows_share_one_copy():
+    ran = executed(lambda x: F.linear(x, W) * F.linear(x, -W, B), UNEVEN["batches and rows swapped"])
+    assert ran.count("clone") == 1
+
+
+def test_a_backward_copies_cotangents_whose_rows_lie_unevenly():
+    x, w = torch.randn(4, 5, 6, requires_grad=True), W.clone().requires_grad_()
+    fn = lambda x, w: F.linear(x, w, B).transpose(0, 1).contiguous().sin()  # noqa: E731
+    ours = dovetail.jit(fn, executors=["torch"])
+    for each in (ours, fn):
+        each(x, w).sum().backward()
+        if each is ours:
+            got, x.grad, w.grad = (x.grad, w.grad), None, None
+    torch.testing.assert_close(got, (x.grad, w.grad))
+    assert "prepare torch" in [trace.made_by for trace in dovetail.last_backward_traces(ours)]
