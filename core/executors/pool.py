@@ -139,6 +139,16 @@ def _advise(storage: torch.UntypedStorage) -> None:
     ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
 
 
+def _keep_pages() -> None:
+    """Let the system's allocator keep what is freed below LARGE, as it does in a process that has freed something as large.
+
+    glibc gives memory at the end of its heap back from a threshold on, and asks for new pages with the next request.  The threshold rises with
+    the largest block that was freed, up to 32 MiB: here one that nobody has written to.
+    """
+    torch.UntypedStorage(LARGE - PAGE)
+
+
+_keep_pages()
 POOL = Pool()  # the registry: the process's pool
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=POOL._after_fork)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
+import sys
 import warnings
 
+import pytest
 import torch
 
 from dovetail.executors.pool import Block, Pool, rounded
@@ -113,3 +117,27 @@ def test_resizing_a_result_does_no_harm():
     del x
     y = taken(pool)
     assert y.untyped_storage().nbytes() >= SIZE and y.numel() == N
+
+
+MAPPED = """
+import ctypes, torch
+
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Mallinfo2
+
+before = libc.mallinfo2().hblks
+held = torch.UntypedStorage(20 << 20)
+print(libc.mallinfo2().hblks - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the threshold is that of glibc's allocator")
+@pytest.mark.parametrize(("imported", "mapped"), [("torch", 1), ("dovetail", 0)])
+def test_the_allocator_keeps_what_is_smaller(imported, mapped):
+    """What glibc maps by itself it gives back when it is freed, and the next request meets new pages."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    done = subprocess.run([sys.executable, "-c", f"import {imported}\n{MAPPED}"], capture_output=True, text=True, env=environment)
+    assert done.stdout == f"{mapped}\n", done.stderr

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dovetail.executors.discovery import REGISTRY
+from dovetail.extend import options_of
 from dovetail_conformance import check
 from dovetail_conformance.broken import running
-from dovetail_conformance.expectations import BadExpectations, accepted, applied, locked, read, stale, write_lock
+from dovetail_conformance.expectations import BadExpectations, accepted, applied, locked, options_in, read, stale, write_lock
 from dovetail_conformance.report import Row
 
 ENTRY = '[[expect]]\noperation = "torch.sin"\ncheck = "forward"\nclass = "bug"\nreason = "the range reduction is coarse"\n'
@@ -108,7 +110,8 @@ def test_conditions(file, when, holds) -> None:
     ("text", "said"),
     [
         ("expect = [", "cannot be read"),
-        ("[expct]\na = 1\n", r"has expct; it may hold \[\[expect\]\] entries alone"),
+        ("options = 3\n", r"has options = 3; write a table, \[options\]"),
+        ("[expct]\na = 1\n", r"has expct; it may hold \[\[expect\]\] entries and a table \[options\]"),
         ('[[expect]]\noperation = "torch.sin"\nclass = "bug"\n', "entry 1 has no reason"),
         (ENTRY.replace('"bug"', '"whim"'), "entry 1 is of the class 'whim'; there are bug, unsupported, planned, upstream"),
         (ENTRY + 'sate = "skip"\n', "entry 1 has sate; it may have "),
@@ -121,6 +124,18 @@ def test_conditions(file, when, holds) -> None:
 def test_what_means_nothing_is_refused(file, text, said) -> None:
     with pytest.raises(BadExpectations, match=said):
         read(written(file, text), "1.0")
+        options_in(file)
+
+
+def test_an_executor_is_tested_under_the_options_of_its_file(file, monkeypatch) -> None:
+    sine = running(torch.sin, dtypes=["float32"], checker=lambda x: options_of(sine)["wanted"] == 2 or "it is not wanted")
+    sine.options = {"wanted": 1}
+    monkeypatch.setitem(REGISTRY.executors, sine.name, sine)
+    how = {"operations": ["torch.sin"], "checks": ["claims", "forward"], "dtypes": ["float32"], "devices": ["cpu"]}
+
+    assert {row.state for row in check(sine.name, **how)} == {"fail"}
+    assert {row.state for row in check(sine.name, expectations=written(file, "[options]\nwanted = 2\n"), **how)} == {"pass"}
+    assert options_of(sine)["wanted"] == 1
 
 
 def test_the_lock_fails_when_less_is_run(tmp_path) -> None:

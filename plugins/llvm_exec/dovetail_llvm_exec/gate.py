@@ -14,7 +14,7 @@ from dovetail_llvm_exec.target import Target
 
 FIELDS = (
     *("slow", "slots", "checks", "given", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "attributes"),
-    *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row"),
+    *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version"),
 )
 NAME = "dovetail_enter"
 GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
@@ -44,6 +44,8 @@ class Check(IntEnum):
     KEYS = 14  # the dict in slot a has the keys, and no others, that the row b says, in that order
     ATTRIBUTE = 15  # slot a = the attribute c of what is in slot b; it is kept until the call ends
     SUBSCRIPT = 16  # the same with the item c
+    STATE = 17  # slot a = the tuple of what the row b finds in many objects, kept until the call ends; its items go to slots, too
+    EMPTY = 18  # what the row b lists is empty
 
 
 class Gate:
@@ -206,6 +208,68 @@ class Gate:
         self.b.branch(condition, lambda: (), lambda: self.b.call("PyErr_Clear", "void") and ())
         self.require(condition)
 
+    def empty(self, a: Value, x: Value, y: Value) -> None:
+        """Row: how many, and the containers."""
+        b = self.b
+        with b.loop(0, self.word(x)) as loop:
+            held = self.word(b.add(b.add(x, loop.index), 1), "ptr")
+            self.answered(b.compare("eq", b.call("PyObject_IsTrue", "i32", held), 0))
+
+    def state(self, a: Value, x: Value, y: Value) -> None:
+        """What a function finds, asked again only where something has changed since.
+
+        Row: the function, where the sum of all versions stands, a list of the tuple that belongs to it, how many objects, tables and slots;
+        then what `_versions` reads, and the slots.  Without objects and tables nothing is known, and the function is called each time.
+        """
+        b = self.b
+        memory, last, several = self.word(b.add(x, 1), "ptr"), self.word(b.add(x, 2), "ptr"), self.word(b.add(x, 5))
+        before = self._versions(x)
+        watched = b.compare("ne", before, 0)
+        known = b.and_(watched, b.compare("eq", before, b.load("i64", memory, align=8)))
+
+        def again() -> list[Value]:
+            found = b.call("PyList_GetItem", "ptr", last, b.constant(0, "i64"))
+            b.call("Py_IncRef", "void", found)
+            return [found]
+
+        def asked() -> list[Value]:
+            return [b.call("PyObject_CallNoArgs", "ptr", self.word(x, "ptr"))]
+
+        def remember() -> tuple[()]:
+            b.store(before, memory, align=8)
+            b.call("Py_IncRef", "void", found)
+            b.call("PyList_SetItem", "i32", last, b.constant(0, "i64"), found)
+            return ()
+
+        (found,) = b.branch(known, again, asked)
+        self._keep(a, found)
+        self.require(b.compare("eq", self.kind(found), self.field("tuple_type")))
+        self.require(b.compare("eq", b.call("PyTuple_Size", "i64", found), several))
+        b.branch(known, lambda: (), lambda: b.branch(b.and_(watched, b.compare("eq", self._versions(x), before)), remember, ()))
+        first = b.add(b.add(x, 6), b.add(b.mul(self.word(b.add(x, 3)), 4), self.word(b.add(x, 4))))
+        with b.loop(0, several) as loop:
+            self.fill(self.word(b.add(first, loop.index)), b.call("PyTuple_GetItem", "ptr", found, loop.index))
+
+    def _versions(self, x: Value) -> Value:
+        """The sum of the versions of dictionaries, each of which only grows; of an object: itself, where its dictionary is, class, dictionary."""
+        b = self.b
+        objects = self.word(b.add(x, 3))
+        with b.loop(0, objects, 1, [b.constant(0, "i64")]) as loop:
+            at = b.add(b.add(x, 6), b.mul(loop.index, 4))
+            held, place, kind, namespace = (self.word(b.add(at, i)) for i in range(4))
+            held = self.pointer(held)
+            self.require(b.compare("eq", self.kind(held), kind))
+            self.require(b.compare("eq", b.load("i64", b.address(held, "i8", place), align=8), namespace))
+            loop.update(b.add(loop.carried[0], self._version(namespace)))
+        first = b.add(b.add(x, 6), b.mul(objects, 4))
+        with b.loop(0, self.word(b.add(x, 4)), 1, [loop.results[0]]) as each:
+            each.update(b.add(each.carried[0], self._version(self.word(b.add(first, each.index)))))
+        return each.results[0]
+
+    def _version(self, table: Value) -> Value:
+        """Of a dictionary, which gets a new one with each change."""
+        return self.b.load("i64", self.b.address(self.pointer(table), "i8", self.field("version")), align=8)
+
     def autocast(self, a: Value, x: Value, y: Value) -> None:
         """One question for each kind of device that has it."""
         b = self.b
@@ -358,6 +422,8 @@ WRITE: dict[Check, Callable[[Gate, Value, Value, Value], None]] = {
     Check.KEYS: Gate.keys,
     Check.ATTRIBUTE: Gate.attribute,
     Check.SUBSCRIPT: Gate.subscript,
+    Check.STATE: Gate.state,
+    Check.EMPTY: Gate.empty,
 }
 
 

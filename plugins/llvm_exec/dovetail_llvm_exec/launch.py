@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.dtypes import DType
+from dovetail.extend import POOL
 from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec import jit, threads, trampoline
-from dovetail_llvm_exec.pool import POOL
 
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
 LARGE = 16 << 20  # bytes from which outputs are taken from the pool: what is smaller, the allocator keeps for the next call

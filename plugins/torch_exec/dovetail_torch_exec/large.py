@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     if not plain or (torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in (a, b, bias)])):
         return torch.matmul(a, b) if bias is None else torch.nn.functional.linear(a, b.t(), bias)
     shape, rows = (*a.shape[:-1], b.shape[1]), a.view(-1, a.shape[-1])
-    steps = (*[step // a.shape[-1] * b.shape[1] for step in a.stride()[:-1]], 1)
+    steps = tuple([prod(shape[i:]) for i in range(1, len(shape) + 1)])  # in rows, dimensions of size 1 included
     out = POOL.empty(shape, steps, a.dtype, rows.shape[0] * b.shape[1] * a.element_size())
     into = out.view(-1, b.shape[1])
     if bias is None:
