@@ -1,0 +1,287 @@
+"""Modules in calls that are checked in C: what they hold is found again where it changed, and only there."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import sys
+import threading
+import warnings
+import weakref
+
+import pytest
+import torch
+from llvm_against_eager import compiled
+from torch import nn
+from torch.nn import functional as F
+
+import dovetail
+from dovetail import prims
+from dovetail.frontend.guards import Miss
+from dovetail_llvm_exec import entry as entries
+
+needs_versions = pytest.mark.skipif(not entries._versions(), reason="dictionaries of this Python have no version that is known")
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop, self.scale = nn.Linear(3, 3), nn.Dropout(1.0), 1.5
+
+    def forward(self, x):
+        return self.drop(F.gelu(self.linear(x)) + 1) * self.scale
+
+
+class Twice(Block):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block() for _ in range(4)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Cubed(Net):
+    def forward(self, x):
+        return super().forward(x) ** 3
+
+
+def hooked(module, args, result):
+    return result - 4
+
+
+CHANGES = {
+    "a parameter": lambda net: setattr(net.blocks[1].linear, "weight", nn.Parameter(torch.ones(3, 3))),
+    "a parameter in its table": lambda net: net.blocks[2].linear._parameters.update(bias=nn.Parameter(torch.ones(3))),
+    "the data of a parameter": lambda net: setattr(net.blocks[1].linear.weight, "data", torch.ones(3, 3)),
+    "elements of a parameter": lambda net: net.blocks[1].linear.weight.data.zero_(),
+    "a parameter that needs no gradient": lambda net: net.blocks[3].linear.bias.requires_grad_(False),
+    "no parameter": lambda net: setattr(net.blocks[3].linear, "bias", None),
+    "a table of parameters": lambda net: setattr(net.blocks[1].linear, "_parameters", dict(nn.Linear(3, 3)._parameters)),
+    "a tensor of another shape": lambda net: setattr(net.blocks[0].linear.bias, "data", torch.ones(1, 3)),
+    "another dtype": lambda net: net.double(),
+    "a submodule": lambda net: setattr(net.blocks[0], "linear", nn.Linear(3, 3, dtype=net.blocks[1].linear.weight.dtype)),
+    "a submodule of another class": lambda net: setattr(net.blocks[0], "drop", nn.Tanh()),
+    "the order": lambda net: net.blocks._modules.update({"0": net.blocks[1], "1": net.blocks[0]}),
+    "one block less": lambda net: net.blocks._modules.pop("3"),
+    "an attribute": lambda net: setattr(net.blocks[2], "scale", 7.0),
+    "an attribute in its dictionary": lambda net: vars(net.blocks[1]).update(scale=3.0),
+    "a forward of its own": lambda net: setattr(net.blocks[2], "forward", lambda x: x * 5),
+    "a hook": lambda net: net.blocks[0].register_forward_hook(hooked),
+    "hooks": lambda net: setattr(net.blocks[0], "_forward_hooks", collections.OrderedDict({0: hooked})),
+    "a class": lambda net: setattr(net.blocks[1], "__class__", Twice),
+    "a class of the whole": lambda net: setattr(net, "__class__", Cubed),
+    "a __dict__": lambda net: setattr(net.blocks[1], "__dict__", {**vars(net.blocks[1]), "scale": 9.0}),
+    "train": lambda net: net.train(),
+    "eval": lambda net: net.eval(),
+    "copies": lambda net: setattr(net, "blocks", copy.deepcopy(net.blocks)),
+}
+
+
+@pytest.fixture(params=["versions", "called"])
+def way(request, monkeypatch):
+    """The state of modules is watched in C, or asked for at each call."""
+    if request.param == "called":
+        monkeypatch.setattr(entries, "_versions", lambda: False)
+    elif not entries._versions():
+        pytest.skip("dictionaries of this Python have no version that is known")
+    return request.param
+
+
+def entry_of(fn):
+    """The builtin function of the last call's program."""
+    found = fn._cache.entries[0].call
+    assert type(found).__name__ == "builtin_function_or_method", "the call runs its prologue in Python"
+    return found
+
+
+def python_calls(fn, *args):
+    """The names of the Python functions that run in a call."""
+    names = []
+    sys.setprofile(lambda frame, event, arg: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        fn(*args)
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def agree(ours, net):
+    """The compiled module and the module give the same, called often enough for what is remembered to be used."""
+    for i in range(3):
+        x = torch.randn(2, 3, dtype=next(net.parameters()).dtype) + i
+        torch.testing.assert_close(ours(x), net(x))
+
+
+def test_modules_that_stay_what_they_are_cost_no_python(way):
+    net, x = Net().eval(), torch.randn(2, 3)
+    ours = compiled(net)
+    with torch.no_grad():
+        agree(ours, net)
+        names = python_calls(entry_of(ours), (x,), {})
+    assert "prologue" not in names and "state" not in names
+    assert ("__call__" in names) == (way == "called")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_change_of_what_modules_hold_is_seen(way, change, training):
+    net = Net().train(change == "eval")
+    ours = compiled(net)
+    with torch.set_grad_enabled(training):
+        agree(ours, net)
+        entry_of(ours)
+        CHANGES[change](net)
+        agree(ours, net)
+        if "hook" not in change:  # a program with a hook in it looks at the keys of hooks, in Python
+            x = torch.randn(2, 3, dtype=next(net.parameters()).dtype)
+            assert "prologue" not in python_calls(ours, x), "what is compiled after the change runs from C, too"
+
+
+def test_changes_one_after_the_other_are_seen(way):
+    net = Net().eval()
+    ours = compiled(net)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so many programs are many
+        for change in CHANGES.values():
+            change(net)
+            agree(ours, net)
+            net.eval()
+            agree(ours, net)
+
+
+def test_gradients_after_a_change_are_those_of_the_parameters_that_are_there(way):
+    net = Net().eval()
+    ours = compiled(net)
+    agree(ours, net)
+    old, new = net.blocks[1].linear.weight, nn.Parameter(torch.randn(3, 3))
+    net.blocks[1].linear.weight = new
+    x = torch.randn(2, 3)
+    ours(x).sum().backward()
+    got, new.grad = new.grad, None
+    net(x).sum().backward()
+    torch.testing.assert_close(got, new.grad)
+    assert old.grad is None
+
+
+class State:
+    """What the state of modules is to an entry: a function, and all that it depends on."""
+
+    def __init__(self, program, objects=(), tables=()):
+        self.program, self.objects, self.tables = program, objects, tables
+
+
+def entry_by_hand(state):
+    """The entry of a prologue that gives what it finds in a state, and "slow" where it hands a call over."""
+    args, kwargs, found, program = (dovetail.extend.Proxy(name) for name in ("args", "kwargs", "found", "program"))
+    rows = (
+        (prims.check_count, (args,), {"length": 0}, None),
+        (prims.check_keys, (kwargs,), {"type": None, "keys": ()}, None),
+        (prims.unpack_state, (), {"state": state}, (found,)),
+        (prims.call_program, (program, found), {}, None),
+    )
+    lines = [dovetail.extend.BoundSymbol(symbol, given, named, out, []) for symbol, given, named, out in rows]
+    prologue = dovetail.extend.Trace("prologue", inputs=[args, kwargs], lines=lines)
+    prologue.constants[program] = lambda x: x
+    made = entries.entry(prologue, None, lambda args, kwargs: "slow", "llvm")
+    return lambda: made((), {})
+
+
+@needs_versions
+def test_a_program_runs_again_only_after_a_change():
+    table, x, runs = {"v": 1}, Block(), []
+
+    def program():
+        runs.append(0)
+        return ((table["v"], x.scale),)
+
+    run = entry_by_hand(State(program, (x,), (table,)))
+    assert [run() for _ in range(9)] == [(1, 1.5)] * 9 and len(runs) == 1
+    table["v"] = 2
+    assert [run() for _ in range(9)] == [(2, 1.5)] * 9 and len(runs) == 2
+    x.scale = 3
+    assert [run() for _ in range(9)] == [(2, 3)] * 9 and len(runs) == 3
+    x.__class__ = Twice
+    assert run() == "slow"
+    x.__class__, x.__dict__ = Block, dict(vars(x))
+    assert run() == "slow" and len(runs) == 3
+
+
+@needs_versions
+def test_a_change_while_the_program_runs_is_seen():
+    table = {"v": 1}
+
+    def program():
+        found = (table["v"],)
+        table["v"] += 1
+        return found
+
+    run = entry_by_hand(State(program, (), (table,)))
+    assert [run() for _ in range(4)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("found", [Miss("no"), (), (1, 2), [1], None], ids=str)
+def test_what_is_not_a_state_is_for_the_prologue(way, found):
+    table = {"v": found}
+    run = entry_by_hand(State(lambda: table["v"], (), (table,)) if way == "versions" else lambda: table["v"])
+    assert [run(), run()] == ["slow"] * 2
+    table["v"] = (3,)
+    assert [run(), run()] == [3] * 2
+    del table["v"]
+    assert [run(), run()] == ["slow"] * 2, "an error in the program is for the prologue, too"
+
+
+def test_a_state_without_versions_is_asked_each_time():
+    values = iter(range(9))
+    run = entry_by_hand(lambda: (next(values),))
+    assert [run() for _ in range(4)] == [0, 1, 2, 3]
+
+
+def test_what_a_state_gave_is_held_once(way):
+    x, table = torch.ones(3), {}
+    table["x"] = x
+    run = entry_by_hand(State(lambda: (table["x"],), (), (table,)) if way == "versions" else lambda: (table["x"],))
+    run()
+    before = sys.getrefcount(x)
+    for _ in range(50):
+        run()
+    assert sys.getrefcount(x) == before
+    gone, table["x"] = weakref.ref(x), torch.zeros(3)
+    del x
+    run()
+    assert gone() is None
+
+
+@needs_versions
+def test_a_state_that_others_change_is_never_older_than_the_last_change():
+    table, wrong, done = {"v": 0}, [], threading.Event()
+    run = entry_by_hand(State(lambda: (table["v"],), (), (table,)))
+
+    def read():
+        while not done.is_set():
+            low, got, high = table["v"], run(), table["v"]
+            if not low <= got <= high:
+                wrong.append((low, got, high))
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(20_000):
+        table["v"] = i
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong and run() == 19_999
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+def test_versions_are_not_read_where_they_are_not_found(monkeypatch, place):
+    monkeypatch.setattr(entries, "VERSION", place * entries.WORD)
+    assert not entries._versions.__wrapped__()
