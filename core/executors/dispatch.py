@@ -7,7 +7,7 @@ by line, to the executors behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
@@ -101,13 +101,13 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
     return new
 
 
-def claimant(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Executor | None]:
-    """A function that says which executor would take a line whole; None when none would."""
+def claimants(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Iterator[Executor]]:
+    """A function that says which executors would take a line whole, in order; each is asked when it is its turn."""
     claims, asked = _Claims(trace, executors), []
 
-    def claim(line: BoundSymbol) -> Executor | None:
+    def claim(line: BoundSymbol) -> Iterator[Executor]:
         asked.append(line)  # verdicts are remembered by the identity of lines
-        return next((ex for ex in claims.order(line.symbol) if takes(claims.verdict(ex, line, line.where))), None)
+        return (ex for ex in claims.order(line.symbol) if takes(claims.verdict(ex, line, line.where)))
 
     return claim
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from dovetail.errors import DovetailError
 from dovetail.executors.declaration import takes
-from dovetail.executors.dispatch import Note, claimant
+from dovetail.executors.dispatch import Note, claimants
 from dovetail.executors.executor import Executor, OperatorExecutor
 from dovetail.executors.faults import ask, guarded
 from dovetail.langs.torch import symbol_for
@@ -33,20 +33,27 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
 
 
 def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Iterator[Rule]]:
-    """The rules for a line of `trace`, in interleaved form and in order: the grad rule of the executor that claims it, a registered one."""
-    claim = claimant(trace, executors)
+    """The rules for a line of `trace`, in interleaved form and in order: that of the executor that would run it, a registered one.
+
+    An executor that would run the line and has no rule leaves it to the next that would, since without a rule nobody runs it in one piece.
+    """
+    would = claimants(trace, executors)
     operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
 
     def rules(line: BoundSymbol) -> Iterator[Rule]:
         trace.notes += _said(line, operators)
         if any([(found := ex.implementation(line.symbol)) is not None and found.grad is not None for ex in operators]):
-            ex = claim(line)
-            found = ex.implementation(line.symbol) if isinstance(ex, OperatorExecutor) else None
-            if found is not None and found.grad is not None:
-                yield partial(guarded, "the grad rule", ex, line, None, found.grad)
+            ex = next((ex for ex in would(line) if not isinstance(ex, OperatorExecutor) or _rule(ex, line) is not None), None)
+            if isinstance(ex, OperatorExecutor):
+                yield partial(guarded, "the grad rule", ex, line, None, _rule(ex, line))
         yield from registered(line)
 
     return rules
+
+
+def _rule(ex: OperatorExecutor, line: BoundSymbol) -> Rule | None:
+    found = ex.implementation(line.symbol)
+    return found.grad if found is not None else None
 
 
 NO_RULE = "has no grad rule for it, so that its parts, or another's rule, stand in its place"

@@ -45,6 +45,8 @@ class Plugin:
     @property
     def source(self) -> str:
         """The distribution with its version, or the path of a plugin that has none."""
+        if self.status == "absent":
+            return self.distribution
         return f"{self.distribution} {self.version or '(no version)'}" if self.distribution else self.path or self.value
 
     @property

@@ -222,3 +222,19 @@ def test_scenario_28_random_operations_keep_their_order_whoever_runs_what_is_bet
     compiled_fn = dovetail.jit(fn, executors=[Elementwise("one", {"sin"}), Elementwise("two", {"add"})])
     torch.manual_seed(3)
     torch.testing.assert_close(compiled_fn(x), want)
+
+
+def test_who_has_no_grad_rule_leaves_the_operation_to_the_next_that_has_one():
+    """The rule of the torch executor, and not the parts of the operation, differentiates what `plain` would run where no gradient is wanted."""
+    plain = OperatorExecutor("plain")
+    plain.implements("torch.nn.functional.layer_norm", torch.nn.functional.layer_norm)
+    norm = dovetail.jit(lambda x: torch.nn.functional.layer_norm(x, (8,)), executors=[plain, "torch"])
+    x = torch.randn(4, 8, requires_grad=True)
+
+    norm(x).backward(torch.ones(4, 8).cumsum(1))
+
+    ran = [line.symbol.name for line in dovetail.last_traces(norm)[-1].lines]
+    assert "native_layer_norm" in ran and "plain" in str(dovetail.explain(norm))
+    y = x.detach().requires_grad_()
+    torch.nn.functional.layer_norm(y, (8,)).backward(torch.ones(4, 8).cumsum(1))
+    torch.testing.assert_close(x.grad, y.grad)

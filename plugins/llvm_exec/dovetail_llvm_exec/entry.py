@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import operator
 import struct
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -16,7 +14,7 @@ import torch
 
 from dovetail import prims
 from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace
-from dovetail_llvm_exec import gate, jit
+from dovetail_llvm_exec import gate, jit, versions
 from dovetail_llvm_exec.gate import FIELDS, Check
 from dovetail_llvm_exec.launch import METH_FASTCALL, PAYLOAD, SCALAR_TYPES, MethodDef, addresses, handle_offset
 
@@ -24,10 +22,6 @@ LARGE = 1 << 20  # bytes of values between kernels from which the program lets t
 MOST_CHECKS = 4096
 CLASSES = (torch.Tensor, torch.nn.Parameter)
 DTYPES = {**SCALAR_TYPES, torch.complex64: 9, torch.complex128: 10}
-WORD = 8
-VERSION = 3 * WORD  # where a dictionary of CPython 3.11 holds its version: behind reference count, class and length
-MANAGED = 1 << 4  # flag of classes whose instances hold their dictionary in front of themselves, ...
-IN_FRONT = -3 * WORD  # ... here
 
 
 class Declined(Exception):
@@ -94,72 +88,6 @@ def _has_autocast(device: str) -> bool:
         return torch.amp.is_autocast_available(device)
     except RuntimeError:  # no device that a tensor can be on
         return False
-
-
-def _word(address: int) -> int:
-    return ctypes.c_int64.from_address(address).value
-
-
-class _Sample:
-    """An object whose changes are to be seen."""
-
-
-_CHANGES: tuple[Callable[[Any, dict, int], Any], ...] = (
-    lambda x, held, i: setattr(x, "v", i),
-    lambda x, held, i: setattr(x, f"v{i}", i),
-    lambda x, held, i: delattr(x, "w") if i % 2 else setattr(x, "w", i),
-    lambda x, held, i: held.update(v=-i),
-    lambda x, held, i: held.__ior__({"v": i + 0.5}),
-    lambda x, held, i: held.__setitem__("v", str(i)),
-    lambda x, held, i: held.pop("w", None) if i % 2 else held.setdefault("w", i),
-    lambda x, held, i: held.popitem() and None,
-    lambda x, held, i: held.clear() if i % 2 else held.update(w=i),
-)
-
-
-@cache
-def _versions() -> bool:
-    """Whether each change gives a dictionary a greater version, where it is looked for, and nothing else does."""
-    if sys.implementation.name != "cpython" or sys.version_info[:2] != (3, 11):
-        return False
-    x, seen = _Sample(), 0
-    held = x.__dict__
-    for change in _CHANGES:
-        x.v = 0.0
-        for i in range(64):  # often enough for the interpreter to put quicker instructions in the place of general ones
-            seen = _word(id(held) + VERSION)
-            change(x, held, i)
-            if not 0 <= seen < _word(id(held) + VERSION):
-                return False
-    return _stores() and _calm(x)
-
-
-def _stores() -> bool:
-    """The same for what assignments become in a loop."""
-    x, table, seen = _Sample(), {"v": -1}, [(0, 0)]
-    held = x.__dict__
-    for i in range(64):
-        x.v, table["v"] = i, i
-        seen.append((_word(id(held) + VERSION), _word(id(table) + VERSION)))
-    return all([old[0] < new[0] and old[1] < new[1] for old, new in itertools.pairwise(seen)])
-
-
-def _calm(x: Any) -> bool:
-    """Whether reading changes nothing, and an object says where its dictionary is."""
-    x.v = 1
-    place, held = _place(x), x.__dict__
-    before = _word(id(held) + VERSION)
-    calm = [x.v, held["v"], held.get("none"), *held, len(held)] and before == _word(id(held) + VERSION)
-    x.__dict__ = other = dict(held)
-    return calm and place is not None and _word(id(x) + place) == id(other) != id(held)
-
-
-def _place(x: Any) -> int | None:
-    """How many bytes behind its beginning an object holds its dictionary; None where it is not found."""
-    kind = type(x)
-    held = object.__getattribute__(x, "__dict__")
-    place = IN_FRONT if kind.__flags__ & MANAGED else kind.__dictoffset__
-    return place if (place > 0 or place == IN_FRONT) and type(held) is dict and _word(id(x) + place) == id(held) else None
 
 
 class Plan:
@@ -327,11 +255,11 @@ class Plan:
         """What many objects hold, found again where one of their dictionaries has another version."""
         state, found = self.object(state), line.out or ()
         function, objects, tables = _watched(state)
-        memory, last = ctypes.c_int64(0), [None]
-        self.pointer(memory)
-        row = [self.pointer(function), ctypes.addressof(memory), self.pointer(last), len(objects), len(tables), len(found)]
+        total, last = ctypes.c_int64(0), [None]
+        self.pointer(total)
+        row = [self.pointer(function), ctypes.addressof(total), self.pointer(last), len(objects), len(tables), len(found)]
         for x in objects:
-            row += [self.pointer(x), _place(x), self.pointer(type(x)), self.pointer(object.__getattribute__(x, "__dict__"))]
+            row += [self.pointer(x), versions.place(x), self.pointer(type(x)), self.pointer(object.__getattribute__(x, "__dict__"))]
         row += map(self.pointer, tables)
         row += map(self.new, found)
         self.rows.append((row, len(self.checks)))
@@ -431,7 +359,7 @@ class Plan:
         fields |= {"steps": len(self.steps), "step_row": step_row, "program": self.pointer(self.runs), "results": len(self.results)}
         fields |= {"result_row": result_row, "single": int(self.single), "offset": offset, "dict_type": id(dict), "tuple_type": id(tuple)}
         fields |= {"attributes": self.attributes, "autocasts": len(self.devices), "autocast_row": autocast_row}
-        fields["version"] = VERSION
+        fields["version"] = versions.VERSION
         packed = [fields[name] for name in FIELDS] + [word for check in checks for word in check] + body
         return struct.pack(f"{len(packed)}q", *packed)
 
@@ -439,8 +367,8 @@ class Plan:
 def _watched(state: Callable[[], Any]) -> tuple[Callable[[], Any], Sequence[Any], Sequence[dict]]:
     """A function that gives a state, and the objects and dictionaries that it depends on: none where their versions cannot be read."""
     program, objects, tables = (getattr(state, name, None) for name in ("program", "objects", "tables"))
-    known = callable(program) and type(objects) is tuple and type(tables) is tuple and _versions()
-    if not known or None in map(_place, objects) or not all([type(table) is dict for table in tables]):
+    known = callable(program) and type(objects) is tuple and type(tables) is tuple and versions.are_known()
+    if not known or None in map(versions.place, objects) or not all([type(table) is dict for table in tables]):
         return state, (), ()
     return program, objects, tables
 

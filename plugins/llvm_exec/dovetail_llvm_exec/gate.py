@@ -222,10 +222,10 @@ class Gate:
         then what `_versions` reads, and the slots.  Without objects and tables nothing is known, and the function is called each time.
         """
         b = self.b
-        memory, last, several = self.word(b.add(x, 1), "ptr"), self.word(b.add(x, 2), "ptr"), self.word(b.add(x, 5))
+        total, last, several = self.word(b.add(x, 1), "ptr"), self.word(b.add(x, 2), "ptr"), self.word(b.add(x, 5))
         before = self._versions(x)
         watched = b.compare("ne", before, 0)
-        known = b.and_(watched, b.compare("eq", before, b.load("i64", memory, align=8)))
+        known = b.and_(watched, b.compare("eq", before, b.load("i64", total, align=8)))
 
         def again() -> list[Value]:
             found = b.call("PyList_GetItem", "ptr", last, b.constant(0, "i64"))
@@ -236,7 +236,7 @@ class Gate:
             return [b.call("PyObject_CallNoArgs", "ptr", self.word(x, "ptr"))]
 
         def remember() -> tuple[()]:
-            b.store(before, memory, align=8)
+            b.store(before, total, align=8)  # a change while the function ran has made the sum another one already
             b.call("Py_IncRef", "void", found)
             b.call("PyList_SetItem", "i32", last, b.constant(0, "i64"), found)
             return ()
@@ -245,7 +245,7 @@ class Gate:
         self._keep(a, found)
         self.require(b.compare("eq", self.kind(found), self.field("tuple_type")))
         self.require(b.compare("eq", b.call("PyTuple_Size", "i64", found), several))
-        b.branch(known, lambda: (), lambda: b.branch(b.and_(watched, b.compare("eq", self._versions(x), before)), remember, ()))
+        b.branch(b.and_(watched, b.not_(known)), remember, ())
         first = b.add(b.add(x, 6), b.add(b.mul(self.word(b.add(x, 3)), 4), self.word(b.add(x, 4))))
         with b.loop(0, several) as loop:
             self.fill(self.word(b.add(first, loop.index)), b.call("PyTuple_GetItem", "ptr", found, loop.index))

@@ -19,8 +19,9 @@ import dovetail
 from dovetail import prims
 from dovetail.frontend.guards import Miss
 from dovetail_llvm_exec import entry as entries
+from dovetail_llvm_exec import versions
 
-needs_versions = pytest.mark.skipif(not entries._versions(), reason="dictionaries of this Python have no version that is known")
+needs_versions = pytest.mark.skipif(not versions.are_known(), reason="dictionaries of this Python have no version that is known")
 
 
 class Block(nn.Module):
@@ -89,8 +90,8 @@ CHANGES = {
 def way(request, monkeypatch):
     """The state of modules is watched in C, or asked for at each call."""
     if request.param == "called":
-        monkeypatch.setattr(entries, "_versions", lambda: False)
-    elif not entries._versions():
+        monkeypatch.setattr(versions, "are_known", lambda: False)
+    elif not versions.are_known():
         pytest.skip("dictionaries of this Python have no version that is known")
     return request.param
 
@@ -281,7 +282,13 @@ def test_a_state_that_others_change_is_never_older_than_the_last_change():
     assert not wrong and run() == 19_999
 
 
+@needs_versions
+@pytest.mark.parametrize("change", versions._CHANGES)
+def test_versions_grow_with_every_change(change):
+    assert versions._sees(change)
+
+
 @pytest.mark.parametrize("place", [0, 1, 2, 4])
 def test_versions_are_not_read_where_they_are_not_found(monkeypatch, place):
-    monkeypatch.setattr(entries, "VERSION", place * entries.WORD)
-    assert not entries._versions.__wrapped__()
+    monkeypatch.setattr(versions, "VERSION", place * versions.WORD)
+    assert not versions.are_known.__wrapped__()

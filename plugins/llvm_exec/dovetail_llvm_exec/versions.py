@@ -1,0 +1,93 @@
+"""Where objects hold their dictionaries, and dictionaries a version: CPython 3.11 gives a dictionary a greater one with each change.
+
+What is read is private, and written about nowhere but in CPython's source; so it is tried out before it is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+WORD = 8
+VERSION = 3 * WORD  # into a dictionary: behind its reference count, its class and its length
+MANAGED = 1 << 4  # flag of classes whose instances have the address of their dictionary in front of them
+IN_FRONT = -3 * WORD
+
+
+def place(x: Any) -> int | None:
+    """How many bytes behind its beginning an object holds the address of its dictionary; None where that is not found."""
+    held, kind = object.__getattribute__(x, "__dict__"), type(x)
+    there = IN_FRONT if kind.__flags__ & MANAGED else kind.__dictoffset__
+    return there if (there > 0 or there == IN_FRONT) and type(held) is dict and _word(id(x) + there) == id(held) else None
+
+
+@cache
+def are_known() -> bool:
+    """Whether versions are where they are looked for: greater after each change, and what they were where nothing has changed."""
+    return sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11) and all(map(_sees, _CHANGES)) and _sees_stores() and _is_calm()
+
+
+def _word(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
+def _version(table: dict) -> int:
+    return _word(id(table) + VERSION)
+
+
+class _Sample:
+    """An object whose changes are to be seen."""
+
+    def __init__(self) -> None:
+        self.v: Any = 0.0
+
+
+_CHANGES: tuple[Callable[[Any, dict, int], Any], ...] = (
+    lambda x, held, i: setattr(x, "v", i),
+    lambda x, held, i: setattr(x, f"v{i}", i),
+    lambda x, held, i: delattr(x, "w") if i % 2 else setattr(x, "w", i),
+    lambda x, held, i: held.update(v=-i),
+    lambda x, held, i: held.__ior__({"v": i + 0.5}),
+    lambda x, held, i: held.__setitem__("v", str(i)),
+    lambda x, held, i: held.__delitem__("w") if i % 2 else held.setdefault("w", i),
+    lambda x, held, i: held.pop("w") if i % 2 else held.update([("w", i)]),
+    lambda x, held, i: held.popitem() if i % 2 else held.update(w=i),
+    lambda x, held, i: held.clear() if i % 2 == 0 else held.update(w=i),
+    lambda x, held, i: held.clear() if i % 2 == 0 else held.update({"v": i}),
+)
+
+
+def _sees(change: Callable[[Any, dict, int], Any]) -> bool:
+    """Whether versions grow with a change, made as often as it takes the interpreter to put quicker instructions in the place of general ones."""
+    x = _Sample()
+    seen = [_version(x.__dict__)]
+    for i in range(64):
+        change(x, x.__dict__, i)
+        seen.append(_version(x.__dict__))
+    return seen[0] > 0 and all([old < new for old, new in itertools.pairwise(seen)])
+
+
+def _sees_stores() -> bool:
+    """The same for assignments, which become other instructions than the calls of a function."""
+    x, table = _Sample(), {"v": -1}
+    seen = [(_version(x.__dict__), _version(table))]
+    for i in range(64):
+        x.v, table["v"] = i, i
+        seen.append((_version(x.__dict__), _version(table)))
+    return all([old[0] < new[0] and old[1] < new[1] for old, new in itertools.pairwise(seen)])
+
+
+def _is_calm() -> bool:
+    """Whether reading changes nothing; and another dictionary is seen where the first one was."""
+    x, reads = _Sample(), 0
+    held, there = x.__dict__, place(x)
+    before = _version(held)
+    for _ in range(64):
+        reads += (x.v, held["v"], held.get("none"), *held, len(held)) == (0.0, 0.0, None, "v", 1)
+    calm = reads == 64 and before == _version(held)
+    x.__dict__ = other = dict(held)
+    return calm and there is not None and _word(id(x) + there) == id(other) != id(held)
