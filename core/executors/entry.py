@@ -8,16 +8,20 @@ from typing import Any
 from dovetail.errors import ExecutorError
 from dovetail.executors.executor import Executor
 from dovetail.executors.faults import named, way_out
-from dovetail.trace import Trace
+from dovetail.trace import TensorProxy, Trace
 
 Call = Callable[[tuple, dict], Any]
 
 
 def quicker(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Iterable[Executor]) -> Call:
-    """What the first executor offers that runs a line of `programs`; `slow`, the compiled prologue, where nobody offers anything."""
+    """What the first executor offers of those that know these calls; `slow`, the compiled prologue, where nobody offers anything.
+
+    Those are asked that run a line of `programs`, or that declare the kinds of device on which all their inputs are.
+    """
     running = {line.implementation.executor for trace in programs for line in trace.lines if line.implementation is not None}
+    kinds = {p.spec.device.type for trace in programs for p in trace.inputs if isinstance(p, TensorProxy)}
     for ex in executors:
-        if ex.name not in running:
+        if ex.name not in running and (ex.devices is None or not kinds <= ex.devices):
             continue
         try:
             made = ex.entry(prologue, computation, slow)

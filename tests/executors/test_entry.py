@@ -12,8 +12,8 @@ from dovetail.extend import OperatorExecutor
 class Quick(OperatorExecutor):
     """Runs torch.sin, and takes over calls whose first argument has as many elements as `fits` says."""
 
-    def __init__(self, name="quick", fits=None, operation=torch.sin):
-        super().__init__(name)
+    def __init__(self, name="quick", fits=None, operation=torch.sin, devices=None):
+        super().__init__(name, devices=devices)
         self.implements(operation, lambda input: operation(input))
         self.fits, self.offered, self.taken, self.left = fits, [], [], []
 
@@ -47,6 +47,15 @@ def test_it_is_offered_to_those_that_run_a_line_in_order_until_one_takes_it():
     fn = dovetail.jit(lambda x: torch.exp(torch.sin(x)), executors=[idle, first, second])
     assert fn(torch.randn(3)) == "quick"
     assert not idle.offered and len(first.offered) == 1 and len(second.taken) == 1
+
+
+@pytest.mark.parametrize(("devices", "asked"), [(["cpu"], True), (["cuda"], False)])
+def test_it_is_offered_to_those_that_declare_the_devices(devices, asked):
+    idle = Quick("idle", 3, torch.cos, devices)
+    fn = dovetail.jit(torch.sin, executors=[idle, "torch"])
+    x = torch.randn(3)
+    assert (fn(x) == "quick") if asked else torch.equal(fn(x), torch.sin(x))
+    assert bool(idle.offered) == asked
 
 
 def test_the_computation_is_offered_where_nothing_else_runs():

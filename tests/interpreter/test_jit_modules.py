@@ -177,7 +177,7 @@ def test_a_module_is_what_it_is_in_eager(name):
             change(eager, i)
             change(plain, i)
         for found, wanted in zip(step(compiled, x + i / 10), step(eager, x + i / 10), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=5e-5)  # gradients of norms cancel, and have the errors of their parts
 
 
 def test_a_module_is_converted_between_calls():
