@@ -22,8 +22,11 @@ EXECUTED = (
     "docs/tracing.md",
     "docs/training.md",
 )
-PLUGINS = ("plugins/torch_exec/README.md", "plugins/apex_xentropy/README.md")
-PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "docs/benchmarks.md", "docs/tracing.md", "conformance/README.md")
+PLUGINS = tuple(
+    f"plugins/{name}/README.md"
+    for name in ("torch_exec", "llvm_exec", "onednn_exec", "apex_xentropy", "triton_exec", "nvfuser_exec", "inductor_exec")
+)
+PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "docs/benchmarks.md", "conformance/README.md")
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 

@@ -228,7 +228,7 @@ def test_a_change_while_the_program_runs_is_seen():
     assert [run() for _ in range(4)] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("found", [Miss("no"), (), (1, 2), [1], None], ids=str)
+@pytest.mark.parametrize("found", [Miss("no"), (), (1, 2), [1], None], ids=lambda found: type(found).__name__)
 def test_what_is_not_a_state_is_for_the_prologue(way, found):
     table = {"v": found}
     run = entry_by_hand(State(lambda: table["v"], (), (table,)) if way == "versions" else lambda: table["v"])
