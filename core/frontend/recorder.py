@@ -36,6 +36,11 @@ _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 _MODULES = "/torch/nn/modules/"
 _TAGGING = "torch._dynamo.mutation_guard"
+_TRANSFORMS = frozenset(
+    getattr(torch.func, name)
+    for name in ("functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap")
+    if hasattr(torch.func, name)
+)
 _HINTS = {transformer._detect_is_causal_mask: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
@@ -105,6 +110,13 @@ class TrackedEnvironment(TorchEnvironment):
                 f"call; {WAYS_OUT}\n  used at {user_line()}"
             )
         return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else x
+
+
+def _transformed() -> Unsupported:
+    return Unsupported(
+        "the transforms of torch.func are not traced; differentiate with dovetail.grad, value_and_grad or vjp, write a batch dimension out "
+        f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
+    )
 
 
 class TorchRecorder(Recorder):
@@ -253,6 +265,8 @@ class TorchRecorder(Recorder):
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if function is torch.compiler.is_compiling:  # libraries ask whether to leave out what looks at values
             return True
+        if function in _TRANSFORMS:
+            raise _transformed()
         if function.__module__ == _TAGGING and function.__name__ == "tag":  # once Dynamo was used, it notes each module that is made
             return None
         if (meaning := SEEN.get(function) or _HINTS.get(function)) is not None:
@@ -301,10 +315,7 @@ class TorchRecorder(Recorder):
                 self.refused(error, args, kwargs)
                 raise
         if function.__module__ == "torch._C._functorch":
-            raise Unsupported(
-                "the transforms of torch.func are not traced; differentiate with dovetail.grad, value_and_grad or vjp, write a batch dimension out "
-                f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
-            )
+            raise _transformed()
         if function in SHARING:
             raise Unsupported(f"{function.__name__} makes a tensor of memory that was there before; call it outside, and pass the tensor")
         if not args and not kwargs and function not in REFUSED:
