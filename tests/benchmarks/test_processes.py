@@ -80,7 +80,10 @@ def test_closing_ends_what_the_process_started_and_removes_its_caches(worker):
     there.close()
 
     for _ in range(100):
-        state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] if Path(f"/proc/{child}").exists() else "gone"
+        try:
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            state = "gone"
         if state in ("gone", "Z"):
             break
         time.sleep(0.05)
