@@ -30,6 +30,7 @@ from dovetail.executors import implementations_of as implementations_of
 from dovetail.executors import options_of as options_of
 from dovetail.executors import plugins as plugins
 from dovetail.executors import register_grad as register_grad
+from dovetail.executors import takes as takes
 from dovetail.langs.torch import lookaside as lookaside
 from dovetail.langs.torch import make_symbol as make_symbol
 from dovetail.langs.torch import symbol_for as symbol_for

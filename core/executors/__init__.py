@@ -1,6 +1,7 @@
 """The contract between the core and what runs its programs."""
 
 from dovetail.executors.contract import checked as checked
+from dovetail.executors.declaration import takes as takes
 from dovetail.executors.discovery import executors as executors
 from dovetail.executors.discovery import get_executor as get_executor
 from dovetail.executors.discovery import implementations_of as implementations_of

@@ -73,14 +73,7 @@ def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:
 
 def _same_layout(target: TensorProxy, value: Proxy) -> bool:
     a, b = target.spec, value.spec
-    if (a.shape, a.dtype, a.device, a.steps) != (b.shape, b.dtype, b.device, b.steps):
-        return False
-    expected = 1
-    for step, size in sorted((s, n) for s, n in zip(a.steps, a.shape, strict=True) if n != 1):
-        if step != expected:
-            return False
-        expected *= size
-    return True
+    return (a.shape, a.dtype, a.device, a.steps) == (b.shape, b.dtype, b.device, b.steps) and a.is_dense
 
 
 def _roots(trace: Trace) -> dict[Proxy, Proxy]:

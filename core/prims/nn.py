@@ -14,7 +14,7 @@ from dovetail.prims.spec import TensorSpec, channels_last_order, is_channels_las
 from dovetail.prims.unary import INEXACT, NUMBERS, conjugated, require_kind
 
 MATMUL = frozenset({Tag.MATMUL})
-NARROW = (float16, bfloat16, float32, complex64)  # computed by oneDNN, whose kernels know volumes with channels innermost
+NARROW = (float16, bfloat16, float32, complex64)  # PyTorch computes them with kernels that know volumes with channels innermost
 
 
 def require_convolvable(x: TensorSpec, weight: TensorSpec, *, stride: Any, padding: Any, dilation: Any, output_padding: Any, groups: int) -> None:
@@ -52,7 +52,7 @@ def convolved(x: TensorSpec, weight: TensorSpec, *, transposed: bool, groups: in
 
 
 def in_format(shape: tuple[int, ...], *inputs: TensorSpec) -> TensorSpec:
-    """A new tensor, channels last where an input is, as PyTorch's convolutions give it; volumes that oneDNN does not take are row-major."""
+    """A new tensor, channels last where an input is, as PyTorch's convolutions give it; volumes of other dtypes than NARROW are row-major."""
     out = inputs[0].fresh(shape)
     if out.rank == 5 and out.device is cpu and out.dtype not in NARROW:
         return out

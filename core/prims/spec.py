@@ -11,6 +11,16 @@ from dovetail.devices import Device, cpu
 from dovetail.dtypes import DType
 
 
+def fills(shape: tuple[int, ...], steps: tuple[int, ...]) -> bool:
+    """Whether elements that lie `steps` apart fill their memory without gaps or overlaps, in whatever order of dimensions."""
+    expected = 1
+    for step, n in sorted((s, n) for s, n in zip(steps, shape, strict=True) if n != 1):
+        if step != expected:
+            return False
+        expected = step * n
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """What is known of a tensor before it is computed.
@@ -57,12 +67,7 @@ class TensorSpec:
     @property
     def is_dense(self) -> bool:
         """Whether the elements fill their memory without gaps or overlaps, in whatever order of dimensions."""
-        expected = 1
-        for step, n in sorted((s, n) for s, n in zip(self.steps, self.shape, strict=True) if n != 1):
-            if step != expected:
-                return False
-            expected = step * n
-        return True
+        return fills(self.shape, self.steps)
 
     def __str__(self) -> str:
         layout = "" if self.strides is None else f" strides {list(self.strides)}"

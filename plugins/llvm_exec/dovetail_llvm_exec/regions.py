@@ -12,6 +12,7 @@ import torch
 from dovetail.extend import OperatorExecutor, Trace, executors
 from dovetail.extend import compiled as as_python
 from dovetail.langs.torch import TO_TORCH
+from dovetail.prims.spec import fills
 from dovetail_llvm_exec import jit, threads
 from dovetail_llvm_exec.forms import Cut
 from dovetail_llvm_exec.graph import Graph, Node, flat
@@ -214,7 +215,7 @@ def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker
         if base.dtype is not node.dtype:
             raise Cut("a view is of another dtype than what it shows")
         sole = node.is_view and base not in whole and sum(o.base is base for o in outputs) == 1
-        direct = sole and node.numel == base.numel and node.offset == 0 and _dense(node)
+        direct = sole and node.numel == base.numel and node.offset == 0 and fills(node.shape, node.steps)
         if base not in stored:
             stored[base] = Output(node.shape, node.steps, node.dtype) if direct else Output(base.shape, base.steps, base.dtype)
         number = list(stored).index(base)
@@ -232,15 +233,6 @@ def _empty(node: Node) -> Maker:
 
 def _alias(number: int) -> Maker:
     return lambda results: results[number].detach()
-
-
-def _dense(node: Node) -> bool:
-    expected = 1
-    for step, n in sorted((s, n) for s, n in zip(node.steps, node.shape, strict=True) if n != 1):
-        if step != expected:
-            return False
-        expected *= n
-    return True
 
 
 def _view(number: int, node: Node) -> Maker:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail.extend import BoundSymbol, Claim, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, options_of
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, options_of, takes
 from dovetail_onednn_exec import __version__, cases, choices, library
 from dovetail_onednn_exec.claims import CASES
 from dovetail_onednn_exec.matching import joined
@@ -76,7 +76,7 @@ class OneDNN(OperatorExecutor):
 
         def wanted(line: BoundSymbol) -> bool:
             said = self.verdict(line)
-            if said is not True and not isinstance(said, Claim):
+            if not takes(said):
                 return False
             return not fuses or choices.pays(CASES[line.symbol](*line.args, **line.kwargs), options_of(self))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import torch
 from torch import Tensor
 
 from dovetail import prims
 from dovetail.extend import POOL, Symbol, symbol_for
+from dovetail.prims.spec import row_major
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -26,8 +26,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     if not plain or (torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in (a, b, bias)])):
         return torch.matmul(a, b) if bias is None else torch.nn.functional.linear(a, b.t(), bias)
     shape, rows = (*a.shape[:-1], b.shape[1]), a.view(-1, a.shape[-1])
-    steps = tuple([prod(shape[i:]) for i in range(1, len(shape) + 1)])  # in rows, dimensions of size 1 included
-    out = POOL.empty(shape, steps, a.dtype, rows.shape[0] * b.shape[1] * a.element_size())
+    out = POOL.empty(shape, row_major(shape), a.dtype, rows.shape[0] * b.shape[1] * a.element_size())
     into = out.view(-1, b.shape[1])
     if bias is None:
         torch.mm(rows, b, out=into)
