@@ -16,7 +16,7 @@ from importlib_metadata import entry_points
 
 from dovetail.extend import Executor
 from dovetail_conformance import environment
-from dovetail_conformance.engine import rows_of
+from dovetail_conformance.engine import absent, rows_of
 from dovetail_conformance.expectations import Expectation, accepted, applied, expectations_of, found, lock_of, locked, stale, write_lock
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, opinfos, tasks
@@ -143,8 +143,19 @@ def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
     own = [id for id in subject.declared["operations"] or () if id not in opinfos() and not id.startswith("prims.")]
     if LEVELS[level].rank == 0 or subject.available is not True:
         return []
-    said = {True: "it has no OpInfo, and ran as a part of other operations", False: "it has no OpInfo, and no other operation made it run"}
-    return [Row(id, "claims", state="pass" if id in ran else "fail", ran=int(id in ran), samples=1, said=said[id in ran]) for id in own]
+    said = {
+        "pass": "it has no OpInfo, and ran as a part of other operations",
+        "fail": "it has no OpInfo, and no other operation made it run",
+        "not-run": "it has no OpInfo, and none of its devices is here",
+    }
+    found = [(id, "pass" if id in ran else "fail" if _runs_here(subject, id) else "not-run") for id in own]
+    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, said=said[state]) for id, state in found]
+
+
+def _runs_here(subject: Subject, operation: str) -> bool:
+    """Whether one of the devices that the operation is declared for is here."""
+    declared = subject.declared["operations"][operation]["devices"]
+    return any(not absent(subject, kind) for kind in subject.devices() if declared is None or kind in declared)
 
 
 def _sorted(rows: list[Row], plan: list[Task]) -> list[Row]:

@@ -96,6 +96,17 @@ def test_an_operation_of_its_own_has_to_run_somewhere() -> None:
     assert {row.operation: row.state for row in rows} == {"mine.conformance_twice": "pass", "mine.conformance_never": "fail"}
 
 
+@mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_an_operation_of_its_own_for_a_device_that_is_not_here_is_not_run() -> None:
+    ex = OperatorExecutor("mine")
+    far = ex.operation("conformance_far", lambda x: x, meta=lambda x: x, replace=True)
+    ex.implements(far, lambda x: x, devices=("cuda",))
+
+    assert [(row.state, row.said) for row in unspoken(Subject(ex), ran=set(), level="core")] == [
+        ("not-run", "it has no OpInfo, and none of its devices is here")
+    ]
+
+
 def test_an_operation_that_ran_inside_another_is_seen() -> None:
     ex = OperatorExecutor("mine")
     twice = ex.operation("conformance_half", lambda x: x * 0.5, meta=lambda x: x, replace=True)

@@ -119,7 +119,7 @@ def _grads_meta(g: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, *_: 
     return tuple(laid_out(x.fresh(), HEADS_INSIDE) for x in (q, k, v))
 
 
-flash_forward = fused("flash_attention", _flash, _flash_meta, (Tag.MATMUL,))
-flash_backward = fused("flash_attention_backward", _flash_backward, _grads_meta, (Tag.MATMUL,))
-efficient_forward = fused("efficient_attention", _efficient, _efficient_meta, (Tag.MATMUL,))
-efficient_backward = fused("efficient_attention_backward", _efficient_backward, _grads_meta, (Tag.MATMUL,))
+flash_forward = fused("flash_attention", _flash, _flash_meta, (Tag.MATMUL,), ("cuda",))
+flash_backward = fused("flash_attention_backward", _flash_backward, _grads_meta, (Tag.MATMUL,), ("cuda",))
+efficient_forward = fused("efficient_attention", _efficient, _efficient_meta, (Tag.MATMUL,), ("cuda",))
+efficient_backward = fused("efficient_attention_backward", _efficient_backward, _grads_meta, (Tag.MATMUL,), ("cuda",))

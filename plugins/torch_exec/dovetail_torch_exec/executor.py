@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dovetail.extend import Executor, OperatorExecutor, Symbol, Trace, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
-from dovetail_torch_exec.fused import FUSED
+from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.large import LARGE
 from dovetail_torch_exec.layouts import in_rows
@@ -25,7 +25,7 @@ def torch_executor() -> OperatorExecutor:
     """An executor called "torch", asked when no other takes a line."""
     ex = TorchExecutor("torch", version="0.1.0", last_resort=True)
     for symbol, fn in (PRIMS | FUSED).items():
-        ex.implements(symbol, fn, grad=RULES.get(symbol), large=LARGE.get(symbol))
+        ex.implements(symbol, fn, grad=RULES.get(symbol), large=LARGE.get(symbol), devices=DEVICES.get(symbol))
     for operation, rule in RULES.items():
         symbol = symbol_for(operation)
         if isinstance(symbol, TorchSymbol) and symbol.callable is not None:

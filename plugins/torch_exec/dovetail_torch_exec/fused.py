@@ -16,12 +16,15 @@ from dovetail.prims.spec import channels_last_order, dense, is_channels_last, la
 
 aten = torch.ops.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
+DEVICES: dict[Symbol, tuple[str, ...]] = {}  # the kinds of device that those run on that do not run on all
 
 
-def fused(name: str, fn: Callable[..., Any], meta: Callable[..., Any], tags: tuple[Tag, ...] = ()) -> Symbol:
-    """A prim `aten.<name>` that `fn` runs."""
+def fused(name: str, fn: Callable[..., Any], meta: Callable[..., Any], tags: tuple[Tag, ...] = (), devices: tuple[str, ...] = ()) -> Symbol:
+    """A prim `aten.<name>` that `fn` runs, on `devices` or on any."""
     symbol = make_prim(f"aten.{name}", name, meta=meta, tags=tags)
     FUSED[symbol] = fn
+    if devices:
+        DEVICES[symbol] = devices
     return symbol
 
 
@@ -160,8 +163,8 @@ def _attention_backward_meta(g: TensorSpec, q: TensorSpec, k: TensorSpec, v: Ten
     return tuple(laid_out(x.fresh(), (0, 2, 1, 3)) for x in (q, k, v))
 
 
-attention_forward = fused("attention_forward", _attention, _attention_meta, (Tag.MATMUL,))
-attention_backward = fused("attention_backward", _attention_backward, _attention_backward_meta, (Tag.MATMUL,))
+attention_forward = fused("attention_forward", _attention, _attention_meta, (Tag.MATMUL,), ("cpu",))
+attention_backward = fused("attention_backward", _attention_backward, _attention_backward_meta, (Tag.MATMUL,), ("cpu",))
 
 
 def _batch_norm_backward(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]) -> tuple[Tensor, ...]:
