@@ -25,12 +25,15 @@ from dovetail.frontend.autograd import differentiable
 from dovetail.frontend.guards import Miss, overlap
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, compiling
-from dovetail.trace import Proxy, Trace, Transform, compiled, cse, dce, functionalize, release, requires_grad, schedule, timed
+from dovetail.trace import Proxy, Trace, Transform, compiled, cse, dce, functionalize, philox, release, requires_grad, schedule, timed
 from dovetail.trace import written as written_by
 from dovetail.trace.where import user_line
 
 Pass = Callable[[Trace], Trace]
-PIPELINE: tuple[Pass, ...] = (dce, cse)  # what a pure computation goes through before dispatch
+PIPELINE: dict[str, tuple[Pass, ...]] = {  # what a pure computation goes through before dispatch, by where its random numbers come from
+    "generator": (dce, cse),
+    "philox": (philox, dce, cse),
+}
 ACQUIRE: dict[str, Callable[[Callable, tuple, dict], Acquired]] = {"bytecode": bytecode.acquire, "native": tracing.acquire}
 
 
@@ -224,10 +227,11 @@ def compile(
             before, guarded = [pure], timed(lambda _: guards(run=_nothing_yet), pure)
             acquired.settle()
             guarded, pure, epilogue = _transformed(passes, (guarded, pure, epilogue))
+        pipeline = PIPELINE[options.RANDOM.read()]
         claim = functools.partial(dispatch, executors=executors)
         training = None
         if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
-            made = _steps(pure, PIPELINE)
+            made = _steps(pure, pipeline)
             training = differentiable(acquired, made[-1], executors, written=written, recompute=recompute, passes=passes)
         if training is not None:
             compute, made, backward = training.run, made + training.traces, training.backward_traces
@@ -237,7 +241,7 @@ def compile(
             over = functools.partial(in_place, epilogue=epilogue, executors=executors)
             checking = contract or checked in passes  # sees what regions write
             seen = checking or not written or (torch.is_grad_enabled() and any(map(requires_grad, written)))  # by who checks, or autograd
-            made, backward = _steps(pure, PIPELINE), []
+            made, backward = _steps(pure, pipeline), []
             made += prepared(made[-1], executors)
             made += _steps(made[-1], (claim, schedule, *(() if seen else (over,)), release, *passes))[1:]
             compute = compiled(made[-1])

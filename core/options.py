@@ -306,6 +306,14 @@ INTERPRETATION = Option(
     one_of("bytecode", "native"),
     example='interpretation = "native"',
 )
+RANDOM = Option(
+    "DOVETAIL_RANDOM",
+    "generator",
+    "Where random numbers come from: `generator` draws what eager PyTorch would, `philox` takes one seed from the generator at each call and "
+    "counts on from it, so that executors fuse dropout with what is around it and a backward can compute a mask again: other numbers than eager's.",
+    one_of("generator", "philox"),
+    example='random = "philox"',
+)
 RECOMPILE_LIMIT = Option(
     "DOVETAIL_RECOMPILE_LIMIT",
     8,
@@ -330,6 +338,7 @@ OPTIONS: tuple[Option, ...] = (
         CHECK,
         DEBUG,
         INTERPRETATION,
+        RANDOM,
         RECOMPILE_LIMIT,
         CONFIG,
     ),

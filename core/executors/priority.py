@@ -52,6 +52,7 @@ class Key(NamedTuple):
     operations: tuple[tuple[str, tuple], ...]
     strict: tuple[str, ...]
     check: bool
+    random: str
 
 
 class Override(NamedTuple):
@@ -149,6 +150,7 @@ class _Resolution:
             tuple([(each.pattern, each.items) for each in made._overrides]),
             options.STRICT.read(),
             options.CHECK.read(),
+            options.RANDOM.read(),
         )
         return made
 
@@ -456,7 +458,7 @@ def difference(old: Key, new: Priority) -> str:
             found.append(f"executor {before} became {after}" if str(before) != str(after) else f"executor {after} was replaced")
     if old.operations != now.operations:
         found.append(f"who runs single operations changed to {options.shown(now.operations)}")
-    for name in ("strict", "check"):
+    for name in ("strict", "check", "random"):
         if getattr(old, name) != getattr(now, name):
             found.append(f"{name} is {options.shown(getattr(now, name))}")
     return "; ".join(found)

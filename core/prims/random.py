@@ -101,7 +101,7 @@ def counted(seed: TensorSpec, offset: TensorSpec, shape: tuple[int, ...], dtype:
     return drawn(shape, dtype, device)
 
 
-@prim(tags={Tag.CREATION, Tag.NO_GRAD})
+@prim(tags={Tag.CREATION, Tag.NO_GRAD, Tag.CHEAP})
 def uniform_philox(
     seed: TensorSpec, offset: TensorSpec, *, shape: tuple[int, ...], low: float, high: float, dtype: DType, device: Device
 ) -> TensorSpec:

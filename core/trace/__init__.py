@@ -15,6 +15,7 @@ from dovetail.trace.ir import Trace as Trace
 from dovetail.trace.ir import brief as brief
 from dovetail.trace.ir import recording as recording
 from dovetail.trace.ir import rename as rename
+from dovetail.trace.philox import philox as philox
 from dovetail.trace.printing import compiled as compiled
 from dovetail.trace.printing import literal as literal
 from dovetail.trace.proxies import NumberProxy as NumberProxy

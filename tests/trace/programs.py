@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dovetail import prims
+from dovetail import devices, dtypes, prims
 from dovetail.dtypes import float32
 from dovetail.prims import TensorSpec
 from dovetail.trace import Trace, recording
@@ -24,7 +24,7 @@ def record(fn: Any, *specs: TensorSpec) -> Trace:
 
 def read(text: str, *specs: TensorSpec, scope: dict[str, Any] | None = None) -> Trace:
     """The trace that the printed program `text` records."""
-    scope = {"prims": prims} | (scope or {})
+    scope = {"prims": prims, "dtypes": dtypes, "devices": devices} | (scope or {})
     exec(text, scope)
     fn = next(value for name, value in scope.items() if name in ("computation", "epilogue"))
     return record(fn, *specs)

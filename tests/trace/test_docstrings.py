@@ -8,10 +8,10 @@ import inspect
 import programs
 import pytest
 
-from dovetail.trace import cse, dce, functionalize, release, schedule
+from dovetail.trace import cse, dce, functionalize, philox, release, schedule
 from dovetail.trace.check import check
 
-PASSES = (cse, dce, functionalize, release, schedule)
+PASSES = (cse, dce, functionalize, philox, release, schedule)
 
 
 def examples(docstring: str) -> list[str]:

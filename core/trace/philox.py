@@ -1,0 +1,100 @@
+"""Random numbers by counters: a draw from the generator becomes a function of a seed, which fuses and can be computed again.
+
+>>> def computation(t0):
+...     t1 = prims.uniform(shape=(2, 3), low=0.0, high=1.0, dtype=dtypes.float32, device=devices.device("cpu"))
+...     t2 = prims.mul(t0, t1)
+...     return t2
+
+becomes
+
+>>> def computation(t0):
+...     t1 = prims.randint(shape=(), low=0, high=9223372036854775807, dtype=dtypes.int64, device=devices.device("cpu"))
+...     t2 = prims.full(shape=(), value=0, dtype=dtypes.int64, device=devices.device("cpu"))
+...     t3 = prims.uniform_philox(t1, t2, dtype=dtypes.float32, device=devices.device("cpu"), shape=(2, 3), low=0.0, high=1.0)
+...     t4 = prims.mul(t0, t3)
+...     return t4
+
+Each call takes one seed from the generator of each device, so `torch.manual_seed` still decides every number; each draw has an offset of its
+own.  Expects a pure trace.  Operations that draw inside are taken apart; integers, permutations and draws with computed probabilities stay
+with the generator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail import dtypes, prims
+from dovetail.devices import Device
+from dovetail.dtypes import DType
+from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
+from dovetail.trace.proxies import Proxy, is_proxy, swap
+
+SEEDS = 2**63 - 1
+COUNTED = {prims.uniform: prims.uniform_philox, prims.normal: prims.normal_philox}
+REPEATING = frozenset((prims.broadcast_in_dim, prims.convert_element_type))  # of one known number they make that number
+
+
+def philox(trace: Trace) -> Trace:
+    """The trace with its uniform and normal numbers, and those that decide with a probability that is known, drawn by counters."""
+    new = trace.derive("philox")
+    draws = _Draws(new)
+    with recording(new):
+        for line in trace.lines:
+            draws.add(line)
+    new.outputs = swap(trace.outputs, draws.renamed)
+    return new
+
+
+class _Draws:
+    """What became of the lines so far: the seed of each device, how many draws there are, and which values are one known number."""
+
+    def __init__(self, new: Trace):
+        self.new = new
+        self.seeds: dict[Device, Proxy] = {}
+        self.count = 0
+        self.known: set[Proxy] = set()
+        self.env: dict[Proxy, Any] = {}
+
+    def renamed(self, leaf: Any) -> Any:
+        return self.env.get(leaf, leaf) if is_proxy(leaf) else leaf
+
+    def add(self, line: BoundSymbol) -> None:
+        """`line`, or what stands in its place."""
+        if line.body and line.effects:
+            for inner in line.body:
+                self.add(inner)
+            return
+        before = len(self.new.lines)
+        if line.symbol in COUNTED:
+            self.env[line.out] = self.drawn(COUNTED[line.symbol], **line.kwargs)
+        elif line.symbol is prims.bernoulli and line.args[0] in self.known:
+            self.env[line.out] = self.decided(line.args[0])
+        else:
+            self.keep(line)
+        self.new.lines[before:] = [made if made.where else made.replace(where=line.where) for made in self.new.lines[before:]]
+
+    def keep(self, line: BoundSymbol) -> None:
+        self.new.lines.append(rename(line, self.env))
+        if line.effects:
+            self.seeds.clear()  # it may set the generator
+        if line.symbol is prims.full or (line.symbol in REPEATING and line.args[0] in self.known):
+            self.known.add(line.out)
+
+    def drawn(self, symbol: prims.Symbol, *, dtype: DType, device: Device, **kwargs: Any) -> Proxy:
+        """The next numbers of the device's seed."""
+        if device not in self.seeds:
+            self.seeds[device] = prims.randint(shape=(), low=0, high=SEEDS, dtype=dtypes.int64, device=device)
+        offset = prims.full(shape=(), value=self.count, dtype=dtypes.int64, device=device)
+        self.count += 1
+        return symbol(self.seeds[device], offset, dtype=dtype, device=device, **kwargs)
+
+    def decided(self, p: Proxy) -> Proxy:
+        """1 where a number from [0, 1) is less than the probability."""
+        spec = p.spec
+        wide = dtypes.float64 if spec.dtype is dtypes.float64 else dtypes.float32
+        u = self.drawn(prims.uniform_philox, shape=spec.shape, low=0.0, high=1.0, dtype=wide, device=spec.device)
+        return _as(prims.lt(u, _as(p, wide)), spec.dtype)
+
+
+def _as(x: Proxy, dtype: DType) -> Proxy:
+    return x if x.spec.dtype is dtype else prims.convert_element_type(x, dtype=dtype)
