@@ -58,11 +58,12 @@ class _Draws:
     def renamed(self, leaf: Any) -> Any:
         return self.env.get(leaf, leaf) if is_proxy(leaf) else leaf
 
-    def add(self, line: BoundSymbol) -> None:
-        """`line`, or what stands in its place."""
+    def add(self, line: BoundSymbol, where: Any = None) -> None:
+        """`line`, or what stands in its place; `where` is the source line of the operation that it is a part of."""
+        where = line.where or where
         if line.body and line.effects:
             for inner in line.body:
-                self.add(inner)
+                self.add(inner, where)
             return
         before = len(self.new.lines)
         if line.symbol in COUNTED:
@@ -71,7 +72,7 @@ class _Draws:
             self.env[line.out] = self.decided(line.args[0])
         else:
             self.keep(line)
-        self.new.lines[before:] = [made if made.where else made.replace(where=line.where) for made in self.new.lines[before:]]
+        self.new.lines[before:] = [made if made.where else made.replace(where=where) for made in self.new.lines[before:]]
 
     def keep(self, line: BoundSymbol) -> None:
         self.new.lines.append(rename(line, self.env))

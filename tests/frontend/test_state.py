@@ -2,69 +2,15 @@
 
 from __future__ import annotations
 
-import collections
-
 import pytest
 import torch
 import torch._dynamo  # so that both ways to watch are there
-from torch import nn
+from changing import CHANGES, Net
 
 import dovetail
 from dovetail.frontend import state
-from dovetail.frontend.guards import FEW_MODULES, Miss
+from dovetail.frontend.guards import Miss
 
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear, self.scale = nn.Linear(3, 3), 1.5
-
-    def forward(self, x):
-        return torch.relu(self.linear(x)) * self.scale
-
-
-class Twice(Block):
-    def forward(self, x):
-        return super().forward(x) * 2
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block() for _ in range(FEW_MODULES)])
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x) + 1
-        return x
-
-
-def hooked(module, args, result):
-    return result - 4
-
-
-def _replaced(module):
-    module.__dict__ = {**module.__dict__, "scale": 9.0}
-
-
-CHANGES = {
-    "nothing": lambda net: None,
-    "an attribute": lambda net: setattr(net.blocks[2], "scale", 7.0),
-    "a forward of its own": lambda net: setattr(net.blocks[2], "forward", lambda x: x * 5),
-    "a class": lambda net: setattr(net.blocks[2], "__class__", Twice),
-    "a __dict__": lambda net: _replaced(net.blocks[2]),
-    "a parameter": lambda net: setattr(net.blocks[1].linear, "weight", nn.Parameter(torch.ones(3, 3))),
-    "no parameter": lambda net: setattr(net.blocks[1].linear, "bias", None),
-    "a parameter in place": lambda net: net.blocks[1].linear.weight.data.zero_(),
-    "the data of a parameter": lambda net: setattr(net.blocks[1].linear.weight, "data", torch.ones(3, 3)),
-    "another dtype": lambda net: net.double(),
-    "a table of parameters": lambda net: setattr(net.blocks[1].linear, "_parameters", dict(nn.Linear(3, 3)._parameters)),
-    "a submodule": lambda net: setattr(net.blocks[0], "linear", nn.Linear(3, 3)),
-    "the order": lambda net: net.blocks._modules.update({"0": net.blocks[1], "1": net.blocks[0]}),
-    "one block less": lambda net: net.blocks._modules.pop("3"),
-    "a hook": lambda net: net.blocks[3].register_forward_hook(hooked),
-    "hooks": lambda net: setattr(net.blocks[3], "_forward_hooks", collections.OrderedDict({0: hooked})),
-}
 WAYS = {"at once": (state._at_once,), "one by one": (state._one_by_one,), "never": ()}
 
 
@@ -85,7 +31,7 @@ def state_of(compiled):
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_what_modules_hold_is_seen(way, change):
     torch.manual_seed(0)
-    net = Net()
+    net = Net().train(change == "eval")
     compiled = dovetail.jit(net, executors=["torch"], interpretation="bytecode")
     x = torch.randn(2, 3)
     for _ in range(4):

@@ -133,6 +133,7 @@ def test_operations_that_draw_nothing_stay_whole():
     made = next(trace for trace in dovetail.last_traces(compiled) if trace.made_by == "philox")
     names = [line.symbol.id for line in made.lines]
     assert "torch.nn.functional.softmax" in names and "torch.nn.functional.dropout" not in names
+    assert all(line.where for line in made.lines)
 
 
 def test_a_seed_is_taken_anew_after_what_may_set_the_generator():

@@ -14,9 +14,10 @@ import torch
 
 from dovetail import prims
 from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace
-from dovetail_llvm_exec import gate, jit, versions
-from dovetail_llvm_exec.gate import FIELDS, Check
-from dovetail_llvm_exec.launch import METH_FASTCALL, PAYLOAD, SCALAR_TYPES, MethodDef, addresses, handle_offset
+from dovetail_llvm_exec import versions
+from dovetail_llvm_exec.builtin import compiled
+from dovetail_llvm_exec.gate import Check, Gate
+from dovetail_llvm_exec.launch import SCALAR_TYPES
 
 LARGE = 1 << 20  # bytes of values between kernels from which the program lets them go itself, one by one
 MOST_CHECKS = 4096
@@ -34,44 +35,19 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
     `computation` is all that the prologue runs, None where it runs more; where each of its lines is a region of `executor` they run
     one after the other, else the builtin calls what the prologue calls.
     """
-    found = _machine()
-    if found is None:
+    found, devices = compiled(Gate), _devices()
+    if found is None or devices is None:
         return None
     try:
-        plan = Plan(prologue, found.devices)
+        plan = Plan(prologue, devices)
     except Declined:
         return None
     if computation is not None:
         plan.inline(computation, executor)
-    payload = plan.words(slow, found.offset)
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    return new(ctypes.addressof(found.method), payload, (slow, found, *plan.objects.values()))
-
-
-class Machine:
-    """The builtin, compiled: where tensors hold their handle, and the kinds of device that have autocast."""
-
-    def __init__(self, offset: int, devices: list[int], kernel: jit.Kernel):
-        self.offset, self.devices, self.kernel = offset, devices, kernel
-        self.method = MethodDef(b"llvm_entry", kernel.address, METH_FASTCALL, None)
+    return found.function(plan.words(slow, found.offset), (slow, *plan.objects.values()))
 
 
 @cache
-def _machine() -> Machine | None:
-    """The builtin, where this process has what it needs."""
-    offset, found, devices = handle_offset(), addresses(gate.SYMBOLS), _devices()
-    if offset is None or found is None or devices is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
-        return None
-    compiler = jit.compiler()
-    for name, address in found.items():
-        compiler.provide(name, address)
-    probe = bytes(range(64))
-    if ctypes.string_at(id(probe) + PAYLOAD, len(probe)) != probe:
-        return None
-    return Machine(offset, devices, compiler.compile(gate.text(compiler.target, PAYLOAD), gate.NAME))
-
-
 def _devices() -> list[int] | None:
     """The numbers of the kinds of device that have autocast; None where torch does not say."""
     kinds = getattr(torch._C._autograd, "DeviceType", None)
@@ -342,7 +318,7 @@ class Plan:
 
     def words(self, slow: Any, offset: int) -> bytes:
         """The payload of the builtin."""
-        start = len(FIELDS) + 4 * len(self.checks)
+        start = len(Gate.fields) + 4 * len(self.checks)
         body = list(self.inputs)
         step_row = start + len(body)
         for fn, inputs, outputs in self.steps:
@@ -360,7 +336,7 @@ class Plan:
         fields |= {"result_row": result_row, "single": int(self.single), "offset": offset, "dict_type": id(dict), "tuple_type": id(tuple)}
         fields |= {"attributes": self.attributes, "autocasts": len(self.devices), "autocast_row": autocast_row}
         fields["version"] = versions.VERSION
-        packed = [fields[name] for name in FIELDS] + [word for check in checks for word in check] + body
+        packed = [fields[name] for name in Gate.fields] + [word for check in checks for word in check] + body
         return struct.pack(f"{len(packed)}q", *packed)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.extend import BoundSymbol, FusionExecutor, Trace, Verdict
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, takes
+from dovetail_llvm_exec.biases import SHOWN, apart
 from dovetail_llvm_exec.claims import verdict
 from dovetail_llvm_exec.entry import entry
-from dovetail_llvm_exec.graph import VIEWS, flat
+from dovetail_llvm_exec.graph import flat
 from dovetail_llvm_exec.kinds import STORED
 from dovetail_llvm_exec.regions import Cache
-
-SHOWN = VIEWS | {"detach"}  # operations that compute nothing
 
 
 class LLVMExecutor(FusionExecutor):
@@ -25,6 +24,15 @@ class LLVMExecutor(FusionExecutor):
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether there is code for a prim."""
         return verdict(line)
+
+    def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
+        """What is added to a product becomes a part of the kernel that reads it, unless an executor that is no last resort runs both as one."""
+        others = [ex for ex in executors if isinstance(ex, OperatorExecutor) and not ex.last_resort]
+        return apart(trace, self._fuses, lambda line: any(takes(ex.verdict(line)) for ex in others))
+
+    def _fuses(self, line: BoundSymbol) -> bool:
+        """Whether all of a line can be part of a region."""
+        return all(map(self._fuses, line.body)) if line.body else takes(self.verdict(line))
 
     def worth(self, region: Trace) -> Verdict:
         """Whether a region computes anything: views alone are made by others for less."""

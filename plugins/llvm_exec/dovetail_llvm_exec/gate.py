@@ -1,7 +1,7 @@
 """The code of an entry, as IR: one builtin function for all of them, which checks a call's arguments and runs its kernels.
 
-`self` is a bytes object of 64-bit words: FIELDS, then instructions of four words, then rows that these and the steps are described in, by
-the number of their first word.  Values stand in numbered slots.  Whatever is not as expected, the builtin hands the call over to `slow`.
+The words of `self` are its fields, then instructions of four words, then rows that these and the steps are described in, by the number of
+their first word.  Values stand in numbered slots.
 """
 
 from __future__ import annotations
@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from dovetail_llvm_exec.ir import Module, Value
-from dovetail_llvm_exec.target import Target
+from dovetail_llvm_exec.builtin import NULL, Builtin
+from dovetail_llvm_exec.ir import Value
 
-FIELDS = (
-    *("slow", "slots", "checks", "given", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "attributes"),
-    *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version"),
-)
-NAME = "dovetail_enter"
 GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
 AUTOCAST = "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"  # bool at::autocast::is_autocast_enabled(c10::DeviceType)
 REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"  # bool c10::TensorImpl::requires_grad() const
 READERS = ("get_dtype", "get_dim", "get_sizes", "get_strides", "get_device_type")
-SYMBOLS = (*(f"aoti_torch_{name}" for name in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD)
 
 
 class Check(IntEnum):
@@ -48,26 +42,24 @@ class Check(IntEnum):
     EMPTY = 18  # what the row b lists is empty
 
 
-class Gate:
+class Gate(Builtin):
     """Writes the builtin."""
 
-    def __init__(self, target: Target, payload: int):
-        self.module = Module(target)
-        self.b = self.module.function(NAME, "ptr", [("self", "ptr"), ("args", "ptr"), ("count", "i64")])
-        self.payload = payload
+    name = "llvm_entry"
+    symbols = (*(f"aoti_torch_{reader}" for reader in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD)
+    fields = (
+        *("slow", "slots", "checks", "given", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "attributes"),
+        *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version"),
+    )
 
-    def text(self) -> str:
-        """The module."""
+    def body(self) -> None:
         b = self.b
-        self.words = b.address(b.params[0], "i8", self.payload)
         self.room = b.alloca("i64", 1, align=8)
-        self.slow = b.label("slow")
-        self.slots = b.emit("ptr", f"alloca ptr, {b.add(self.field('slots'), 1)}, align 16")
-        self.kept = b.emit("ptr", f"alloca ptr, {b.add(self.field('attributes'), 1)}, align 16")
-        self.count = b.alloca("i64", 1, align=8)
-        b.store(b.constant(0, "i64"), self.count)
-        self.require(b.compare("eq", b.params[2], 2))
-        positional, named = (b.load("ptr", b.address(b.params[1], "ptr", i), align=8) for i in (0, 1))
+        self.slots, self.kept = self.pointers(self.field("slots")), self.pointers(self.field("attributes"))
+        self.keeps = b.alloca("i64", 1, align=8)  # how many objects are kept
+        b.store(b.constant(0, "i64"), self.keeps)
+        self.require(b.compare("eq", self.count, 2))
+        positional, named = (b.load("ptr", b.address(self.args, "ptr", i), align=8) for i in (0, 1))
         self.require(b.compare("eq", self.kind(positional), self.field("tuple_type")))
         self.require(b.compare("eq", self.kind(named), self.field("dict_type")))
         self.require(b.compare("eq", b.call("PyTuple_Size", "i64", positional), self.field("given")))
@@ -76,18 +68,7 @@ class Gate:
         self._run()
         b.place(self.slow)
         self._forget()
-        b.ret(b.call("PyObject_Vectorcall", "ptr", self.field("slow", "ptr"), b.params[1], b.params[2], Value("null", "ptr")))
-        return self.module.text()
-
-    # --- words
-
-    def field(self, name: str, type: str = "i64") -> Value:
-        """A word of `self`."""
-        return self.word(FIELDS.index(name), type)
-
-    def word(self, number: Value | int, type: str = "i64") -> Value:
-        """The word of this number."""
-        return self.b.load(type, self.b.address(self.words, "i64", number), align=8)
+        self.hand_over()
 
     def slot(self, number: Value) -> Value:
         """What a slot holds."""
@@ -97,22 +78,12 @@ class Gate:
         """Put an object into a slot."""
         self.b.store(value, self.b.address(self.slots, "ptr", number), align=8)
 
-    def kind(self, object: Value) -> Value:
-        """The type of an object, as a number."""
-        return self.b.load("i64", self.b.address(object, "i64", 1), align=8)
-
-    def require(self, condition: Value) -> None:
-        """Go on where the condition holds; else the call is for the slow way."""
-        on = self.b.label("on")
-        self.b.jump_if(condition, on, self.slow)
-        self.b.place(on)
-
     # --- checks
 
     def _check(self, positional: Value) -> None:
         b = self.b
         with b.loop(0, self.field("checks")) as loop:
-            at = b.add(b.mul(loop.index, 4), len(FIELDS))
+            at = b.add(b.mul(loop.index, 4), len(self.fields))
             op, a, x, y = (self.word(b.add(at, i)) for i in range(4))
             labels = {check: b.label(check.name.lower()) for check in Check}
             following = b.label("checked")
@@ -146,16 +117,19 @@ class Gate:
     def _keep(self, a: Value, found: Value) -> None:
         b = self.b
         self.answered(b.compare("ne", b.cast("ptrtoint", found, "i64"), 0))
-        number = b.load("i64", self.count, align=8)
+        number = b.load("i64", self.keeps, align=8)
         b.store(found, b.address(self.kept, "ptr", number), align=8)
-        b.store(b.add(number, 1), self.count, align=8)
+        b.store(b.add(number, 1), self.keeps, align=8)
         self.fill(a, found)
 
     def _forget(self) -> None:
         """Let attributes go."""
-        b = self.b
-        with b.loop(0, b.load("i64", self.count, align=8)) as loop:
-            b.call("Py_DecRef", "void", b.load("ptr", b.address(self.kept, "ptr", loop.index), align=8))
+        self._each(self.kept, self.b.load("i64", self.keeps, align=8), "Py_DecRef")
+
+    def _each(self, objects: Value, count: Value, function: str) -> None:
+        """Call a function of C with one object after the other."""
+        with self.b.loop(0, count) as loop:
+            self.b.call(function, "void", self.b.load("ptr", self.b.address(objects, "ptr", loop.index), align=8))
 
     def pointer(self, word: Value) -> Value:
         """A word as the object that it stands for."""
@@ -200,7 +174,7 @@ class Gate:
         place, key = b.alloca("i64", 1, align=8), b.alloca("i64", 1, align=8)
         b.store(b.constant(0, "i64"), place)
         with b.loop(0, many) as loop:
-            b.call("PyDict_Next", "i32", held, place, key, Value("null", "ptr"))
+            b.call("PyDict_Next", "i32", held, place, key, NULL)
             self.require(b.compare("eq", b.load("i64", key, align=8), self.word(b.add(b.add(x, loop.index), 1))))
 
     def answered(self, condition: Value) -> None:
@@ -276,7 +250,7 @@ class Gate:
         first = self.field("autocast_row")
         with b.loop(0, self.field("autocasts")) as loop:
             device = b.cast("trunc", self.word(b.add(first, loop.index)), "i8")
-            self.require(b.compare("eq", b.and_(b.call(AUTOCAST, "i8", device), 1), 0))
+            self.require(b.not_(self.holds(AUTOCAST, device)))
 
     def tensor(self, a: Value, x: Value, y: Value) -> None:
         """Row: type, dtype, requires_grad, dimensions, sizes, strides, of which those of dimensions of one element do not count."""
@@ -288,7 +262,7 @@ class Gate:
         for name, wanted in (("get_dtype", expected[1]), ("get_device_type", cpu)):
             self.require(b.compare("eq", b.cast("sext", self.asked(name, handle, "i32"), "i64"), wanted))
         self.require(b.compare("eq", self.asked("get_dim", handle, "i64"), expected[3]))
-        flag = b.and_(b.call(REQUIRES_GRAD, "i8", b.load("ptr", handle, align=8)), 1)
+        flag = self.holds(REQUIRES_GRAD, b.load("ptr", handle, align=8))
         self.require(b.compare("eq", b.cast("zext", flag, "i64"), expected[2]))
         sizes, strides = self.asked("get_sizes", handle, "ptr"), self.asked("get_strides", handle, "ptr")
         row = b.address(self.words, "i64", b.add(x, 4))
@@ -310,19 +284,19 @@ class Gate:
     def _run(self) -> None:
         """The program on the inputs, or kernel after kernel."""
         b = self.b
-        inputs, row = self.field("inputs"), b.add(b.mul(self.field("checks"), 4), len(FIELDS))
-        self.given = b.emit("ptr", f"alloca ptr, {b.add(inputs, 1)}, align 16")
+        inputs, row = self.field("inputs"), b.add(b.mul(self.field("checks"), 4), len(self.fields))
+        self.given = self.pointers(inputs)
         with b.loop(0, inputs) as loop:
             b.store(self.slot(self.word(b.add(row, loop.index))), b.address(self.given, "ptr", loop.index), align=8)
         whole, steps = b.label("whole"), b.label("steps")
         b.jump_if(b.compare("eq", self.field("steps"), 0), whole, steps)
         b.place(whole)
-        answer = b.call("PyObject_Vectorcall", "ptr", self.field("program", "ptr"), self.given, inputs, Value("null", "ptr"))
+        answer = self.vectorcall(self.field("program", "ptr"), self.given, inputs)
         self._forget()
         b.ret(answer)
         b.place(steps)
-        self._hold(inputs, "Py_IncRef")
-        self.made = b.emit("ptr", f"alloca ptr, {b.add(self.field('steps'), 1)}, align 16")
+        self._each(self.given, inputs, "Py_IncRef")
+        self.made = self.pointers(self.field("steps"))
         ran = self._steps()
         failed, done = b.label("failed"), b.label("done")
         b.jump_if(b.compare("lt", ran, 0), failed, done)
@@ -336,26 +310,21 @@ class Gate:
         self._forget()
         b.ret(result)
 
-    def _hold(self, inputs: Value, how: str) -> None:
-        with self.b.loop(0, inputs) as loop:
-            self.b.call(how, "void", self.b.load("ptr", self.b.address(self.given, "ptr", loop.index), align=8))
-
     def _let_go(self, inputs: Value, made: Value) -> None:
-        with self.b.loop(0, made) as loop:
-            self.b.call("Py_DecRef", "void", self.b.load("ptr", self.b.address(self.made, "ptr", loop.index), align=8))
-        self._hold(inputs, "Py_DecRef")
+        self._each(self.made, made, "Py_DecRef")
+        self._each(self.given, inputs, "Py_DecRef")
 
     def _steps(self) -> Value:
         """Run each step; gives 0, or -1 - n where step n failed.  Row of a step: function, numbers of inputs and outputs, their slots."""
         b = self.b
-        room = b.emit("ptr", f"alloca ptr, {b.add(self.field('slots'), 1)}, align 16")
+        room = self.pointers(self.field("slots"))
         broken, over = b.label("broken"), b.label("over")
         with b.loop(0, self.field("steps"), 1, [self.field("step_row")]) as loop:
             row = loop.carried[0]
             inputs, outputs, first = self.word(b.add(row, 1)), self.word(b.add(row, 2)), b.add(row, 3)
             with b.loop(0, inputs) as each:
                 b.store(self.slot(self.word(b.add(first, each.index))), b.address(room, "ptr", each.index), align=8)
-            made = b.call("PyObject_Vectorcall", "ptr", self.word(row, "ptr"), room, inputs, Value("null", "ptr"))
+            made = self.vectorcall(self.word(row, "ptr"), room, inputs)
             going = b.label("going")
             at, index = self.b.alloca("i64", 1, align=8), loop.index
             b.store(index, at, align=8)
@@ -396,8 +365,7 @@ class Gate:
 
 
 def _grad(gate: Gate, a: Value, x: Value, y: Value) -> None:
-    mode = gate.b.cast("zext", gate.b.and_(gate.b.call(GRAD_MODE, "i8"), 1), "i64")
-    gate.require(gate.b.compare("eq", mode, a))
+    gate.require(gate.b.compare("eq", gate.b.cast("zext", gate.holds(GRAD_MODE), "i64"), a))
 
 
 def _other(gate: Gate, a: Value, x: Value, y: Value) -> None:
@@ -425,8 +393,3 @@ WRITE: dict[Check, Callable[[Gate, Value, Value, Value], None]] = {
     Check.STATE: Gate.state,
     Check.EMPTY: Gate.empty,
 }
-
-
-def text(target: Target, payload: int) -> str:
-    """The module of the builtin; `payload` is where a bytes object holds its bytes."""
-    return Gate(target, payload).text()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,9 @@ import torch
 from dovetail.dtypes import DType
 from dovetail.extend import POOL
 from dovetail.langs.torch import TO_TORCH
-from dovetail_llvm_exec import jit, threads, trampoline
+from dovetail_llvm_exec import jit, threads
+from dovetail_llvm_exec.builtin import compiled
+from dovetail_llvm_exec.trampoline import Launch
 
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
 LARGE = 16 << 20  # bytes from which outputs are taken from the pool: what is smaller, the allocator keeps for the next call
@@ -60,12 +61,6 @@ class Bound(NamedTuple):
     parallel: bool
 
 
-class MethodDef(ctypes.Structure):
-    """PyMethodDef."""
-
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
-
-
 class Payload(bytes):
     """The `self` of a builtin function; `remake` gives (function, arguments) that make an object with an equal builtin, in another process."""
 
@@ -75,11 +70,6 @@ class Payload(bytes):
         if self.remake is None:
             raise TypeError("a kernel is pickled with the region that it was made from, and this one is not known to any")
         return self.remake()
-
-
-METH_FASTCALL = 0x80
-KERNEL = "llvm_kernel"  # the name of every builtin, as an attribute of what it is remade as
-PAYLOAD = bytes.__basicsize__ - 1  # a bytes object ends in its bytes and a zero
 
 
 def failed(status: int) -> None:
@@ -176,7 +166,7 @@ def _slow(bound: Bound) -> Callable[..., tuple]:
 
 def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[..., tuple] | None:
     """The builtin function of `inputs` tensors that makes `outputs`; None where tensors do not lie as expected."""
-    found = quick()
+    found = compiled(Launch)
     if found is None:
         return None
     slow = _slow(bound) if outputs or not bound.outputs else _into(bound)
@@ -184,75 +174,8 @@ def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[.
     alone = ctypes.addressof(threads.ALONE)
     words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": workspace}
     words |= {"release": bound.cost >= RELEASED, "parallel": bound.parallel, "alone": alone, "tensor": id(torch.Tensor)}
-    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": found.offset, "payload": 0}
+    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": found.offset}
     rows = [n for out in outputs for n in (len(out.shape), SCALAR_TYPES[TO_TORCH[out.dtype]], *out.shape, *out.steps)]
-    packed = [int(words[name]) for name in trampoline.FIELDS] + rows
+    packed = [int(words[name]) for name in Launch.fields] + rows
     payload = Payload(struct.pack(f"{len(packed)}q", *packed))
-    if ctypes.string_at(id(payload) + PAYLOAD, len(payload)) != bytes(payload):
-        return None
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    return new(ctypes.addressof(found.method), payload, (bound.kernel, slow, found))
-
-
-class Quick:
-    """The builtin, compiled: where tensors hold their handle, and what makes functions of it."""
-
-    def __init__(self, offset: int, kernel: jit.Kernel):
-        self.offset, self.kernel = offset, kernel
-        self.method = MethodDef(KERNEL.encode(), kernel.address, METH_FASTCALL, None)
-
-
-@cache
-def quick() -> Quick | None:
-    """The quick way, where this process has what it needs."""
-    offset = handle_offset()
-    if offset is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
-        return None
-    library = addresses(trampoline.SYMBOLS)
-    if library is None:
-        return None
-    compiler = jit.compiler()
-    for name, address in library.items():
-        compiler.provide(name, address)
-    return Quick(offset, compiler.compile(trampoline.text(compiler.target, PAYLOAD), trampoline.NAME))
-
-
-def addresses(names: Sequence[str]) -> dict[str, int] | None:
-    """The addresses of torch's functions; None where one is missing."""
-    found: dict[str, int] = {}
-    for name in names:
-        for library in _libraries():
-            try:
-                found[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-                break
-            except AttributeError:
-                continue
-        else:
-            return None
-    return found
-
-
-@cache
-def _libraries() -> tuple[ctypes.CDLL, ...]:
-    folder = torch.__path__[0] + "/lib/"
-    found = []
-    for name in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so"):
-        try:
-            found.append(ctypes.CDLL(folder + name))
-        except OSError:
-            continue
-    return tuple(found)
-
-
-def handle_offset() -> int | None:
-    """Where a tensor object holds its at::Tensor: the one word equal to `_cdata`, in tensors of several kinds; None when that is unclear."""
-    kinds = (torch.zeros(3), torch.ones(2, 2, dtype=torch.int64)[1:], torch.nn.Parameter(torch.zeros(5)), torch.tensor(1.0), torch.zeros(4, 4).t())
-    found = set()
-    for x in kinds:
-        words = ctypes.string_at(id(x), torch.Tensor.__basicsize__)
-        hits = [at for at in range(0, len(words) - 7, 8) if struct.unpack_from("Q", words, at)[0] == x._cdata]
-        if len(hits) != 1:
-            return None
-        found.update(hits)
-    return found.pop() if len(found) == 1 else None
+    return found.function(payload, (bound.kernel, slow))

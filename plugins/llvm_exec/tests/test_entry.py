@@ -18,7 +18,9 @@ from torch.nn import functional as F
 import dovetail
 from dovetail.frontend.guards import Miss
 from dovetail_llvm_exec import entry as entries
-from dovetail_llvm_exec import gate, jit
+from dovetail_llvm_exec import jit
+from dovetail_llvm_exec.gate import Gate
+from dovetail_llvm_exec.trampoline import Launch
 
 FACTOR = 2.0
 
@@ -100,7 +102,7 @@ def test_a_result_that_is_a_number_is_for_the_prologue():
 
 
 def test_every_kind_of_device_that_has_autocast_is_asked():
-    devices = entries._machine().devices
+    devices = entries._devices()
     assert 0 in devices and 1 in devices and len(devices) == len(set(devices)) >= 5
 
 
@@ -278,16 +280,17 @@ def test_containers_are_looked_into():
 
 
 def test_without_the_builtin_calls_run_in_python(monkeypatch):
-    monkeypatch.setattr(entries, "_machine", lambda: None)
+    monkeypatch.setattr(entries, "compiled", lambda written: None)
     ours, x = compiled(add), torch.randn(4)
     assert_same(ours(x, x + 1), x + (x + 1))
     assert type(ours._cache.last).__name__ == "function"
 
 
-def test_the_object_code_is_good_for_every_process():
+@pytest.mark.parametrize("written", [Gate, Launch])
+def test_the_object_code_is_good_for_every_process(written):
     target = jit.compiler().target
-    assert gate.text(target, 32) == gate.text(target, 32)
-    assert "inttoptr (i64" not in gate.text(target, 32)  # no address of this process
+    assert written(target).text() == written(target).text()
+    assert "inttoptr (i64" not in written(target).text()  # no address of this process
 
 
 SIZES = st.sampled_from([(4,), (2, 2), (1, 4), (4, 1), (0, 4), (5,)])

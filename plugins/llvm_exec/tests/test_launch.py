@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import dill
 import pytest
@@ -19,6 +20,9 @@ from torch.nn import functional as F
 import dovetail
 from dovetail_llvm_exec import launch, threads
 from dovetail_llvm_exec.executor import llvm_executor
+
+STATM = Path("/proc/self/statm")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 
 
 def kernel_of(fn):
@@ -35,7 +39,7 @@ def chain(x, y):
 @pytest.fixture
 def slow(monkeypatch):
     """No builtin: as on a machine where tensors do not lie as expected."""
-    monkeypatch.setattr(launch, "quick", lambda: None)
+    monkeypatch.setattr(launch, "compiled", lambda written: None)
 
 
 def test_small_kernels_are_builtin_functions_here():
@@ -141,7 +145,45 @@ def test_threads_of_python_call_one_program():
     assert not wrong
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def status_of(child):
+    """What a child process ended with, after half a minute at most."""
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the child hangs")
+
+
+def out_of_memory(call):
+    """Whether calls of which each keeps more memory end in torch's error where no more is to be had."""
+    now = int(STATM.read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (40 << 20), -1))
+    kept = []
+    try:
+        for _ in range(10):
+            kept.append(call())
+    except RuntimeError as error:
+        return "allocate" in str(error) and len(kept) > 0
+    return False
+
+
+@needs_fork
+@pytest.mark.skipif(not STATM.exists(), reason="wants Linux, where a process can read how much memory it has")
+@pytest.mark.parametrize("fn", [lambda x: chain(x, x), lambda x: (x + 1, x * 2)])
+def test_too_little_memory_is_an_error(fn):
+    ours, x = compiled(fn), torch.randn(3_500_000)
+    ours(x)
+    assert type(kernel_of(ours)).__name__ == "builtin_function_or_method"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if out_of_memory(lambda: ours(x)) else 1)
+    assert status_of(child) == 0
+
+
+@needs_fork
 def test_a_forked_child_runs_alone():
     ours, x = compiled(lambda x: F.softmax(x, -1)), torch.randn(2000, 500)
     before = torch.get_num_threads()
@@ -153,16 +195,7 @@ def test_a_forked_child_runs_alone():
             got = ours(x)
             torch.set_num_threads(1)  # torch's own kernels would wait for the parent's threads
             os._exit(0 if torch.equal(got, want) and threads.ALONE.value == 1 else 1)
-        for _ in range(600):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                break
-            time.sleep(0.05)
-        else:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            pytest.fail("the child hangs")
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert status_of(child) == 0
         assert threads.ALONE.value == 0 and torch.equal(ours(x), want)
     finally:
         torch.set_num_threads(before)

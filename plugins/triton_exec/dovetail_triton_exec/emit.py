@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
 from dovetail_triton_exec import ops
-from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard
+from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard, forms
 from dovetail_triton_exec.graph import product
 from dovetail_triton_exec.index import Digit, Form, Var
 from dovetail_triton_exec.plan import Kernel, Store, Sweep
@@ -227,7 +227,7 @@ class Writer:
         if not e.data.terms:
             return ops.filled(start + step * e.data.const, e.dtype)
         if e.dtype.kind == "int":
-            moved = position if (start, step) == (0, 1) else f"({position} * {step} + {start})"
+            moved = position if (start, step) == (0, 1) else f"({position}.to(tl.int64) * {step} + {start})"
             return f"{moved}.to({ops.TRITON[e.dtype]})"
         exact = f"({position}.to(tl.float64) * tl.full(ONE, {float(step)!r}, tl.float64) + tl.full(ONE, {float(start)!r}, tl.float64))"
         return f"{exact}.to({ops.TRITON[e.dtype]})"
@@ -323,10 +323,11 @@ def _reduction(e: Expr) -> Expr:
 
 
 def _far(kernel: Kernel) -> bool:
-    """Whether positions need 64 bits."""
-    forms = [s.form for s in kernel.stores]
-    forms += [e.data[1] for e in _needed(kernel.roots) if e.op == "load"]
-    return kernel.x.size >= FAR or any(f.high >= FAR or f.low <= -FAR for f in forms) or (kernel.r is not None and kernel.r.size >= FAR)
+    """Whether positions need 64 bits: of what is read and written, and of what is only counted, as in a slice of `arange`."""
+    found = [s.form for s in (*kernel.stores, *kernel.sweeps)]
+    found += [c.form for s in kernel.stores for c in s.guard]
+    found += [form for e in _needed(kernel.roots) for form in forms(e.data)]
+    return max(kernel.x.size, kernel.r.size if kernel.r else 0, *(form.reach for form in found)) >= FAR
 
 
 def buffers(kernel: Kernel) -> list[Buffer]:

@@ -56,25 +56,26 @@ def computes_in(dtype: DType) -> DType:
     return float32 if dtype is float16 or dtype is bfloat16 else dtype
 
 
-def _forms(data: Any) -> list[Form]:
+def forms(data: Any) -> list[Form]:
+    """The index forms in what an expression holds besides its arguments."""
     if isinstance(data, Form):
         return [data]
     if isinstance(data, Condition):
         return [data.form]
     if isinstance(data, (tuple, frozenset)) and not isinstance(data, Buffer):
-        return [f for item in data for f in _forms(item)]
+        return [f for item in data for f in forms(item)]
     return []
 
 
 def _dynamic(data: Any) -> list[Expr]:
     """The expressions whose values are part of an index."""
-    return [v.value for form in _forms(data) for v in sorted(form.vars(), key=lambda v: v.name) if v.value is not None]
+    return [v.value for form in forms(data) for v in sorted(form.vars(), key=lambda v: v.name) if v.value is not None]
 
 
 def variables(data: Any) -> frozenset[Var]:
     """The loop variables in an index, those of loaded positions with them."""
     found: set[Var] = set()
-    for form in _forms(data):
+    for form in forms(data):
         for var in form.vars():
             found |= {var} if var.value is None else var.value.free
     return frozenset(found)

@@ -49,6 +49,11 @@ class Form:
         """The most that it can be."""
         return self.const + sum(max(k * (d.size - 1), 0) for d, k in self.terms)
 
+    @property
+    def reach(self) -> int:
+        """The most that it, or a form within it, can be away from 0."""
+        return max(self.high, -self.low, *(d.base.reach for d, _ in self.terms if isinstance(d.base, Form)), 0)
+
     def vars(self) -> frozenset[Var]:
         """The variables that it depends on."""
         found: frozenset[Var] = frozenset()

@@ -64,7 +64,7 @@ class Region:
     folder: str = ""
     path: Path | None = None
     _kernels: list[Any] | None = field(default=None, repr=False)
-    _bound: list[tuple[Callable[..., Any], list[Buffer]]] | None = field(default=None, repr=False)
+    _bound: dict[torch.device, list[tuple[Callable[..., Any], list[Buffer]]]] = field(default_factory=dict, repr=False)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple:
         device = inputs[0].device if inputs else torch.device(self.device)
@@ -72,25 +72,30 @@ class Region:
         if self.launches:
             temporaries = [_empty(m, device) for m in self.temporaries]
             with _on(device):
-                self.run(inputs, outputs, temporaries)
+                self.run(inputs, outputs, temporaries, device)
         return tuple([make(inputs, outputs) for make in self.makers])
 
-    def run(self, inputs: tuple, outputs: list, temporaries: list) -> None:
+    def run(self, inputs: tuple, outputs: list, temporaries: list, device: torch.device) -> None:
         """Launch the kernels, in order."""
         held = {"in": inputs, "out": outputs, "tmp": temporaries}
-        if self.tune and not self.interpreted:
-            for launch, kernel in zip(self.launches, self.kernels(), strict=True):
-                args = [held[kind][number] for kind, number, _ in launch.buffers]
-                bound(kernel, launch, tune.chosen(self, launch, kernel, args))(*args)
+        bound = self._bound.get(device)
+        if bound is None:
+            self._bound[device] = self._first(held, device)
             return
-        for start, buffers in self._bound or self._bind():
+        for start, buffers in bound:
             start(*[held[kind][number] for kind, number, _ in buffers])
 
-    def _bind(self) -> list[tuple[Callable[..., Any], list[Buffer]]]:
-        """The kernels with all that is the same in every call."""
-        pairs = zip(self.launches, self.kernels(), strict=True)
-        self._bound = [(bound(kernel, launch, launch.tile), launch.buffers) for launch, kernel in pairs]
-        return self._bound
+    def _first(self, held: dict[str, Any], device: torch.device) -> list[tuple[Callable[..., Any], list[Buffer]]]:
+        """The first launches on a device; gives the kernels with all that is the same in every call.  What one is timed with, others computed."""
+        bound = []
+        for launch, kernel in zip(self.launches, self.kernels(), strict=True):
+            args = [held[kind][number] for kind, number, _ in launch.buffers]
+            tile = launch.tile
+            if self.tune and not self.interpreted:
+                tile = tune.chosen(self, launch, device, functools.partial(_ready, kernel, launch, args))
+            bound.append((_started(kernel, launch, tile), launch.buffers))
+            bound[-1][0](*args)
+        return bound
 
     def kernels(self) -> list[Any]:
         """The kernels, imported from their file."""
@@ -101,10 +106,15 @@ class Region:
         return self._kernels
 
 
-def bound(kernel: Any, launch: Launch, tile: Tile) -> Callable[..., Any]:
+def _started(kernel: Any, launch: Launch, tile: Tile) -> Callable[..., Any]:
     """One kernel with a tile, as a function of its memory."""
     sizes = {"XB": tile.x} | ({} if launch.kernel.r is None else {"RB": tile.r})
     return functools.partial(kernel[(launch.kernel.programs(tile.x),)], **sizes, num_warps=tile.warps, **launch.options)
+
+
+def _ready(kernel: Any, launch: Launch, args: list[torch.Tensor], tile: Tile) -> Callable[[], Any]:
+    """One kernel with a tile and its memory."""
+    return functools.partial(_started(kernel, launch, tile), *args)
 
 
 def _on(device: torch.device) -> Any:

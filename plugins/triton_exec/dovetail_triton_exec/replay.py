@@ -2,15 +2,18 @@
 
 A graph reads and writes the memory that it was recorded with.  An input that has been at one place in all calls so far, as parameters are,
 is read where it lies; any other one is copied to a place of its own first.  What the graph leaves in its memory is copied for the caller.
-An input that moves after all has the graph recorded anew, once for each input at most.
+An input that moves after all has the graph recorded anew, once for each input at most.  A program that cannot be recorded, or that is
+called while the caller records a graph of its own, is launched kernel by kernel.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +23,8 @@ from dovetail.extend import BoundSymbol, ExecutorWarning, Tag, TensorSpec, Trace
 
 BEFORE = 2  # calls that run as they are: kernels are compiled and tuned in them, and show which inputs stay where they are
 NAME = "triton"
+RECORDING = RLock()  # one graph of a process is recorded at a time, as PyTorch wants it
+FAILS = {"capture_error_mode": "thread_local"}  # what other threads do meanwhile is not our mistake
 
 
 class Recorder(Protocol):
@@ -28,18 +33,50 @@ class Recorder(Protocol):
     def record(self, fn: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[Any, Callable[[], None]]:
         """What `fn` gives for inputs, in memory that stays, and a function that computes it again there."""
 
+    def busy(self) -> bool:
+        """Whether the caller records a graph of its own, of which this call is to be a part."""
+
+    def stream(self, x: torch.Tensor) -> Any:
+        """Where what is launched for x waits for its turn."""
+
 
 class CudaRecorder:
-    """CUDA's own graphs, as PyTorch records them."""
+    """CUDA's own graphs, as PyTorch documents them: a run and the recording on a stream beside the caller's, one for each device."""
 
     def record(self, fn: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[Any, Callable[[], None]]:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(inputs[0].device):
-            fn(*inputs)  # whatever is compiled for inputs at these places is compiled before
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                result = fn(*inputs)
+        graph, side = torch.cuda.CUDAGraph(), _side(inputs[0].device)
+        with RECORDING, torch.cuda.device(side.device):
+            here = torch.cuda.current_stream()
+            side.wait_stream(here)
+            try:
+                with torch.cuda.stream(side):  # is left, where recording fails, by this alone
+                    fn(*inputs)  # whatever is compiled, chosen or allocated once for these inputs and this stream is so before
+                    with torch.cuda.graph(graph, stream=side, **FAILS):
+                        result = fn(*inputs)
+            except Exception:
+                _settle(side)
+                raise
+            here.wait_stream(side)
             graph.replay()  # recording computes nothing
         return result, graph.replay
+
+    def busy(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def stream(self, x: torch.Tensor) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(x.device)
+
+
+@functools.cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """The stream of a device on which graphs are recorded."""
+    return torch.cuda.Stream(device)
+
+
+def _settle(side: torch.cuda.Stream) -> None:
+    """After a recording that failed the generator still waits for its end, and would refuse to draw: one that succeeds ends it."""
+    with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=side, **FAILS):
+        torch.zeros(1, device=side.device)
 
 
 def entry(
@@ -85,6 +122,8 @@ def _forbidden(line: BoundSymbol) -> str | None:
         return f"a graph would draw the same numbers again, and {line.symbol} draws"
     if _has(Tag.HOST, line):
         return f"a graph stays on its device, and {line.symbol} does not"
+    if _untraced(line):
+        return f"a graph calls no Python, and {line.symbol} is a function that is not looked into"
     if line.mutates:
         return f"a graph would write into the memory of an earlier call, and {line.symbol} writes into an input"
     return None
@@ -92,6 +131,11 @@ def _forbidden(line: BoundSymbol) -> str | None:
 
 def _has(tag: Tag, line: BoundSymbol) -> bool:
     return tag in line.symbol.tags or any(_has(tag, inner) for inner in line.body)
+
+
+def _untraced(line: BoundSymbol) -> bool:
+    """Whether a function of the user's is called that is marked opaque."""
+    return "untraced" in line.symbol.path.split(".") or any(map(_untraced, line.body))
 
 
 def _apart(spec: TensorSpec) -> bool:
@@ -127,20 +171,24 @@ class Replay:
         self.inputs: list[torch.Tensor] = []  # as the graph reads them
         self.result: Any = None
         self.replay: Callable[[], None] | None = None
+        self.stream: Any = None  # of the call before
+        self.failed = False
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
+        if self.failed or self.recorder.busy():
+            return self.run(*inputs)
         with self.lock:
             self._look(inputs)
-            if self.calls < BEFORE:
-                self.calls += 1
-                return self.run(*inputs)
-            if self.replay is None:
-                self._record(inputs)
-            else:
-                for number in self.moving:
-                    self.inputs[number].copy_(inputs[number])
-                self.replay()
-            return torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, self.result)
+            self.calls += 1
+            if self.calls > BEFORE and not self.failed:
+                self._queue(inputs[0])
+                if self.replay is not None:
+                    self._again(inputs)
+                else:
+                    self._record(inputs)
+                if not self.failed:
+                    return self._given()
+        return self.run(*inputs)
 
     def _look(self, inputs: Sequence[torch.Tensor]) -> None:
         """Notes which inputs have moved; one that did for the first time makes the graph worthless."""
@@ -151,11 +199,40 @@ class Replay:
             self.replay = self.result = None
         self.places = places
 
+    def _queue(self, x: torch.Tensor) -> None:
+        """The graph has one memory: a call on another stream than the one before waits for that."""
+        stream = self.recorder.stream(x)
+        if self.stream is not None and stream != self.stream:
+            stream.wait_stream(self.stream)
+        self.stream = stream
+
+    def _again(self, inputs: Sequence[torch.Tensor]) -> None:
+        for number in self.moving:
+            self.inputs[number].copy_(inputs[number])
+        self.replay()
+
     def _record(self, inputs: Sequence[torch.Tensor]) -> None:
         self.inputs = [_copy(x) if number in self.moving else x.detach() for number, x in enumerate(inputs)]
-        self.result, self.replay = self.recorder.record(self.run, self.inputs)
+        try:
+            self.result, self.replay = self.recorder.record(self.run, self.inputs)
+        except Exception as error:  # whatever an operation does that cannot be recorded
+            self.failed, self.inputs = True, []
+            said = (str(error).splitlines() or [""])[0]
+            why = f"recording the graph failed with {type(error).__name__}: {said}"
+            warnings.warn(f"{NAME}.cuda_graphs: {why}; the program is launched kernel by kernel", ExecutorWarning, stacklevel=2)
+
+    def _given(self) -> Any:
+        """Copies of the results; of one that is given twice, one."""
+        copies: dict[int, torch.Tensor] = {}
+
+        def copy(x: torch.Tensor) -> torch.Tensor:
+            return copies[id(x)] if id(x) in copies else copies.setdefault(id(x), x.clone())
+
+        return torch.utils._pytree.tree_map_only(torch.Tensor, copy, self.result)
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:
-    """A place of its own for what lies as x does."""
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
+    """A place of its own for what lies as x does, which may be written in inference mode and out of it."""
+    with torch.inference_mode(False):
+        place = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+    return place.copy_(x)

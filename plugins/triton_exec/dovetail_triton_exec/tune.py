@@ -1,7 +1,7 @@
 """Tuning: each kernel's few candidate tiles are timed once on each kind of device, and the fastest is written down.
 
-It is asked for with the option `tune` of the executor.  The candidates are a fixed list, the choice is kept in a file beside the generated source,
-named after the device, so that programs of one machine run alike.  Nothing is tuned in the interpreter.
+It is asked for with the option `tune` of the executor.  The candidates are a fixed list; the choice is kept beside the generated source, in a
+folder named after the device, so that programs of one machine run alike.  Nothing is tuned in the interpreter.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -19,40 +20,39 @@ import torch
 from dovetail_triton_exec import files
 from dovetail_triton_exec.tiles import Tile, candidates
 
-_LOCK = Lock()
+_LOCK = Lock()  # one kernel is timed at a time
+Start = Callable[[Tile], Callable[[], Any]]  # a kernel with a tile, ready to run
 
 
 class Choices:
-    """The tiles that were chosen for one kind of device, as a file holds them."""
+    """The tiles that were chosen for one kind of device: a file for each, so that processes that tune at once lose nothing."""
 
-    def __init__(self, path: Path):
-        self.path = path
-        try:
-            self.rows: dict[str, list] = json.loads(path.read_text())
-        except (FileNotFoundError, ValueError):
-            self.rows = {}
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     def get(self, key: str) -> Tile | None:
-        """What was chosen for a kernel."""
-        found = self.rows.get(key)
-        return None if found is None else Tile(*found)
+        """What was chosen for a kernel; None where nothing was, or nothing that can be read."""
+        try:
+            return Tile(*json.loads((self.folder / f"{key}.json").read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
 
-    def put(self, key: str, tile: Tile) -> None:
-        """Write a choice down, with those that other processes wrote meanwhile."""
-        self.rows = Choices(self.path).rows | self.rows | {key: list(tile)}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps(self.rows, indent=1, sort_keys=True))
-        os.replace(draft, self.path)
-
-
-_BY_PATH: dict[Path, Choices] = {}
+    def put(self, key: str, tile: Tile) -> Tile:
+        """Write a choice down in one step; gives the one that holds, which is another process's where that was first."""
+        found = self.get(key)
+        if found is not None:
+            return found
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            json.dump(list(tile), file)
+        os.replace(draft, self.folder / f"{key}.json")
+        return tile
 
 
 def choices(device: str, folder: str = "") -> Choices:
     """The choices for one kind of device."""
-    path = files.folder(folder) / f"tiles-{re.sub(r'[^A-Za-z0-9]+', '-', device)}.json"
-    return _BY_PATH.setdefault(path, Choices(path))
+    return Choices(files.folder(folder) / f"tiles-{re.sub(r'[^A-Za-z0-9]+', '-', device)}")
 
 
 def fastest(tiles: list[Tile], seconds: Callable[[Tile], float]) -> Tile:
@@ -61,25 +61,26 @@ def fastest(tiles: list[Tile], seconds: Callable[[Tile], float]) -> Tile:
     for number, tile in enumerate(tiles):
         try:
             timed.append((seconds(tile), number))
-        except RuntimeError:
+        except Exception:  # of CUDA, of the compiler, or of triton, which finds that a device has too little of something
             continue
     return tiles[min(timed)[1]] if timed else tiles[0]
 
 
-def chosen(region: Any, launch: Any, kernel: Any, args: list[torch.Tensor]) -> Tile:
-    """The tile for a kernel on the device of its arguments, timed where none is written down yet."""
+def seconds(run: Callable[[], Any]) -> float:
+    """What a launch takes on the device, in the unit of all others."""
     from triton.testing import do_bench
 
-    from dovetail_triton_exec.regions import bound
+    return do_bench(run, warmup=5, rep=20)
 
-    def seconds(run: Callable[..., Any]) -> float:
-        return do_bench(lambda: run(*args), warmup=5, rep=20)
 
-    table = choices(torch.cuda.get_device_name(args[0].device), region.folder)
-    key = f"{files.digest(region.text)}.{launch.name}"
+def kind(device: torch.device) -> str:
+    """What devices of its kind are called."""
+    return torch.cuda.get_device_name(device)
+
+
+def chosen(region: Any, launch: Any, device: torch.device, start: Start) -> Tile:
+    """The tile for a kernel of a region on a device, timed where none is written down yet."""
+    table = choices(kind(device), region.folder)
+    key = f"{files.digest(region.text)}-{launch.name}"
     with _LOCK:
-        found = table.get(key)
-        if found is None:
-            found = fastest(candidates(launch.kernel), lambda tile: seconds(bound(kernel, launch, tile)))
-            table.put(key, found)
-    return found
+        return table.get(key) or table.put(key, fastest(candidates(launch.kernel), lambda tile: seconds(start(tile))))

@@ -1,16 +1,14 @@
-"""Files, tiles, tuning, availability and refusals: what is around the kernels; none of it needs triton."""
+"""Files, availability and refusals: what is around the kernels; none of it needs triton."""
 
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from triton_helpers import planned
 
 import dovetail
-from dovetail_triton_exec import availability, claims, files, tiles, tune
+from dovetail_triton_exec import availability, claims, files
 from dovetail_triton_exec.executor import TritonExecutor, triton_executors
 
 
@@ -46,36 +44,6 @@ def test_several_processes_write_the_same_files(tmp_path):
 def test_a_generated_file_is_imported_once(tmp_path):
     path = files.written("held = []\n", str(tmp_path))
     assert files.module(path) is files.module(path)
-
-
-def test_tuning_takes_the_fastest_that_runs():
-    seconds = {1: 3.0, 2: 1.0, 3: 1.0}
-
-    def timed(tile):
-        if tile == 4:
-            raise RuntimeError("out of resource: shared memory")
-        return seconds[tile]
-
-    assert tune.fastest([4, 1, 2, 3], timed) == 2
-    assert tune.fastest([4], timed) == 4
-
-
-def test_choices_are_written_down_and_kept_beside_those_of_others(tmp_path):
-    ours, theirs = (tune.Choices(tmp_path / "tiles.json") for _ in range(2))
-    theirs.put("a", tiles.Tile(64, 32, 4, True))
-    ours.put("b", tiles.Tile(1024, 1, 4, False))
-    again = tune.Choices(tmp_path / "tiles.json")
-    assert (again.get("a"), again.get("b")) == (tiles.Tile(64, 32, 4, True), tiles.Tile(1024, 1, 4, False))
-    assert again.get("c") is None
-    assert sorted(json.loads((tmp_path / "tiles.json").read_text())) == ["a", "b"]
-
-
-def test_candidates_are_few_and_always_the_same():
-    (region,) = planned(lambda x: torch.softmax(x, -1) + x.sum(0), torch.zeros(512, 300))
-    for launch in region.launches:
-        found = tiles.candidates(launch.kernel)
-        assert found[0] == launch.tile
-        assert found == tiles.candidates(launch.kernel) and 2 <= len(found) <= 5
 
 
 UNAVAILABLE = {

@@ -270,3 +270,31 @@ def test_low_precision_is_swept_in_float32():
 def test_rows_of_several_dimensions_are_swept():
     ours = assert_trains_like_eager(rms_norm, points(31, 50, 24), points(24, seed=1), scale=60)
     assert [launch.kernel.shares for launch in ran(ours)[-1].launches if launch.kernel.sweeps] == [388]
+
+
+def far_rows(width):
+    """2050 rows of bytes, 2**20 bytes from one to the next: more than 32 bits can count, of memory that is never touched."""
+    rows = torch.empty(2050 * 2**20, dtype=torch.int8, device=DEVICE).as_strided((2050, width), (2**20, 1))
+    return rows.copy_(torch.arange(2050 * width, device=DEVICE).reshape(2050, width) % 101)
+
+
+def test_far_elements_are_read_where_they_are():
+    x = far_rows(3)
+    ours = assert_like_eager(lambda x: (x[:, 0] * 2, x.to(torch.int32).sum(1), x.to(torch.int32).sum(0)), x)
+    assert all(".to(tl.int64)" in region.text for region in ran(ours))
+
+
+def test_far_rows_are_picked_by_position():
+    assert_like_eager(lambda x, i: x.index_select(0, i) * 2, far_rows(3), torch.tensor([2049, 0, 2048, 7]))
+
+
+def test_numbers_that_are_counted_far():
+    """Eager would make all of what ours makes eight numbers of."""
+    ours = dovetail.jit(lambda x: torch.arange(2**33, device=x.device)[:: 2**30] + x, executors=[EX, "torch"])
+    got = ours(torch.zeros(8, dtype=torch.int64, device=DEVICE))
+    assert got.tolist() == [n * 2**30 for n in range(8)] and ran(ours)
+
+
+def test_numbers_with_far_steps():
+    assert_like_eager(lambda x: torch.arange(-(10**10), 10**10, 3 * 10**9, device=x.device) + x, torch.zeros(7, dtype=torch.int64))
+    assert_like_eager(lambda x: torch.arange(100, -100, -7, dtype=torch.int8, device=x.device) + x, torch.zeros(29, dtype=torch.int8))
