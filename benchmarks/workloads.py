@@ -276,7 +276,7 @@ def vit_train() -> Case:
     return training(models.ViT(), torch.randn(8, 3, 64, 64), torch.randint(1000, (8,)))
 
 
-@workload("adamw", "AdamW step, 10.6 M parameters", seconds=0.03, compiling=40, quick=True)
+@workload("adamw", "AdamW step, 10.6 M parameters", seconds=0.03, compiling=40)
 def adamw() -> Case:
     """Eager is the fused step of torch.optim; what is compiled is the step written out."""
     parameters, gradients = ([torch.randn(shape) for shape in models.adamw_shapes()] for _ in range(2))

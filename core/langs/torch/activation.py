@@ -334,12 +334,47 @@ def log_softmax_function(input: Tensor, dim: int | None = None, _stacklevel: int
     return _softmax_of(log_softmax_along, input, _implicit_dim("log_softmax", input, dim), dtype)
 
 
-def _implicit_dim(name: str, x: Any, dim: int | None) -> int:
+def _of_result(pull: Callable[[Any, Any, Any], Any], g: Any, out: Any, input: Any, *given: Any, dim: int | None = None, **_: Any) -> tuple:
+    """The cotangents of a softmax, from its result alone: nothing has to be kept or computed again.
+
+    `pull(g, y, total)` is that of what goes in, where `total` sums up along the dimension.
+    """
+    dim = given[0] if given else dim
+    dim = core.canonical_dim(_usual_dim(input) if dim is None else dim, input.spec.rank)
+    wide = core.wide(out.spec.dtype)
+
+    def total(x: Any) -> Any:
+        return x if x.spec.rank == 0 else along(prims.sum(x, dims=(dim,)), x, dim)
+
+    gx = pull(core.convert(g, wide), core.convert(out, wide), total)
+    return (core.convert(gx, input.spec.dtype), *(None for _ in given))
+
+
+@softmax.vjp
+@softmax_function.vjp
+def softmax_vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
+    """y (g - sum(g y)), where y is the result."""
+    return _of_result(lambda g, y, total: core.mul(core.sub(g, total(core.mul(g, y))), y), g, out, *args, **kwargs)
+
+
+@log_softmax.vjp
+@log_softmax_function.vjp
+def log_softmax_vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
+    """g - exp(y) sum(g), where y is the result."""
+    return _of_result(lambda g, y, total: core.sub(g, core.mul(core.exp(y), total(g))), g, out, *args, **kwargs)
+
+
+def _usual_dim(x: Any) -> int:
     """The dimension that PyTorch takes when none is given."""
+    return 0 if x.spec.rank in (0, 1, 3) else 1
+
+
+def _implicit_dim(name: str, x: Any, dim: int | None) -> int:
+    """`dim`, or the usual one, with PyTorch's warning."""
     if dim is not None:
         return dim
     warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", stacklevel=2)
-    return 0 if x.spec.rank in (0, 1, 3) else 1
+    return _usual_dim(x)
 
 
 def _in_place_functions() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dovetail_llvm_exec import kinds
 from dovetail_llvm_exec.axes import Axis
-from dovetail_llvm_exec.exprs import Expr
+from dovetail_llvm_exec.exprs import Buffer, Expr
+from dovetail_llvm_exec.forms import Form
 from dovetail_llvm_exec.ir import Value
 from dovetail_llvm_exec.nest import Nest
+from dovetail_llvm_exec.passes import passes
 from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
+from dovetail_llvm_exec.stash import Store
 
 BLOCK = 4096  # elements of the innermost loop that are one unit
+LEAST = 256  # elements of the innermost loop from which passes pay
 TILE = 16  # rows that are done together where a load runs down the columns
 
 
@@ -34,12 +39,35 @@ class Elements(Stage):
             nest.enter(self._decoded(b, row, outer))
             if self.columns:
                 start = b.mul(at, block) if blocks > 1 else None
+                if along is None:
+                    self._passes(nest, self.columns[0], start, block)
                 self._vectors(nest, exprs, self.columns[0], start, block, self._body(nest, along, tile))
+                nest.stashed.clear()
             else:
                 self._stored(nest, self.stores)
             nest.leave()
         self._finish(b, nest)
         self.phases.append(Phase(b.name, blocks * tiles * size_of(outer), self.cost))
+
+    def _passes(self, nest: Nest, axis: Axis, start: Value | None, block: int) -> None:
+        """All passes over one unit but the last: each leaves in arrays what later ones read."""
+        b = nest.b
+        if axis.size < LEAST:
+            return
+        step, terms = 1, []
+        for atom in reversed(axis.atoms):
+            terms.append((atom, step))
+            step *= atom.size
+        form = Form(0, tuple(reversed(terms)))
+        for values in passes(self.exprs, axis.atoms):
+            stores = []
+            for expr in values:
+                buffer, type = Buffer("pass", len(nest.pointers), expr.dtype), kinds.stored(expr.dtype)
+                array = b.alloca(type, min(axis.size, block) if start is not None else axis.size)
+                nest.pointers[buffer] = array if start is None else b.address(array, type, b.neg(start))
+                stores.append(Store(buffer, form, expr))
+            self._vectors(nest, values, axis, start, block, lambda mask, stores=stores: self._stored(nest, stores))
+            nest.stashed.update({store.expr: (store.buffer, form) for store in stores})
 
     def _crossing(self) -> Axis | None:
         """The outer axis that a load runs along which crosses the innermost: reading a transposed matrix."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import DType, bool_, int64
-from dovetail_llvm_exec.costs import cost_of
+from dovetail_llvm_exec.costs import POWERS, cost_of
 from dovetail_llvm_exec.forms import Atom, Form
 
 NO_ATOMS: frozenset[Atom] = frozenset()
@@ -34,7 +34,8 @@ class Expr:
 
     def __init__(self, number: int, op: str, args: tuple[Expr, ...], dtype: DType, data: Any, atoms: frozenset[Atom], found: frozenset):
         self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.found = number, op, args, dtype, data, atoms, found
-        self.cost = cost_of(op, dtype)
+        simple = POWERS.get(args[1].data[1]) if op == "pow" and args[1].op == "const" else None
+        self.cost = cost_of(simple or op, dtype)
 
     def is_number(self, value: float) -> bool:
         """Whether it is a constant equal to `value`."""

@@ -14,7 +14,7 @@ from dovetail_llvm_exec.vmath import halves
 
 STORED = {
     **{dtypes.bool_: "i8", dtypes.uint8: "i8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64"},
-    **{dtypes.bfloat16: "bfloat", dtypes.float16: "half", dtypes.float32: "float", dtypes.float64: "double"},
+    **{dtypes.bfloat16: "i16", dtypes.float16: "i16", dtypes.float32: "float", dtypes.float64: "double"},
 }
 COMPUTED = STORED | {dtypes.bool_: "i1", dtypes.bfloat16: "float", dtypes.float16: "float"}
 HALVES = (dtypes.bfloat16, dtypes.float16)

@@ -41,7 +41,7 @@ class Nest:
         self.stashed: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
         self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
-        self.narrow: dict[str, Value] = {}  # values that were rounded to 16 bits, by name, as they are in memory
+        self.narrow: dict[tuple[str, DType], Value] = {}  # values that were rounded to 16 bits, as they are in memory
 
     # --- scopes
 
@@ -164,13 +164,12 @@ class Nest:
             return x
         narrow = kinds.narrowed(self.b, x, dtype)
         wide = kinds.widened(self.b, narrow, dtype)
-        self.narrow[wide.name] = narrow
+        self.narrow[wide.name, dtype] = narrow
         return wide
 
     def to_memory(self, x: Value, dtype: DType) -> Value:
         """What is stored of a value."""
-        narrow = self.narrow.get(x.name)
-        return narrow if narrow is not None and narrow.type == kinds.stored(dtype, lanes_of(x.type)) else kinds.to_memory(self.b, x, dtype)
+        return self.narrow.get((x.name, dtype)) or kinds.to_memory(self.b, x, dtype)
 
     def _by_inverse(self, expr: Expr) -> bool:
         """Whether a division is one by a number that stays while an inner loop runs."""

@@ -59,6 +59,15 @@ def test_pad(pads):
     assert_like_eager(lambda x: F.pad(x * 2, pads, value=1.5) + 1, torch.randn(3, 4, 17))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("wider", [torch.float64, torch.int64, torch.float32])
+def test_floats_of_16_bits_are_read_in_part_beside_wider_numbers(dtype, wider):
+    x, y = torch.randn(16, 64).to(dtype), torch.randint(-9, 9, (16, 1)).to(wider)
+    assert_like_eager(lambda x, y: F.pad(x, (1, 2), value=3) + y, x, y)
+    assert_like_eager(lambda x, y: torch.cat([x[:, 3:], x * 2], 1).to(wider) * y, x, y)
+    assert_like_eager(lambda x, y: x[:, :11].flip(1).to(wider) + y, x, y)
+
+
 def test_writing_a_slice():
     def fn(x, y):
         x = x * 2

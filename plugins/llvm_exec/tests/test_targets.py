@@ -1,16 +1,23 @@
-"""Whole kernels for machines that are not this one: LLVM makes code of them, which calls nothing but torch's threads."""
+"""Whole kernels for machines that are not this one: LLVM makes code of them, which calls nothing but torch's threads.
+
+Those of older machines of this one's kind run here.
+"""
 
 from __future__ import annotations
+
+from functools import cache
 
 import llvmlite.binding as llvm
 import pytest
 import torch
-from llvm_against_eager import program_of
+from llvm_against_eager import assert_same, program_of, runs_kernels
 from torch.nn import functional as F
 from vmath_evaluate import calls
 
-from dovetail_llvm_exec import groups
-from dovetail_llvm_exec.target import named
+import dovetail
+from dovetail_llvm_exec import groups, jit
+from dovetail_llvm_exec.executor import llvm_executor
+from dovetail_llvm_exec.target import LEVELS, named
 
 MACHINES = [("x86_64-linux-gnu", "x86-64"), ("x86_64-linux-gnu", "x86-64-v3"), ("x86_64-linux-gnu", "x86-64-v4")]
 MACHINES += [("aarch64-linux-gnu", "generic"), ("aarch64-linux-gnu", "neoverse-v1"), ("arm64-apple-macos", "apple-m1")]
@@ -26,6 +33,8 @@ KERNELS = {
     "doubles": (lambda x, w: torch.exp(x.double()) * w, X, W),
     "bfloat16": (lambda x, w: F.softmax(x * w, -1), X.bfloat16(), W.bfloat16()),
     "float16": (lambda x, w: (x * w, x.argmax(-1)), X.half(), W.half()),
+    "single bfloat16": (lambda x: torch.sigmoid(x) * 2, torch.tensor([0.75], dtype=torch.bfloat16)),
+    "padded halves": (lambda x, w: F.pad(x, (1, 2), value=3) + w, X.half(), torch.randn(133, dtype=torch.float64)),
     "integers": (lambda i: ((i // 3) % 5, i > 7), torch.randint(100, (256, 130))),
 }
 
@@ -42,3 +51,22 @@ def test_kernels_become_code_for_other_machines(triple, cpu, name, monkeypatch):
     code = target.machine(jit=False).emit_assembly(module)
     assert outside <= THREADS
     assert [n for n in calls(code) if not n.lstrip("_").startswith(("nest", "omp_", "GOMP_", "run"))] == []
+
+
+@cache
+def compiler_of(cpu):
+    """For an older machine of this one's kind."""
+    return jit.Compiler(named(llvm.get_process_triple(), cpu))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v2", "x86-64-v3"])
+def test_kernels_of_older_machines_give_the_same(cpu, name, monkeypatch):
+    has = llvm.get_host_cpu_features()
+    if not llvm.get_process_triple().startswith("x86_64") or not all([has.get(feature, False) for feature in LEVELS[cpu]]):
+        pytest.skip(f"this machine is none that runs what {cpu} runs")
+    monkeypatch.setattr(jit, "compiler", lambda: compiler_of(cpu))
+    fn, *args = KERNELS[name]
+    ours = dovetail.jit(fn, executors=[llvm_executor(), "torch"])
+    assert_same(ours(*args), fn(*args), scale=1 if args[0].dtype.itemsize == 2 else 8)
+    assert runs_kernels(ours)
