@@ -5,8 +5,8 @@
 #     benchmarks/gpu_check.sh [FOLDER [WHEELS]]
 #
 # FOLDER gets gpu.json, gpu.md, a report conformance-*.json for each family of operations that was done in time, and the logs
-# (benchmarks/results by default).  WHEELS is a folder of wheels for what the machine lacks; it needs PyTorch for CUDA, triton and pytest.
-# The exit status counts the steps that failed.
+# (benchmarks/results by default): what was found so far, whenever a step is cut off.  It needs PyTorch for CUDA, triton and pytest; WHEELS is
+# a folder of wheels for what else the machine lacks, which the first step names.  The exit status counts the steps that failed.
 set -u
 cd "$(dirname "$0")/.."
 OUT=$(mkdir -p "${1:-benchmarks/results}" && cd "${1:-benchmarks/results}" && pwd)
@@ -15,18 +15,32 @@ WHEELS=${2:-}
 SITE=$(mktemp -d)
 PYTHON=${PYTHON:-python3}
 WORKERS=${WORKERS:-10}
-TOGETHER=210 # seconds for tests and conformance
+END=${END:-525} # seconds for all of it
+TOGETHER=210 # for tests and conformance
+BENCHMARK=225 # for the benchmark, which is what the others leave time for
 export PYTHONPATH="$SITE" PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore XDG_CACHE_HOME="$SITE/cache" TRITON_CACHE_DIR="$SITE/triton" OMP_NUM_THREADS=2
 unset TRITON_INTERPRET
-FAILED="$SITE/failed"
-: >"$FAILED"
+FAILED="$SITE/failed" CUT="$SITE/cut"
+: >"$FAILED" >"$CUT"
 
-# Runs a step for at most some seconds, keeps its output, and counts it where it fails.
+# The lesser of two numbers, and at least 1.
+least() { local n=$(($1 < $2 ? $1 : $2)) && echo $((n > 1 ? n : 1)); }
+
+# How many seconds are left before the last so many.
+left() { echo $((END - SECONDS - ${1:-0})); }
+
+# Runs a step for at most some seconds, which end it with the signal $STOP; keeps its output, and counts it where it fails or is cut off.
 step() {
-    local name=$1 limit=$2 began=$SECONDS
+    local name=$1 limit=$2 began=$SECONDS code
     shift 2
-    if timeout --kill-after=5 "$limit" "$@" >"$OUT/$name.log" 2>&1; then
-        echo "== $name: $((SECONDS - began)) s; $(tail -n 1 "$OUT/$name.log")"
+    timeout --signal="${STOP:-TERM}" --kill-after=5 "$limit" env --default-signal=INT "$@" >"$OUT/$name.log" 2>&1
+    code=$?
+    if [ $code -eq 0 ]; then
+        echo "== $name: $((SECONDS - began)) s; $(grep -m 1 passed "$OUT/$name.log" || tail -n 1 "$OUT/$name.log")"
+    elif [ $code -eq 124 ] || [ $code -eq 137 ]; then
+        echo "== $name cut off after $((SECONDS - began)) s; the end of $name.log:"
+        tail -n 3 "$OUT/$name.log"
+        echo "$name" >>"$CUT"
     else
         echo "== $name failed after $((SECONDS - began)) s; the end of $name.log:"
         tail -n 15 "$OUT/$name.log"
@@ -34,22 +48,41 @@ step() {
     fi
 }
 
+# Unpacks the wheels, and puts packages of the working tree beside them with what `pip install` would say of them: no builder is needed.
 install() {
-    mkdir "$SITE/tree" && cp -r ./*.toml ./*.md ./LICENSE* core plugins conformance "$SITE/tree" || return 1 # building writes beside what it builds
-    cd "$SITE/tree" || return 1
-    if [ -n "$WHEELS" ]; then
-        "$PYTHON" -m pip install --quiet --no-index --no-deps --no-compile --target "$SITE" "$WHEELS"/*.whl || return 1
-    fi
-    local distributions=(. ./plugins/torch_exec ./plugins/triton_exec ./plugins/nvfuser_exec ./conformance)
-    "$PYTHON" -m pip install --quiet --no-index --no-deps --no-build-isolation --no-compile --target "$SITE" "${distributions[@]}" || return 1
+    "$PYTHON" - "$SITE" "$WHEELS" . plugins/torch_exec plugins/triton_exec plugins/nvfuser_exec conformance <<'INSTALL' || return 1
+import shutil, sys, tomllib, zipfile
+from pathlib import Path
+
+site, wheels, *folders = sys.argv[1:]
+for wheel in sorted(Path(wheels).glob("*.whl")) if wheels else ():
+    zipfile.ZipFile(wheel).extractall(site)
+for folder in map(Path, folders):
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    name = project["name"].replace("-", "_")
+    shutil.copytree("core" if name == "dovetail" else folder / name, Path(site, name), ignore=shutil.ignore_patterns("__pycache__"))
+    info = Path(site, f"{name}-{project['version']}.dist-info")
+    info.mkdir()
+    about = [("Metadata-Version", "2.4"), ("Name", project["name"]), ("Version", project["version"])]
+    about += [("Requires-Python", project["requires-python"]), *(("Requires-Dist", each) for each in project["dependencies"])]
+    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in about))
+    groups = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
+    rows = [row for group, points in groups.items() for row in (f"[{group}]", *(f"{key} = {value}" for key, value in points.items()), "")]
+    (info / "entry_points.txt").write_text("\n".join(rows))
+INSTALL
     "$PYTHON" - <<'CHECK'
-import importlib.util, sys
-import torch
-names = ("triton", "pytest", "pluggy", "packaging", "platformdirs", "importlib_metadata", "rich", "click", "scipy", "numpy", "jsonschema", "hypothesis")
-missing = [name for name in names if importlib.util.find_spec(name) is None]
+import importlib, sys
+
+names = ("torch", "triton", "pytest", "pluggy", "packaging", "platformdirs", "importlib_metadata", "rich", "click", "scipy", "numpy", "jsonschema")
+missing = []
+for name in (*names, "hypothesis"):
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        missing.append(f"{name} ({error})")
 if missing:
-    sys.exit("not installed here: " + ", ".join(missing) + "; put their wheels into a folder and name it as the second argument")
-import dovetail, triton
+    sys.exit("not installed here: " + ", ".join(missing) + "; put wheels of them into a folder and name it as the second argument")
+import dovetail, torch, triton
 device = torch.cuda.get_device_name() if torch.cuda.is_available() else sys.exit("PyTorch sees no CUDA device; check nvidia-smi")
 print(device, "torch", torch.__version__, "triton", triton.__version__, dovetail.__file__)
 CHECK
@@ -59,30 +92,40 @@ export WHEELS SITE PYTHON
 
 DOVETAIL=("$PYTHON" -c "from dovetail.cli import main; main()")
 HELD=("${DOVETAIL[@]}" conformance triton cross_entropy_triton --level core --device cuda -n "$WORKERS" --timeout 60)
-PYTEST=("$PYTHON" -m pytest -q --import-mode=importlib -p no:cacheprovider)
+PYTEST=("$PYTHON" -m pytest -vv --import-mode=importlib -p no:cacheprovider) # a line for each test, when it is done
+if "$PYTHON" -c "import xdist" 2>/dev/null; then PYTEST+=(-n 4); fi
+FAMILIES=(cross_entropy softmax norm program 'prims.[a-f]*' 'prims.[g-r]*' 'prims.[s-z]*' 'torch.nn*' 'torch.[a-e]*' 'torch.[f-m]*')
+FAMILIES+=('torch.n[a-mo-z]*' 'torch.[o-s]*' 'torch.[t-z]*' 'torch.Tensor*' operator)
 
 # One family after the other, the most telling first, so that what was done in time has its report.
 conformance() {
-    local family end=$((SECONDS + TOGETHER))
-    for family in scaled_dot_product_attention cross_entropy softmax norm embedding gelu dropout program prims torch.nn torch; do
-        [ $((end - SECONDS)) -gt 10 ] || break
-        step "conformance-$family" $((end - SECONDS)) "${HELD[@]}" -k "$family" --json "$OUT/conformance-$family.json"
+    local end=$((SECONDS + TOGETHER)) dtype family name
+    for dtype in float32 bfloat16; do
+        for family in "${FAMILIES[@]}"; do
+            [ $((end - SECONDS)) -gt 10 ] || return
+            name="conformance-$dtype-${family//[^A-Za-z_.-]/}"
+            step "$name" $((end - SECONDS)) "${HELD[@]}" -k "$family" --dtype "$dtype" --json "$OUT/$name.json"
+        done
     done
 }
 
-step install 60 bash -c install
-[ -s "$FAILED" ] && exit 1
+step install 45 bash -c install
+[ -s "$FAILED" ] || [ -s "$CUT" ] && exit 1
 step executors 30 "${DOVETAIL[@]}" executors
+TOGETHER=$(least $TOGETHER "$(left $BENCHMARK)")
 conformance &
-step tests "$TOGETHER" "${PYTEST[@]}" plugins/triton_exec/tests/test_values.py plugins/triton_exec/tests/test_cross_entropy.py
+STOP=INT step tests "$TOGETHER" "${PYTEST[@]}" plugins/triton_exec/tests/test_values.py plugins/triton_exec/tests/test_cross_entropy.py
 wait
 if "$PYTHON" -c "import nvfuser_direct" 2>/dev/null; then
     lane=plugins/nvfuser_exec/tests
-    step nvfuser 60 "${PYTEST[@]}" $lane/test_on_device.py $lane/test_goldens.py $lane/test_lifetime.py $lane/test_layouts.py
+    STOP=INT step nvfuser "$(least 60 "$(left 150)")" \
+        "${PYTEST[@]}" $lane/test_on_device.py $lane/test_goldens.py $lane/test_lifetime.py $lane/test_layouts.py
 fi
-step benchmark 225 "$PYTHON" benchmarks/gpu.py --out "$OUT" --seconds 205
+BENCHMARK=$(least $BENCHMARK "$(left 10)")
+step benchmark "$BENCHMARK" "$PYTHON" benchmarks/gpu.py --out "$OUT" --seconds $((BENCHMARK - 20))
 [ -f "$OUT/gpu.md" ] && cat "$OUT/gpu.md"
 failed=$(wc -l <"$FAILED")
+cut=$(wc -l <"$CUT")
 rm -rf "$SITE"
-echo "$failed steps failed"
+echo "$failed steps failed, $cut were cut off, after $SECONDS s"
 exit "$failed"

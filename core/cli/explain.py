@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import runpy
 import sys
@@ -27,7 +28,7 @@ from dovetail.options import suggestion
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red")
 TARGET = "FILE:FUNCTION"
-OURS = (str(Path(dovetail.__file__).parent), "<frozen ")
+OURS = (f"{Path(dovetail.__file__).parent}{os.sep}", "<frozen ")
 
 
 @click.command("explain", short_help="Show who runs each operation of a function, and why.")

@@ -16,7 +16,7 @@ from dovetail.trace.where import OURS
 
 _C_CALLABLES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-_SEEN_THROUGH = (f"{OURS}/gradients.py",)  # ours, but written in terms of the user's functions
+_SEEN_THROUGH = (f"{OURS}gradients.py",)  # ours, but written in terms of the user's functions
 DEAF = frozenset(
     getattr(torch._C, name)
     for name in ("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic")

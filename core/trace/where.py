@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
-OURS = str(Path(__file__).parents[1])
+OURS = f"{Path(__file__).parents[1]}{os.sep}"  # what the files of this package begin with, and of no package whose name is longer
 INTERPRETERS: dict[CodeType, Callable[[FrameType], tuple[str, int]]] = {}  # the registry: code that runs other code -> file and line of that
 
 

@@ -62,7 +62,7 @@ def _scatter(line: BoundSymbol) -> Verdict:
     dim = line.kwargs["dim"]
     single = index.rank > 0 and index.shape[dim] == 1 and all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape)) if d != dim)
     if x.dtype is bool_ and line.symbol.name == "scatter_add":
-        return "adds numbers"
+        return "adds numbers, not booleans"
     return single or f"puts one element for each row along dim {dim}, got an index {index}"
 
 

@@ -29,6 +29,7 @@ from triton.language.extra.cuda.libdevice import log1p as log1p
 from triton.language.extra.cuda.libdevice import log2 as log2
 from triton.language.extra.cuda.libdevice import log10 as log10
 from triton.language.extra.cuda.libdevice import pow as pow
+from triton.language.extra.cuda.libdevice import rint as rint
 from triton.language.extra.cuda.libdevice import rsqrt as rsqrt
 from triton.language.extra.cuda.libdevice import sin as sin
 from triton.language.extra.cuda.libdevice import sinh as sinh
@@ -36,6 +37,8 @@ from triton.language.extra.cuda.libdevice import sqrt as sqrt
 from triton.language.extra.cuda.libdevice import tan as tan
 from triton.language.extra.cuda.libdevice import tanh as tanh
 from triton.language.extra.cuda.libdevice import trunc as trunc
+
+round = rint  # halves go to the even neighbour, as in eager PyTorch
 
 
 @triton.jit

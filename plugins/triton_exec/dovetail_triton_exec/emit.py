@@ -40,8 +40,8 @@ class Writer:
         """The kernel's source."""
         kernel = self.kernel
         reduced = [e for _, e in kernel.results.values()] + [s.value for s in kernel.stores if s.node.op == "part"]
-        needed = _needed(kernel.roots)
-        rows = [root for e in reduced if (root := _reduction(e)) in needed]
+        alive = needed(kernel.roots)
+        rows = [root for e in reduced if (root := _reduction(e)) in alive]
         last = max((e.level for e in (*rows, *kernel.roots)), default=0)
         self._head()
         opened = len(self.outer)
@@ -306,7 +306,8 @@ def _loops(base: Var | Form) -> frozenset[Var]:
     return frozenset(found)
 
 
-def _needed(roots: list[Expr]) -> set[Expr]:
+def needed(roots: list[Expr]) -> set[Expr]:
+    """The expressions that some are computed from, and those themselves."""
     found: set[Expr] = set()
     stack = list(roots)
     while stack:
@@ -326,20 +327,20 @@ def _far(kernel: Kernel) -> bool:
     """Whether positions need 64 bits: of what is read and written, and of what is only counted, as in a slice of `arange`."""
     found = [s.form for s in (*kernel.stores, *kernel.sweeps)]
     found += [c.form for s in kernel.stores for c in s.guard]
-    found += [form for e in _needed(kernel.roots) for form in forms(e.data)]
+    found += [form for e in needed(kernel.roots) for form in forms(e.data)]
     return max(kernel.x.size, kernel.r.size if kernel.r else 0, *(form.reach for form in found)) >= FAR
 
 
 def buffers(kernel: Kernel) -> list[Buffer]:
     """What a kernel reads and writes, in the order of its parameters."""
-    read = [e.data[0] for e in _needed(kernel.roots + _positions(kernel)) if e.op == "load"]
+    read = [e.data[0] for e in needed(kernel.roots + _positions(kernel)) if e.op == "load"]
     written = [s.buffer for s in (*kernel.stores, *kernel.sweeps)]
     return sorted(set(read) | set(written), key=lambda b: (("in", "tmp", "out").index(b.kind), b.number))
 
 
 def checks(kernel: Kernel) -> bool:
     """Whether a kernel stops the program where a loaded position is out of bounds."""
-    return any(e.op == "checked" for e in _needed(kernel.roots))
+    return any(e.op == "checked" for e in needed(kernel.roots))
 
 
 def _positions(kernel: Kernel) -> list[Expr]:

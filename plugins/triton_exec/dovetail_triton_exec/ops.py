@@ -150,6 +150,8 @@ def _negated(args: list[str], dtype: DType, numbers: list[Any]) -> str:
 
 
 def _not(args: list[str], dtype: DType, numbers: list[Any]) -> str:
+    if dtype is uint8:
+        return f"{args[0]} ^ {filled(255, dtype)}"  # the interpreter's ~ takes -1, which is none of its numbers
     return f"{args[0]} == 0" if dtype is bool_ else f"~{args[0]}"
 
 

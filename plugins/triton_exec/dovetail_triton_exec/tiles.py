@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dovetail_triton_exec.emit import buffers
+from dovetail_triton_exec.emit import buffers, needed
 from dovetail_triton_exec.plan import LONGEST_ROW, Kernel
 
 SHORT = 1024  # elements that a program with several rows or columns takes
@@ -67,8 +67,9 @@ def _flat(size: int) -> Tile:
 
 def _rows(kernel: Kernel) -> Tile:
     """Whole rows where they can be held, several short ones together; long ones, or many of them at once, in blocks."""
-    length, held = kernel.r.size, len(buffers(kernel))
+    length, held, waiting = kernel.r.size, len(buffers(kernel)), rows_waiting(kernel)
     longest = LONGEST_ROW if held <= 4 else LONGEST_ROW // 2 if held <= 6 else LONGEST_ROW // 4
+    longest = min(longest, LONGEST_ROW if waiting <= 1 else LONGEST_ROW // 2 if waiting <= 3 else LONGEST_ROW // 4)
     if any(e.op == "div" and kernel.r in e.free for e in kernel.table.known.values()):
         longest = min(longest, LONGEST_ROW // 2)  # a quotient takes registers of its own, and 32 warps have 64 for each thread
     block = power_of_two(length)
@@ -77,6 +78,15 @@ def _rows(kernel: Kernel) -> Tile:
     rows = max(min(SHORT // block, power_of_two(kernel.x.size)), 1)
     warps = 4 if block < 2048 else 8 if block <= 8192 else 16 if block < LONGEST_ROW else 32
     return Tile(rows, block, warps, False)
+
+
+def rows_waiting(kernel: Kernel) -> int:
+    """How many values of each element are held while a reduction is waited for: 32 of each in a thread, which has 64 registers at least."""
+    wide = {kernel.x, kernel.r}
+    users = [e for e in needed(kernel.roots) if not e.op.startswith("reduce_")]
+    used = [(part, e.level) for e in users for part in e.parts if wide <= part.free and part.level < e.level]
+    last = max((level for _, level in used), default=0)
+    return max((len({part for part, level in used if part.level <= done < level}) for done in range(last)), default=0)
 
 
 def _sweeping(kernel: Kernel, interpreted: bool) -> Tile:

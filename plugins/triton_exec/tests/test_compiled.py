@@ -9,19 +9,26 @@ import pytest
 from triton_helpers import FOLDER, quiet_cache
 
 from dovetail_triton_exec import availability
+from dovetail_triton_exec.claims import STORED
+from dovetail_triton_exec.ops import KINDS
 
 found = availability.version()
 pytestmark = pytest.mark.skipif(found is None, reason="triton is not installed, so nothing can be compiled")
 
 
-@pytest.fixture(scope="module")
-def report():
-    """What each kernel takes, from a process of its own, which does not interpret."""
-    program = Path(__file__).parent / "compile_all.py"
+def printed(program):
+    """What a program of this folder prints, in a process of its own, which does not interpret."""
     environment = quiet_cache() | {"PYTHONPATH": ":".join(p for p in sys.path if p), "TRITON_CACHE_DIR": FOLDER.name}
-    done = subprocess.run([sys.executable, str(program), FOLDER.name], env=environment, capture_output=True, text=True, timeout=900)
+    command = [sys.executable, str(Path(__file__).parent / program), FOLDER.name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What each kernel takes."""
+    return printed("compile_all.py")
 
 
 @pytest.mark.parametrize("capability", ("80", "90"))
@@ -35,3 +42,11 @@ def test_rows_up_to_32768_are_held_in_registers(report):
     rows = [row for row in report["90"] if row["program"].endswith("32768") and row["block"] == 32768]
     assert {row["program"] for row in rows} == {"layer_norm_32768", "rms_norm_32768"}
     assert all(row["registers"] <= 64 for row in rows)
+
+
+def test_every_operation_compiles_with_every_dtype():
+    """What a GPU calls is not what the interpreter calls."""
+    kernels = printed("compile_operations.py")
+    assert all(kernels.values()), kernels
+    assert {name.split()[0] for name in kernels} == {dtype.short for dtype in STORED} | {"draws"}
+    assert {op for name in kernels for op in name.split()} >= set(KINDS)

@@ -99,6 +99,16 @@ def test_rows_of_quotients_are_held_up_to_half_that_length():
     assert [(t.looped, t.r) for t in tiles] == [(False, 16384), (True, 4096)]
 
 
+def test_rows_are_held_up_to_half_that_length_where_two_wait_for_a_sum():
+    """32768 elements of both would take the 64 registers that each of 1024 threads has."""
+
+    def softmax_backward(g, out):
+        return (g - (g * out).sum(-1, True)) * out
+
+    tiles = [on_gpu(softmax_backward, unreal(256, n), unreal(256, n))[0].launches[0].tile for n in (16384, 32768)]
+    assert [(t.looped, t.r) for t in tiles] == [(False, 16384), (True, 4096)]
+
+
 def test_short_rows_share_a_program():
     (region,) = planned(lambda x: torch.softmax(x, -1), empty(4096, 32))
     assert region.launches[0].tile.x == 32

@@ -73,8 +73,26 @@ def test_whole_operations_are_asked_before_regions():
     assert [ex.name for ex in triton_executors()] == ["cross_entropy_triton", "triton"]
 
 
+def with_gaps(x):
+    y = x + 1
+    y[::2] = x[::2] * 2
+    return y
+
+
+def rows(n):
+    return torch.zeros(n, dtype=torch.int64)
+
+
 REFUSALS = {
     "leaves matrix products to cuBLAS": lambda x: x @ x.t(),
+    "leaves convolutions to cuDNN": lambda x: torch.nn.functional.conv1d(x[None], x[:, :, None]),
+    "raises integers to powers from 0 to 64": lambda x: x.long() ** 100,
+    "shifts by tensors, not by numbers": lambda x: x.long() << 2,
+    "adds numbers, not booleans": lambda x: (x > 0).scatter_add(1, rows(4)[:, None], x[:, :1] > 0),
+    "wants rows to pick from, got cpu f32[0, 4]": lambda x: x[:0].index_select(0, rows(0)) * 2,
+    "writes slices without gaps": with_gaps,
+    "wants numbers that are known when the program is compiled": lambda x: x * x.sum().item(),
+    "draws by counters alone: normal_philox": lambda x: torch.randn(4) + x,
     "without atomics for sums at repeated positions": lambda x: x.index_add(0, torch.tensor([0, 1, 1]), x[:3]),
     "draws by counters alone": lambda x: torch.rand(3) + x[0, 0],
     "puts one element for each row": lambda x: torch.zeros(4, 4).scatter(1, torch.zeros(4, 2, dtype=torch.int64), x[:, :2]),

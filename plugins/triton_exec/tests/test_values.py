@@ -245,9 +245,29 @@ def test_counter_based_draws_are_those_of_the_reference(dtype):
     torch.testing.assert_close(ours[1], reference[1])
 
 
+def test_dropout_by_counters_is_one_kernel_with_what_is_around_it(monkeypatch):
+    monkeypatch.setenv("DOVETAIL_RANDOM", "philox")
+
+    def program(x, w):
+        return F.dropout(F.gelu(x * w), 0.3).sum(-1)
+
+    x, w = (t.to(DEVICE).requires_grad_() for t in (points(40, 64), points(64, seed=1)))
+    ours, reference = (dovetail.jit(program, executors=executors) for executors in ([EX, "torch"], ["torch"]))
+    results = []
+    for fn in (ours, reference):
+        torch.manual_seed(0)
+        out = fn(x, w)
+        results.append((out, *torch.autograd.grad(out.sum(), (x, w))))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
+    forward = ran(ours)[0]
+    assert len(forward.launches) == 1 and "device.uniform(" in forward.text
+
+
 def test_numbers_that_do_not_fit_go_around():
     x = torch.tensor([0, 100, 156, 255], dtype=torch.uint8)
-    assert_like_eager(lambda x: (x == -100, x + 200), x)
+    assert_like_eager(lambda x: (x == -100, x + 200, ~x), x)
+    assert_like_eager(lambda x: ~x, x[1])
 
 
 def test_the_backward_of_a_norm_sweeps_over_its_rows():
