@@ -24,7 +24,13 @@ REASONS = dict.fromkeys(
     (getattr(prims, name) for name in POSITIONS.split()),
     "leaves positions that a tensor holds to others: its kernels end the process where one is out of bounds",
 )
-_DIVISIONS = {prims.floordiv, prims.truncdiv, prims.remainder, prims.fmod}
+INEXACT_IN_CPP = {  # where the vectors of its C++ kernels are further from the result than PyTorch is
+    prims.expm1: "would compute exp(x) - 1 on a CPU, of which no digits are left where x is small",
+    prims.atanh: "would compute log((1 + x) / (1 - x)) / 2 on a CPU, of which no digits are left where x is small",
+    prims.acosh: "would overflow on a CPU: acosh(3e38) is 89.29, and Inductor's is infinite",
+}
+_FLOORED = {prims.floordiv, prims.remainder}
+_DIVISIONS = _FLOORED | {prims.truncdiv, prims.fmod}
 
 
 def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
@@ -36,6 +42,12 @@ def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
     for p in line.reads:
         if not hasattr(p.spec, "shape"):
             return f"bakes numbers into its kernels, and the number {p.name} is known only when the program runs"
+    if line.symbol in INEXACT_IN_CPP and all([p.spec.device.type == "cpu" for p in line.reads]):
+        return INEXACT_IN_CPP[line.symbol]
+    if line.symbol in _FLOORED and any([p.spec.dtype.kind == "float" for p in line.reads]):
+        return "would round on the way to a floor or a remainder, as PyTorch does not: 1.0 // 0.1 is 9, and Inductor's is 10"
+    if line.symbol is prims.var_mean and any([n == 0 for n in line.args[0].spec.shape]):
+        return "would give 0 for the mean of no elements, which is NaN"
     if line.symbol in _DIVISIONS and not _safe(line):
         return "divides integers by a number other than 0 only: by a tensor, a 0 in it would have to be an error"
     return True

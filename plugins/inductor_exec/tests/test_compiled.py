@@ -71,6 +71,27 @@ def test_equal_layers_are_compiled_once_and_sizes_of_one_may_have_any_stride(ex)
     assert dovetail.cache_misses(run) == ["the first call"]
 
 
+def test_floors_of_quotients_that_rounding_would_change(ex):
+    def fn(x, y):
+        return (x // y + 1) * 2, (torch.remainder(x, y) + 1) * 2
+
+    x, y = torch.tensor([1.0, 6.0, 0.3, 1e6, torch.inf]), torch.tensor([0.1, 0.1, -0.1, 0.3, 3.0])
+    got, want = compiled(fn, ex)(x, y), fn(x, y)
+
+    assert want[0][:2].tolist() == [20.0, 120.0]
+    assert all(map(torch.equal, *([x.nan_to_num(7) for x in each] for each in (got, want))))
+
+
+def test_functions_are_right_where_numbers_are_tiny_and_large(ex):
+    def fn(x, y):
+        return torch.expm1(x) * 2, torch.atanh(x) * 2, torch.asinh(x) * 2, torch.log1p(x) * 2, torch.acosh(y) * 2, torch.asinh(y) * 2
+
+    x, y = torch.tensor([1e-8, -1e-6, -0.0, 1e-3, 0.5]), torch.tensor([1.0, 2.0, 1e10, 3e38, torch.inf])
+    for got, want in zip(compiled(fn, ex)(x, y), fn(x, y), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=0)
+        assert torch.equal(got.signbit(), want.signbit())
+
+
 def test_inputs_that_require_grad_where_nothing_is_differentiated(ex):
     x = torch.randn(1, 8, requires_grad=True)
     run = compiled(lambda x: torch.tanh(x) * 0.5 + 1 > 1.2, ex)

@@ -157,12 +157,32 @@ def refusals(fn, *args, **options) -> str:
         (lambda x: x * x.sum().item(), (torch.ones(2),), "known only when the program runs"),
         (lambda i, w: torch.nn.functional.embedding(i, w), (torch.tensor([0]), torch.ones(2, 2)), "end the process"),
         (lambda a, b: a // b, (torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)), "a 0 in it would have to be an error"),
+        (lambda x: x // 0.1, (torch.ones(2),), "1.0 // 0.1 is 9, and Inductor's is 10"),
+        (lambda x: x % 0.1, (torch.ones(2),), "would round on the way to a floor or a remainder"),
+        (lambda x: torch.expm1(x) + 1, (torch.ones(2),), "would compute exp(x) - 1 on a CPU"),
+        (lambda x: torch.atanh(x) + 1, (torch.ones(2),), "log((1 + x) / (1 - x)) / 2 on a CPU"),
+        (lambda x: torch.acosh(x) + 1, (torch.ones(2),), "would overflow on a CPU"),
+        (lambda x: torch.var_mean(x), (torch.ones(0),), "0 for the mean of no elements"),
         (lambda x: x + 1, (torch.ones(2, dtype=torch.complex64),), "c64"),
         (lambda x, y: x @ y, (torch.ones(2, 2), torch.ones(2, 2)), "its option `matmul` takes them in"),
         (lambda x: torch.sort(x)[0], (torch.ones(2),), "does not fuse prims.sort"),
         (lambda x: torch.sin(x).t()[1:], (torch.ones(2, 2),), "regions of at least 2 operations that compute"),
     ],
-    ids=["number", "index", "division", "complex", "matmul", "sort", "one operation"],
+    ids=[
+        "number",
+        "index",
+        "division",
+        "floor",
+        "remainder",
+        "expm1",
+        "atanh",
+        "acosh",
+        "no mean",
+        "complex",
+        "matmul",
+        "sort",
+        "one",
+    ],
 )
 def test_a_refusal_is_a_sentence(fn, args, said):
     assert said in refusals(fn, *args)
@@ -171,8 +191,8 @@ def test_a_refusal_is_a_sentence(fn, args, said):
 def test_divisions_that_cannot_meet_a_zero_are_taken():
     ex = inductor_executor(backend="torch")
     i, x = torch.tensor([7, -7, 8]), torch.tensor([7.5, -7.5, 8.0])
-    run = compiled(lambda i, x: (i // 2, i % 3 + 1, x // x, torch.fmod(x, 2)), ex)
-    same_results(run, lambda i, x: (i // 2, i % 3 + 1, x // x, torch.fmod(x, 2)), i, x)
+    run = compiled(lambda i, x: (i // 2, i % 3 + 1, torch.fmod(x, x), torch.fmod(x, 2)), ex)
+    same_results(run, lambda i, x: (i // 2, i % 3 + 1, torch.fmod(x, x), torch.fmod(x, 2)), i, x)
 
     assert [line.symbol.module for line in dovetail.last_traces(run)[-2].lines if line.symbol.name != "delete"] == ["inductor"] * 2
 
