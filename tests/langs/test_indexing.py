@@ -236,3 +236,21 @@ def test_errors_are_of_eagers_type(bad):
 def test_what_depends_on_values_names_a_way_out(refused, way_out):
     with pytest.raises(Unsupported, match=way_out):
         dovetail.jit(refused)(X.clone())
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, i: torch.gather(x, 1, i),
+        lambda x, i: torch.take_along_dim(x, i, 1),
+        lambda x, i: torch.gather(x[:, :0], 1, i),
+        lambda x, i: torch.gather(x.sum(), 0, i[0]),
+    ],
+)
+def test_nothing_gathered_has_a_gradient_of_zeros(fn):
+    i = torch.zeros(3, 0, dtype=torch.int64)
+    x, mine = (torch.ones(3, 4, requires_grad=True) for _ in range(2))
+    want, got = fn(x, i), dovetail.jit(fn)(mine, i)
+    assert (got.shape, got.stride(), got.requires_grad) == (want.shape, want.stride(), want.requires_grad)
+    want.sum().backward(), got.sum().backward()
+    assert torch.equal(mine.grad, x.grad)

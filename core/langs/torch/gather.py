@@ -53,7 +53,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     shape, spec = index.spec.shape, input.spec
     if not index.spec.numel:
         core.canonical_dim(dim, len(spec.shape))
-        return prims.full(shape=shape, value=as_number(0, spec.dtype), dtype=spec.dtype, device=spec.device)
+        nothing = prims.strided_slice(reshaped(input, (spec.numel,)), starts=(0,), stops=(0,), steps=(1,))
+        return flat_reshape(prims.clone(nothing), shape)  # of the input, so that a gradient can flow
     x, dim, index = _along("gather", input, dim, index)
     return flat_reshape(prims.take_along_axis(x, index, dim=dim), shape)
 

@@ -194,6 +194,8 @@ def _scatter(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Ex
 
 def _pad(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     x = node.args[0]
+    if 0 in x.shape:
+        return low.table.const(node.params["value"], node.dtype)
     moved = tuple(shifted(c, -a) for c, a in zip(coords, node.params["low"], strict=True))
     within = None
     for form, size, (a, b) in zip(moved, x.shape, zip(node.params["low"], node.params["high"], strict=True), strict=True):
@@ -205,6 +207,8 @@ def _pad(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
 
 def _put_slice(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     x, value = node.args
+    if 0 in value.shape:
+        return low.at(x, coords, mask)
     starts, stops = node.params["starts"], node.params["stops"]
     within = None
     for form, size, start, stop in zip(coords, x.shape, starts, stops, strict=True):

@@ -119,3 +119,16 @@ def test_a_target_out_of_range_is_an_error():
     assert_same(ours(x, torch.tensor([1, 2, 3, 4])), F.cross_entropy(x, torch.tensor([1, 2, 3, 4])))
     with pytest.raises((IndexError, RuntimeError), match="out of"):
         ours(x, torch.tensor([1, 2, 10, 4]))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: F.pad((x * 2).reshape(0, 3), (1, 1, 2, 2), value=7.0) + y,
+        lambda x, y: (y * 2).index_put((torch.zeros(0, dtype=torch.int64),), x.reshape(0, 5)) + 1,
+        lambda x, y: torch.slice_scatter(y * 2, (x * 2).reshape(0, 5), 0, 1, 1) + 1,
+        lambda x, y: torch.cat([(x * 2).reshape(0, 5), y * 2]) + 1,
+    ],
+)
+def test_nothing_is_padded_and_written(fn):
+    assert_like_eager(fn, torch.randn(3, 0), torch.randn(4, 5))
