@@ -24,8 +24,9 @@ HERE = Path(__file__).parent
 README, RESULTS = HERE.parent / "README.md", HERE.parent / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: made by docs/build.py from benchmarks/results -->", "<!-- end of figures -->"
 SHOWN = (  # of benchmarks/workloads.py
-    *("add-4", "chain-256", "chain-2048", "gelu-norm-softmax", "softmax", "layer-norm-train", "cross-entropy-train", "mlp-1", "gpt", "gpt-train"),
-    *("llama", "llama-train", "bert", "resnet", "resnet-train", "vit", "vit-train", "adamw"),
+    *("add-4", "chain-256", "chain-2048", "gelu-norm-softmax", "softmax", "layer-norm", "layer-norm-train", "cross-entropy-train", "mlp-1"),
+    *("gpt", "gpt-bf16", "gpt-train", "gpt-train-bf16", "llama", "llama-bf16", "llama-train", "llama-train-bf16", "bert", "bert-bf16"),
+    *("resnet", "resnet-train", "vit", "vit-train", "adamw"),
 )
 NOTE = "<!-- made by docs/build.py: change the code or that file, then run `make docs` -->"
 
@@ -105,7 +106,14 @@ def figures() -> str:
     about, executors = kept["about"], ", ".join(f"`{name}`" for name in kept["about"]["executors"])
     where = f"{about['cores']} cores of an {about['cpu']}, torch {about['torch']}, commit {about['commit']}, {about['date']}"
     said = f"Medians on {where}; in brackets the speed beside eager's in the same run. Dovetail's executors are {executors}."
-    return "\n".join([*lines, "", said])
+    return "\n".join([*lines, "", said, "", *map(overall, kept["summary"])])
+
+
+def overall(beside: dict) -> str:
+    """Geometric means over all rows, and the rows in which Dovetail is slower."""
+    slower = ", ".join(f"`{name}`" for name in beside["slower"]) or "none"
+    means = f"{beside['warm']:.2f}x warm, {beside['first']:.2g}x in the first call"
+    return f"- Beside {beside['other']}, geometric means over all {beside['rows']} rows: {means}; slower in {slower}."
 
 
 def warm(row: dict) -> str:
