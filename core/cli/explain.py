@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import runpy
 import sys
@@ -25,10 +24,11 @@ from dovetail.executors import Explanation, config, resolve_executors
 from dovetail.jit import Cache
 from dovetail.langs.torch import spec_of
 from dovetail.options import suggestion
+from dovetail.trace.where import OURS
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red")
 TARGET = "FILE:FUNCTION"
-OURS = (f"{Path(dovetail.__file__).parent}{os.sep}", "<frozen ")
+INSIDE = (OURS, "<frozen ")
 
 
 @click.command("explain", short_help="Show who runs each operation of a function, and why.")
@@ -110,7 +110,7 @@ def theirs(what: str, call: Callable, *args: Any, **kwargs: Any) -> Any:
     except SystemExit as error:
         raise click.ClickException(f"{what}: it called sys.exit({error.code!r}); put what makes it a script below `if __name__ ...`") from None
     except BaseException as error:
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if options.debug() or not each.filename.startswith(OURS)]
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if options.debug() or not each.filename.startswith(INSIDE)]
         rows = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
         raise click.ClickException(f"{what}:\n{''.join(rows).rstrip()}") from None
 

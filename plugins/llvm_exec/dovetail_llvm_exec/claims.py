@@ -7,9 +7,10 @@ from typing import Any
 
 from dovetail.dtypes import bool_
 from dovetail.extend import BoundSymbol, TensorSpec, Verdict
+from dovetail_llvm_exec.costs import POWERS
 from dovetail_llvm_exec.graph import COPIES, REDUCTIONS, VIEWS
 from dovetail_llvm_exec.kinds import STORED
-from dovetail_llvm_exec.ops import OPERATIONS, SIMPLE_POWERS
+from dovetail_llvm_exec.ops import OPERATIONS
 from dovetail_llvm_exec.vmath import FUNCTIONS
 
 MOST_PARTS = 4  # of a cat: each element asks all of them
@@ -49,7 +50,7 @@ def _power(line: BoundSymbol, spec: Any) -> Verdict:
     if spec.dtype.kind == "int":
         fits = type(exponent) is int and hasattr(base, "spec")
         return fits or "raises integers to a power that is known when the program is compiled"
-    simple = not hasattr(exponent, "spec") and exponent in SIMPLE_POWERS
+    simple = not hasattr(exponent, "spec") and exponent in POWERS
     return simple or "pow" in FUNCTIONS or "raises floats to simple powers only"
 
 

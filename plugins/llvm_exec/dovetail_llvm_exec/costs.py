@@ -12,7 +12,8 @@ OPERATIONS = {
     **{"exp_nonpositive": 0.1, "erf_plus_one": 0.15, "normal_cdf": 0.15, "normal_cdf_roughly": 0.12, "tanh_plus_one": 0.2},
     **{"sin": 0.15, "cos": 0.15, "tan": 0.4, "erfc": 0.5, "erfinv": 0.5, "atan2": 0.6, "uniform_philox": 1.0, "normal_philox": 2.0},
 }
-POWERS = {0: "const", 1: "mul", 2: "mul", 3: "mul", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal", -2: "reciprocal"}  # what they are computed as
+# The exponents that make no call of `pow`, and what each is computed as.
+POWERS = {0: "const", 1: "mul", 2: "mul", 3: "mul", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal", -2: "reciprocal"}
 ELEMENTARY = frozenset({"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "digamma", "ndtri"})
 GRAIN = 4000.0  # nanoseconds of work below which a second thread does not pay
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dovetail_llvm_exec import kinds
 from dovetail_llvm_exec.axes import Axis
 from dovetail_llvm_exec.exprs import Buffer, Expr
-from dovetail_llvm_exec.forms import Form
+from dovetail_llvm_exec.forms import inside
 from dovetail_llvm_exec.ir import Value
 from dovetail_llvm_exec.nest import Nest
 from dovetail_llvm_exec.passes import passes
@@ -54,11 +54,7 @@ class Elements(Stage):
         b = nest.b
         if axis.size < LEAST:
             return
-        step, terms = 1, []
-        for atom in reversed(axis.atoms):
-            terms.append((atom, step))
-            step *= atom.size
-        form = Form(0, tuple(reversed(terms)))
+        form = inside(axis.atoms)
         for values in passes(self.exprs, axis.atoms):
             stores = []
             for expr in values:

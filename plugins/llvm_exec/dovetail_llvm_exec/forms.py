@@ -118,6 +118,15 @@ def flat(forms: Sequence[Form], shape: Sequence[int]) -> Form:
     return plus(*total)
 
 
+def inside(atoms: Sequence[Atom]) -> Form:
+    """The row-major position within the loop over `atoms`, the innermost last."""
+    terms, step = [], 1
+    for atom in reversed(atoms):
+        terms.append((atom, step))
+        step *= atom.size
+    return Form(0, tuple(reversed(terms)))
+
+
 def digits(form: Form, shape: Sequence[int]) -> tuple[Form, ...]:
     """The coordinates in `shape` of a row-major position."""
     coords: list[Form] = []

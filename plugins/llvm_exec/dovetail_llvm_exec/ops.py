@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dovetail.dtypes import DType, bool_, float16
 from dovetail_llvm_exec import kinds
+from dovetail_llvm_exec.costs import POWERS
 from dovetail_llvm_exec.ir import Builder, Value, like
 from dovetail_llvm_exec.vmath import FUNCTIONS
 from dovetail_llvm_exec.vmath.error import erf_plus_one, normal_cdf, normal_cdf_roughly
@@ -202,14 +203,11 @@ def fmod(op: Op, x: Value, y: Value) -> Value:
     return op.b.urem(x, y) if unsigned(op) else op.b.rem(x, y)
 
 
-SIMPLE_POWERS = (-2, -1, -0.5, 0, 0.5, 1, 2, 3)
-
-
 def power(op: Op, x: Value, y: Value) -> Value:
     b, n = op.b, op.numbers[1]
     if op.source.kind == "int":
         return _integer_power(op, x, int(n))
-    if n in SIMPLE_POWERS and not (op.dtype is float16 and n in (0.5, -0.5)):  # PyTorch's float16 has -inf ** 0.5 as C does
+    if n in POWERS and not (op.dtype is float16 and n in (0.5, -0.5)):  # PyTorch's float16 has -inf ** 0.5 as C does
         square = b.mul(x, x) if abs(n) in (2, 3) else x
         known = {0: lambda: b.constant(1.0, x.type), 1: lambda: x, 2: lambda: square, 3: lambda: b.mul(square, x), 0.5: lambda: b.sqrt(x)}
         known |= {-2: lambda: FUNCTIONS["reciprocal"](b, square), -1: lambda: FUNCTIONS["reciprocal"](b, x), -0.5: lambda: FUNCTIONS["rsqrt"](b, x)}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import bool_, float32
 from dovetail_llvm_exec import kinds
 from dovetail_llvm_exec.axes import Axis
 from dovetail_llvm_exec.exprs import Buffer, Expr, parts, walk
-from dovetail_llvm_exec.forms import Form
+from dovetail_llvm_exec.forms import Form, inside
 from dovetail_llvm_exec.nest import Nest
 
 DEAR = 0.09  # nanoseconds for an element that are more than writing and reading it
@@ -30,12 +31,8 @@ class Stashes:
     def __init__(self, columns: Sequence[Axis], nest: Nest):
         self.nest = nest
         self.atoms = frozenset(a for axis in columns for a in axis.atoms)
-        terms, step = [], 1
-        for axis in reversed(columns):
-            for atom in reversed(axis.atoms):
-                terms.append((atom, step))
-                step *= atom.size
-        self.form, self.size = Form(0, tuple(reversed(terms))), step
+        self.form = inside([atom for axis in columns for atom in axis.atoms])
+        self.size = prod(axis.size for axis in columns)
         self.left = ROOM
         self.after: dict[int, list[Store]] = {}  # by the identity of a sweep, what is kept by it
 
