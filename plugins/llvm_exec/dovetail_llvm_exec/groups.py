@@ -263,6 +263,7 @@ class Plan:
         self.written: dict[Node, int] = dict.fromkeys(graph.inputs, -1)
         self.home: dict[Node, Group] = {}
         self.temporaries: list[Node] = []
+        self.numbers = count()  # of temporaries: no two have the same
         self.streamed: frozenset[Buffer] = frozenset()
         self.fetched = frozenset(self.memory[n] for n in graph.inputs if n.numel * n.dtype.bytes >= FETCHED)
         self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
@@ -314,20 +315,19 @@ class Plan:
         if node in self.memory:
             return
         home = self.home.get(node)
-        buffer = self.outputs.get(node) or Buffer("temp", len(self.temporaries), node.dtype)
-        if home is not None and any(item.kind == "tally" and item.node is node for item in home.items):
-            self._remember(node, buffer, home)
-            return
-        if home is not None:
-            home.admit("store", node)
-        else:
+        if home is None:
             home = self._placed("store", node, node)
-        self._remember(node, buffer, home)
+        elif not any(item.kind == "tally" and item.node is node for item in home.items):
+            home.admit("store", node)
+        self._remember(node, home)
 
-    def _remember(self, node: Node, buffer: Buffer, home: Group) -> None:
-        self.memory[node], self.written[node], self.home[node] = buffer, home.index, home
-        if buffer.kind == "temp":
+    def _remember(self, node: Node, home: Group) -> None:
+        """Name the memory of a node that `home` stores: only now, since placing it may have kept other nodes, which have names of their own."""
+        buffer = self.outputs.get(node)
+        if buffer is None:
+            buffer = Buffer("temp", next(self.numbers), node.dtype)
             self.temporaries.append(node)
+        self.memory[node], self.written[node], self.home[node] = buffer, home.index, home
 
     def _place_reduction(self, node: Node) -> None:
         x = node.args[0]

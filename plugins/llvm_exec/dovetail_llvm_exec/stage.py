@@ -7,9 +7,11 @@ what units give together is put together by a function of its own, so results do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 from dovetail.dtypes import DType
+from dovetail.extend import ExecutorError
 from dovetail_llvm_exec.axes import Axis, merged
 from dovetail_llvm_exec.exprs import Buffer, Expr, forms_of, walk
 from dovetail_llvm_exec.forms import Atom, dot
@@ -45,10 +47,13 @@ class Workspace:
         self.size = 0
         self.offsets: dict[Buffer, int] = {}
         self.rooms: list[Room] = []
+        self.numbers = count()  # of the buffers without a name
 
-    def take(self, buffer: Buffer, count: int, first: int, last: int) -> Buffer:
-        """Room for `count` elements, as low as it is free from the loop nest `first` to the loop nest `last`."""
-        size, at = -(-count * buffer.dtype.bytes // LINE) * LINE, 0
+    def take(self, buffer: Buffer, numel: int, first: int, last: int) -> Buffer:
+        """Room for `numel` elements, as low as it is free from the loop nest `first` to the loop nest `last`."""
+        if buffer in self.offsets:
+            raise ExecutorError(f"{buffer} has a place in the workspace already; two values of a kernel have one name, which is a bug in its plan")
+        size, at = -(-numel * buffer.dtype.bytes // LINE) * LINE, 0
         for low, high in sorted((r.low, r.high) for r in self.rooms if r.first <= last and first <= r.last):
             if at + size <= low:
                 break
@@ -58,9 +63,9 @@ class Workspace:
         self.size = max(self.size, at + size)
         return buffer
 
-    def part(self, dtype: DType, count: int, nest: int) -> Buffer:
+    def part(self, dtype: DType, numel: int, nest: int) -> Buffer:
         """Room without a name, while the loop nest `nest` runs."""
-        return self.take(Buffer("part", len(self.offsets), dtype), count, nest, nest)
+        return self.take(Buffer("part", next(self.numbers), dtype), numel, nest, nest)
 
 
 class Stage:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from llvm_against_eager import assert_like_eager, program_of
 
 from dovetail.dtypes import float32
+from dovetail.extend import ExecutorError
 from dovetail_llvm_exec.exprs import Buffer
 from dovetail_llvm_exec.stage import Workspace
 
@@ -28,6 +30,13 @@ def test_what_is_used_at_one_time_lies_apart():
 
 def test_a_gap_is_filled_where_it_is_wide_enough():
     assert offsets((16, 0, 9), (32, 0, 1), (16, 0, 9), (48, 2, 3), (32, 4, 5)) == ([0, 64, 192, 256, 64], 448)
+
+
+def test_a_buffer_has_one_place():
+    workspace = Workspace()
+    workspace.take(Buffer("temp", 0, float32), 16, 0, 1)
+    with pytest.raises(ExecutorError, match="has a place in the workspace already"):
+        workspace.take(Buffer("temp", 0, float32), 16, 2, 3)
 
 
 def long(x):
