@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make conformance · make bench · make costs · make docs · make format
+# make demo · make test · make test-all · make lint · make conformance · make bench · make costs · make docs · make format
 # The first of them creates .venv and installs everything into it; from then on that takes no time until a pyproject file changes.
 
 VENV := .venv
@@ -11,19 +11,24 @@ EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
 COSTS := import_time trace_cost discovery
 BENCH ?=
+TESTS ?=
 WORKERS ?= 2
 EXECUTORS ?= torch apex_xentropy llvm onednn
 
-.PHONY: demo test lint conformance bench costs docs format install clean nvfuser-lane triton-lane
+.PHONY: demo test test-all lint conformance bench costs docs format install clean nvfuser-lane triton-lane
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 demo: install
 	@$(PYTHON) examples/gpt.py
 
-# One thread for each of the workers, so that they do not fight over the cores.
+# All but the slow tests.  One thread for each of the workers, so that they do not fight over the cores.
 test: install
-	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+
+# Those marked slow as well, and every sample of level core: what continuous integration runs.
+test-all: install
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "" $(TESTS)
 
 # The executors of this repository against the whole suite; `make test` does it at level core.
 conformance: install

@@ -18,7 +18,7 @@ from dovetail.extend import BoundSymbol, Trace, recording
 from dovetail.langs.torch import spec_of
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import differs, flat
-from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, program_of, said, widened
+from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, program_of, said, seed_generators, widened
 from dovetail_conformance.script import script
 from dovetail_conformance.subject import Subject
 
@@ -54,7 +54,7 @@ class Case:
 
     def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False) -> Ran:
         """Call a compiled function; the generator starts from the same seed each time."""
-        torch.manual_seed(SEED)
+        seed_generators(SEED)
         try:
             with calm(), torch.set_grad_enabled(grad):
                 result = function(*inputs)
@@ -79,7 +79,7 @@ class Case:
 
     def eager(self, inputs: Sequence[Tensor], *, grad: bool = False) -> Ran:
         """What eager PyTorch gives; for prims, what the executors of last resort give."""
-        torch.manual_seed(SEED)
+        seed_generators(SEED)
         try:
             with calm(), torch.set_grad_enabled(grad):
                 return Ran(self.reference(*inputs), inputs)

@@ -20,7 +20,7 @@ from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
-from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, widened
+from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, seed_generators, widened
 
 SMALL, THREADS, ROUNDS = 24, 4, 3  # elements of what finite differences are taken of; threads, and calls in each
 SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
@@ -103,7 +103,7 @@ def inputs(cell: Cell) -> Outcome | None:
 
     def judge(case: Case) -> str | None:
         given = fresh(case.program.inputs)
-        torch.manual_seed(SEED)
+        seed_generators(SEED)
         before = _surroundings()
         ran = case.call(case.function, given)
         after = _surroundings()

@@ -14,7 +14,7 @@ from dovetail.langs.torch import spec_of
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.opinfo import ErrorSample, SampleInput
-from dovetail_conformance.program import inexact, program_of, said
+from dovetail_conformance.program import inexact, program_of, said, seed_generators
 from dovetail_conformance.subject import NO_REASON, every
 
 NOBODY = "the programs that ran have no line for anybody to run: they give back what they were given"
@@ -140,7 +140,7 @@ def _elsewhere() -> Iterator[None]:
     """The same process in another mood: nothing that a checker may look at."""
     dtype, state, folder = torch.get_default_dtype(), torch.get_rng_state(), os.environ.get("DOVETAIL_CONFORMANCE")
     torch.set_default_dtype(torch.float64)
-    torch.manual_seed(12345)
+    seed_generators(12345)
     os.environ["DOVETAIL_CONFORMANCE"] = "elsewhere"
     try:
         with torch.no_grad():

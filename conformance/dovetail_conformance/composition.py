@@ -15,7 +15,7 @@ from dovetail_conformance.case import SEED, cotangents, executed
 from dovetail_conformance.cell import Outcome, whole
 from dovetail_conformance.oracle import differs, flat
 from dovetail_conformance.plan import Wanted
-from dovetail_conformance.program import calm, fresh, inexact
+from dovetail_conformance.program import calm, fresh, inexact, seed_generators
 from dovetail_conformance.programs import Example
 from dovetail_conformance.report import Row
 from dovetail_conformance.script import script
@@ -83,7 +83,7 @@ def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Execu
 
 def results(program: Example, fn: Callable[..., Any], *, wide: bool = False) -> list[Any]:
     """What a program gives, what it leaves of its inputs, and the gradients where these are asked for."""
-    torch.manual_seed(SEED)
+    seed_generators(SEED)
     given = [x.double() if wide else x for x in fresh(program.inputs())]
     kept = [x.clone() for x in given]
     with calm(), torch.no_grad():

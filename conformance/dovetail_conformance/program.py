@@ -110,6 +110,14 @@ def _spelled(symbol: Symbol) -> Callable[..., Any]:
     return symbol.callable
 
 
+def seed_generators(number: int) -> None:
+    """Seed the generators, as torch.manual_seed does, which formats three tracebacks for devices that are not there."""
+    if torch.cuda.is_available():
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
+
+
 def inexact(x: Any) -> bool:
     return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 

@@ -25,7 +25,7 @@ from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.oracle import flat
 from dovetail_conformance.plan import opinfos
-from dovetail_conformance.program import Program, calm, fresh, inexact, program_of, said, widened
+from dovetail_conformance.program import Program, calm, fresh, inexact, program_of, said, seed_generators, widened
 from dovetail_conformance.script import Name, script, spelled_call
 from dovetail_conformance.subject import Subject
 
@@ -188,7 +188,7 @@ def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
 def _eagerly(drawn: Drawn) -> None:
     """Run the program so far; it is given up where eager does not run it, or its values are no longer ordinary ones."""
     given, results = fresh(drawn.inputs), []
-    torch.manual_seed(SEED)
+    seed_generators(SEED)
     try:
         with torch.no_grad():
             for call, sources in zip(drawn.calls, drawn.sources):
@@ -210,7 +210,7 @@ def judged(subject: Subject, drawn: Drawn, counts: dict[str, int]) -> str | None
     runs = {"eager": fresh(drawn.inputs), "exact": widened(drawn.inputs), "ours": fresh(drawn.inputs)}
     eager = all(call.program.eager for call in drawn.calls)
     reference = drawn.run if eager else dovetail.jit(drawn.run, executors=list(subject.others))
-    torch.manual_seed(SEED)
+    seed_generators(SEED)
     try:
         with torch.no_grad():
             expected, exact = reference(*runs["eager"]), reference(*runs["exact"])

@@ -209,6 +209,8 @@ def test_references_are_counted():
     assert [sys.getrefcount(r) for r in results] == [3, 3]
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_calls_leave_nothing_behind():
     ours, bad, x, y = compiled(add), compiled(lambda x, i: F.embedding(i, x) * 2), torch.randn(4), torch.randn(4)
     rows, past = torch.randn(4, 5), torch.tensor([9])

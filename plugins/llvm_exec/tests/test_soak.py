@@ -33,6 +33,8 @@ def norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (F.layer_norm(x, x.shape[-1:], w) ** 2).mean()
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.skipif(not STATM.exists(), reason="wants Linux, where a process can read how much of it is in memory")
 def test_memory_does_not_grow_over_two_thousand_calls_at_changing_shapes(monkeypatch):
     monkeypatch.setattr(launch, "LARGE", 4 * MIB)  # some results from the pool, some not

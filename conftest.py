@@ -1,0 +1,40 @@
+"""What holds for every test of the repository: the same random numbers in whatever order, and processes of their own where `alone` asks for one."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+ALONE = "TEST_RUNS_ALONE"  # set in the process of a test that runs alone
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile("searching", deadline=None, print_blob=True)
+settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed the generators, so that what a test draws does not depend on the tests before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.default_generator.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is marked `alone` as the only one of a new process."""
+    if pyfuncitem.get_closest_marker("alone") is None or ALONE in os.environ:
+        return None
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS" and not name.startswith("PYTEST_XDIST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-m", "", pyfuncitem.nodeid]
+    done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment | {ALONE: "1"}, capture_output=True, text=True)
+    if done.returncode:
+        pytest.fail(f"in a process of its own:\n{done.stdout}{done.stderr}", pytrace=False)
+    return True
