@@ -23,7 +23,7 @@ from dovetail.frontend.functional import differentiated
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
 from dovetail.prims.op import register
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, proxies, requires_grad, swap, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, swap, user_line
 
 
 def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
@@ -107,7 +107,7 @@ class OwnBackward:
         """The cotangents of inputs and held values."""
         context = self.context.replaced(dict(zip([*self.inputs, *self.held], read, strict=True)))
         trace = recorder.get()
-        before = trace.language, trace.depth
+        before, start = (trace.language, trace.depth), len(trace.lines)
         trace.language, trace.depth = LANGUAGE, 0
         try:
             with trace.environment.watching():
@@ -121,7 +121,7 @@ class OwnBackward:
                         cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
         finally:
             trace.language, trace.depth = before
-        return [*cotangents.values(), *(None for _ in self.held)]
+        return [*_functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
 
     def _cotangents(self, gs: Sequence[Any], context: Context) -> list[Any]:
         """One for each result, zeros where nothing flows in and the function did not ask for None."""
@@ -131,6 +131,27 @@ class OwnBackward:
             wanted = g is None and context.materialized and isinstance(result, TensorProxy) and result.spec.dtype.inexact
             made.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
         return made
+
+
+def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[Any]) -> list[Any]:
+    """Rewrite the lines of a backward, those from `start` on, into functional ones, as those of the forward are.
+
+    Writes into tensors from outside the backward stay, behind everything else, but for those into the cotangents `gs`: these are values.
+    """
+    lines = trace.lines[start:]
+    if not any(line.mutates for line in lines):
+        return cotangents
+    computed = {p for line in lines for p in line.writes}
+    read = [p for p in dict.fromkeys((*(p for line in lines for p in line.reads), *proxies(cotangents))) if p not in computed]
+    inner = trace.derive("tracing", language=trace.language, environment=trace.environment, constants={}, inputs=read)
+    inner.lines, inner.outputs = lines, cotangents
+    pure, epilogue = functionalize(inner, history=torch.is_grad_enabled())
+    of = {line.out: line.args[0] for line in epilogue.lines if line.symbol is prims.detach}
+    written = {of.get(p, p): (line, line.args[1]) for line in epilogue.lines if line.mutates for p in line.args[:1]}
+    values = {g: written[g] for g in filter(is_proxy, gs) if g in written}
+    left_out, now = {id(line) for line, _ in values.values()}, {g: value for g, (_, value) in values.items()}
+    trace.lines[start:] = pure.lines + [rename(line, now) for line in epilogue.lines if id(line) not in left_out]
+    return [now.get(p, p) if is_proxy(p) else p for p in epilogue.outputs]
 
 
 def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:

@@ -230,3 +230,55 @@ def assert_refused(fn: Callable, words: str) -> None:
 
 def test_a_function_that_writes_into_its_argument_is_refused():
     assert_refused(lambda x: Dirty.apply(x * 2), "mark_dirty")
+
+
+class Routed(torch.autograd.Function):
+    """Writes into what it computes, in place, and gives that."""
+
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(x, index)
+        return x.gather(-1, index)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, index = ctx.saved_tensors
+        spread = x.softmax(-1) * g.mul(-1)
+        spread.scatter_add_(-1, index, g)
+        spread[:, 0].mul_(3)
+        return spread, None
+
+
+class Clipped(torch.autograd.Function):
+    """Writes into the gradient that it is given, and through a view of it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        g[x > 0] = 0
+        g.view(-1)[:2].add_(5)
+        return g
+
+
+def twice(function, x, *args):
+    """Two results of `function`, and x itself, so that gradients meet; scaled, so that no two are alike."""
+    w = torch.linspace(-1, 2, x.numel()).view(x.shape)
+    first = function.apply(x * w, *args)
+    return (first * first).sum() + (function.apply(x - w, *args) * 3).sum() + (x * w).sum()
+
+
+@pytest.mark.parametrize("executors", [None, ["torch"]], ids=["default", "torch"])
+@pytest.mark.parametrize(("function", "index"), [(Routed, True), (Clipped, False)])
+def test_a_backward_that_writes_in_place(function, index, executors):
+    torch.manual_seed(0)
+    x, args = torch.randn(5, 3), (torch.randint(0, 3, (5, 1)),) if index else ()
+    ours = dovetail.jit(lambda x: twice(function, x, *args), executors=executors)
+    ours_of, eager_of = x.clone().requires_grad_(), x.clone().requires_grad_()
+    ours(ours_of).backward()
+    twice(function, eager_of, *args).backward()
+    torch.testing.assert_close(ours_of.grad, eager_of.grad)
