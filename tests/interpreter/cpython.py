@@ -40,7 +40,7 @@ _NAMES = """
     test_metaclass test_subclassinit test_genericclass test_isinstance test_abc test_typechecks test_enum test_dataclasses
     test_augassign test_binop test_compare test_richcmp test_bool test_slice test_unary test_opcodes test_iter
     test_coroutines test_asyncgen test_contextlib_async
-    test_fstring test_string_literals test_pep646_syntax test_type_params test_type_aliases
+    test_fstring test_tstring test_string_literals test_type_annotations test_annotationlib test_pep646_syntax test_type_params test_type_aliases
     test_functools test_collections test_userdict test_userlist test_copy test_types test_operator test_enumerate test_dynamic
     test_builtin test_traceback test_typing test_inspect
 """

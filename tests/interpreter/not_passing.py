@@ -36,7 +36,7 @@ _GROUPS = {
         test_dynamic.RebindBuiltinsTests.test_modify_builtins test_dynamic.RebindBuiltinsTests.test_modify_builtins_from_leaf_function
         test_dynamic.RebindBuiltinsTests.test_modify_builtins_while_generator_active test_iter.TestCase.test_reduce_mutating_builtins_iter
         test_functools.TestLRUC.test_lru_reentrancy_with_len test_functools.TestLRUPy.test_lru_reentrancy_with_len
-        test_builtin.BuiltinTest.test_eval_builtins_mapping_reduce
+        test_builtin.BuiltinTest.test_eval_builtins_mapping_reduce test_builtin.BuiltinTest.test_all_any_tuple_optimization
     """,
     "recursion in C finds a higher limit while Python is interpreted (3.11 counts both together)": """
         test_exception_group.DeepRecursionInSplitAndSubgroup.test_deep_split test_userdict.UserDictTest.test_repr_deep

@@ -322,6 +322,7 @@ def f(t): return t * float(str(q)) * int(q) * abs(q)
 -- q.n = 3
 == a counter of collections
 c = collections.Counter("aab")
+c.most_common(1)  # imports heapq
 def f(t): return t * c["a"] + c.most_common(1)[0][1]
 -- c.update("aaa")
 == two lists become one

@@ -21,6 +21,7 @@ from functools import partial
 
 import pytest
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter import World, interpret
 from dovetail.frontend.interpreter.frame import decode
 from dovetail.frontend.interpreter.tracebacks import _failing
@@ -241,6 +242,13 @@ def test_every_opcode_of_this_python_has_a_handler():
     codes = {name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED")} - WITHOUT_CODE
     missing = sorted(name for name in codes if not hasattr(World.opcodes, name))
     assert not missing, f"no handler for {', '.join(missing)}"
+
+
+def test_a_python_that_it_does_not_know_is_refused(monkeypatch):
+    monkeypatch.setattr(World, "opcodes", None)
+    version = ".".join(map(str, sys.version_info[:2]))
+    with pytest.raises(Unsupported, match=f"supports Python 3.11 to 3.14, and this is Python {version}: use one of those, or trace with"):
+        interpret(scopes)()
 
 
 def test_slots_are_laid_out_as_cpython_lays_them_out():

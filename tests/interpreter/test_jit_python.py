@@ -14,6 +14,10 @@ import pytest
 import torch
 from agreement import X, agrees
 
+import dovetail
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter import World
+
 SCALE = 2.0
 Pair = namedtuple("Pair", "left right")
 
@@ -215,3 +219,10 @@ OTHERS = [throws_into_a_generator, catches_a_group, uses_collections, uses_lists
 @pytest.mark.parametrize("fn", OTHERS, ids=lambda fn: fn.__name__)
 def test_all_that_is_python_runs(fn):
     agrees(fn, X)
+
+
+def test_native_tracing_works_where_the_interpreter_does_not_know_the_bytecode(monkeypatch):
+    monkeypatch.setattr(World, "opcodes", None)
+    with pytest.raises(Unsupported, match=r"the bytecode interpreter supports Python 3\.11 to 3\.14"):
+        dovetail.jit(lambda x: x * 2)(X)
+    torch.testing.assert_close(dovetail.jit(lambda x: x * 2, interpretation="native")(X), X * 2)

@@ -1,4 +1,4 @@
-"""A CPython bytecode interpreter in Python, for 3.11 to 3.13, whose values mean what a `World` says; no torch."""
+"""A CPython bytecode interpreter in Python, for 3.11 to 3.14, whose values mean what a `World` says; no torch."""
 
 from __future__ import annotations
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 from dovetail.frontend.interpreter.frame import NULL, VARARGS, VARKEYWORDS, Decoded
+
+_PLACEHOLDER = getattr(functools, "Placeholder", NULL)  # from Python 3.14 on
 
 
 class Mismatch(Exception):
@@ -65,3 +68,12 @@ def _keywords(decoded: Decoded, slots: list[Any], kwargs: dict[str, Any]) -> dic
     if extra and not decoded.flags & VARKEYWORDS:
         raise Mismatch
     return extra
+
+
+def partial_arguments(held: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """The positional arguments of a call of a functools.partial: those that it holds, its placeholders filled in order, and the rest."""
+    open_places = sum([value is _PLACEHOLDER for value in held])
+    if len(args) < open_places:
+        raise TypeError(f"missing positional arguments in 'partial' call; expected at least {open_places}, got {len(args)}")
+    rest = iter(args)
+    return [next(rest) if value is _PLACEHOLDER else value for value in held] + list(rest)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dovetail.frontend.interpreter import recursion
 from dovetail.frontend.interpreter.drivers import driven
 from dovetail.frontend.interpreter.engine import NOTHING, awaited, loop, throw_into
-from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.interpreter.frame import OPTIMIZED, Frame
 from dovetail.frontend.interpreter.scopes import locals_of
-from dovetail.frontend.interpreter.tracebacks import is_own, line_of
+from dovetail.frontend.interpreter.tracebacks import WritableLocals, is_own, line_of
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.world import World
@@ -33,7 +33,9 @@ class FrameView:
 
     @property
     def f_locals(self) -> Any:
-        return locals_of(self._frame)
+        frame = self._frame
+        written_through = sys.version_info >= (3, 13) and frame.names is None and frame.code.co_flags & OPTIMIZED
+        return WritableLocals(frame) if written_through else locals_of(frame)
 
     @property
     def f_lasti(self) -> int:

@@ -97,10 +97,8 @@ class Py313(Py312):
 
     def SET_FUNCTION_ATTRIBUTE(frame, flag):
         function, value = frame.stack.pop(), frame.stack.pop()
-        if flag == 8:  # the closure of a function cannot be set
-            new = FunctionType(function.__code__, function.__globals__, None, function.__defaults__, value)
-            new.__kwdefaults__, new.__annotations__ = function.__kwdefaults__, function.__annotations__
-            function = frame.world.made_function(new)
+        if flag == 8:  # the closure of a function cannot be set; it comes before all other attributes
+            function = frame.world.made_function(FunctionType(function.__code__, function.__globals__, None, None, value))
         elif flag == 4:
             function.__annotations__ = dict(zip(value[::2], value[1::2], strict=True))
         elif flag == 2:

@@ -25,7 +25,7 @@ def locals_of(frame: Frame) -> Any:
         hidden = {name: value for name, value in frame.variables().items() if name in frame.code.co_varnames}  # of a comprehension
         return {**frame.names, **hidden} if hidden else frame.names
     if sys.version_info >= (3, 13) or not frame.code.co_flags & OPTIMIZED:
-        return frame.variables()
+        return {**frame.variables(), **(frame.snapshot or {})}  # with what was written to `f_locals`
     if frame.snapshot is None:
         frame.snapshot = {}
     found = frame.variables()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dis
 import os
-from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType, TracebackType
+from collections.abc import Iterator, Mapping, MutableMapping
+from types import CellType, CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +45,43 @@ class Locals(Mapping):
 
     def _names(self) -> Any:
         return self.frame.variables() if self.frame.names is None else self.frame.names
+
+
+class WritableLocals(Locals, MutableMapping):
+    """The variables of a function's frame since Python 3.13: writing one changes the variable, other names are kept beside."""
+
+    __slots__ = ()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        slot = self.frame.decoded.slot_of.get(name)
+        if slot is None:
+            self._others()[name] = value
+        elif isinstance(self.frame.slots[slot], CellType) and self.frame.is_cell(slot):
+            self.frame.slots[slot].cell_contents = value
+        else:
+            self.frame.slots[slot] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self.frame.decoded.slot_of:
+            raise ValueError("cannot remove local variables from FrameLocalsProxy")
+        del self._others()[name]
+
+    def __or__(self, other: Any) -> dict[str, Any]:
+        return self._names() | dict(other)
+
+    def __ror__(self, other: Any) -> dict[str, Any]:
+        return dict(other) | self._names()
+
+    def __repr__(self) -> str:
+        return repr(self._names())
+
+    def _names(self) -> dict[str, Any]:
+        return self.frame.variables() | self._others()
+
+    def _others(self) -> dict[str, Any]:
+        if self.frame.snapshot is None:
+            self.frame.snapshot = {}
+        return self.frame.snapshot
 
 
 def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:

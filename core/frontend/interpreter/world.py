@@ -10,7 +10,8 @@ from itertools import islice
 from types import AsyncGeneratorType, CellType, CodeType, CoroutineType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
-from dovetail.frontend.interpreter.binding import Mismatch, bind
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.binding import Mismatch, bind, partial_arguments
 from dovetail.frontend.interpreter.classes import LOOKASIDES as CLASSES
 from dovetail.frontend.interpreter.classes import instantiate, lookup
 from dovetail.frontend.interpreter.drivers import start
@@ -22,14 +23,13 @@ from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.py311 import Py311
 from dovetail.frontend.interpreter.py312 import Py312
 from dovetail.frontend.interpreter.py313 import Py313
+from dovetail.frontend.interpreter.py314 import Py314
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.scopes import builtins_in
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 
 SUSPENDED = (GeneratorType, CoroutineType, AsyncGeneratorType)
-OPCODES = {(3, 11): Py311, (3, 12): Py312, (3, 13): Py313}
-if sys.version_info[:2] not in OPCODES:
-    raise ImportError("the interpreter knows the bytecode of Python 3.11, 3.12 and 3.13")
+OPCODES = {(3, 11): Py311, (3, 12): Py312, (3, 13): Py313, (3, 14): Py314}
 
 
 class World:
@@ -39,10 +39,16 @@ class World:
     `limit` is how many interpreted frames may be active, `depth` how many are.
     """
 
-    opcodes = OPCODES[sys.version_info[:2]]
+    opcodes = OPCODES.get(sys.version_info[:2])
     lookasides: Mapping[Any, Callable[..., Any]] = {**CLASSES, **SCOPES, **INTROSPECTION}
 
     def __init__(self) -> None:
+        if self.opcodes is None:
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise Unsupported(
+                f"the bytecode interpreter supports Python 3.11 to 3.14, and this is Python {version}: use one of those, or trace with "
+                'interpretation="native", which does not guard all that a function reads'
+            )
         self.depth, self.limit = 0, sys.getrecursionlimit()
 
     # attributes
@@ -169,7 +175,7 @@ class World:
         if len(found) < n:
             raise ValueError(f"not enough values to unpack (expected {n}, got {len(found)})")
         if next(items, NULL) is not NULL:
-            raise ValueError(f"too many values to unpack (expected {n})")
+            raise ValueError(self.opcodes.excess(value, n))
         return found
 
     def unpack_star(self, value: Any, before: int, after: int) -> list[Any]:
@@ -316,7 +322,7 @@ class World:
         if isinstance(function, type):
             return instantiate(self, function, args, kwargs, frame)
         if kind is partial:
-            return self.call(function.func, [*function.args, *args], {**function.keywords, **kwargs}, frame)
+            return self.call(function.func, partial_arguments(function.args, args), {**function.keywords, **kwargs}, frame)
         method = lookup(kind, "__call__")
         if type(method) is FunctionType:
             return self.call_function(method, [function, *args], kwargs)
@@ -331,11 +337,11 @@ class World:
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """Call a class in C, or the `__new__` of one; it may ask for its caller's globals, as `type` does to set `__module__`."""
-        return maker(*args, **kwargs) if frame is None else call_in(frame.globals, maker, args, kwargs)
+        return call_in(globals() if frame is None else frame.globals, maker, args, kwargs)
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """Call what is not Python."""
-        return function(*args, **kwargs)
+        return function(*args, **kwargs) if kwargs else function(*args)
 
     def call_function(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Interpret a call of a Python function; the interpreter's own run natively."""

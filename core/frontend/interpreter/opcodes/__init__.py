@@ -1,4 +1,4 @@
-"""What the opcodes do: one class of handlers for each family; what only one version of CPython has is in `py311`, `py312` and `py313`.
+"""What the opcodes do: one class of handlers for each family; what only one version of CPython has is in `py311` to `py314`.
 
 A handler is a function `NAME(frame, arg)` that moves values between stack, slots and namespaces.  It returns None to go on with the
 next instruction, the index of another, or RETURN, YIELD or EXC_CHANGED.  What the values mean it asks `frame.world`.
@@ -20,7 +20,7 @@ from dovetail.frontend.interpreter.opcodes.operators import Operators
 from dovetail.frontend.interpreter.opcodes.stack import Stack
 from dovetail.frontend.interpreter.opcodes.suspend import Suspend
 
-_JUMPS = frozenset(dis.opname[op] for op in dis.hasjrel)
+_JUMPS = frozenset(dis.opname[op] for op in dis.hasjrel) - {"END_ASYNC_FOR"}  # whose argument is for CPython's monitoring only
 _BACKWARD = frozenset(name for name in _JUMPS if "BACKWARD" in name)
 _CONSTANTS = frozenset(dis.opname[op] for op in dis.hasconst)
 _NAMES = frozenset(dis.opname[op] for op in dis.hasname)

@@ -63,6 +63,11 @@ class Build:
     def UNPACK_SEQUENCE(frame, n):
         frame.stack.extend(reversed(frame.world.unpack(frame.stack.pop(), n)))
 
+    @staticmethod
+    def excess(value, n):
+        """The message about a value that has more than the `n` items that it is unpacked to."""
+        return f"too many values to unpack (expected {n})"
+
     def UNPACK_EX(frame, arg):
         frame.stack.extend(reversed(frame.world.unpack_star(frame.stack.pop(), arg & 0xFF, arg >> 8)))
 

@@ -12,6 +12,8 @@ _ITERABLE_COROUTINE = 0x100
 
 
 class Suspend:
+    NOT_AWAITABLE = "object {} can't be used in 'await' expression"
+
     def RETURN_GENERATOR(frame, arg):
         return YIELD  # `start` makes the generator, whose first step sends None
 
@@ -44,7 +46,7 @@ class Suspend:
             name = type(value).__name__
             if method:
                 raise TypeError(f"'async with' received an object from {method} that does not implement __await__: {name}")
-            raise TypeError(f"object {name} can't be used in 'await' expression")
+            raise TypeError(frame.world.opcodes.NOT_AWAITABLE.format(name))
         if type(iterator) is CoroutineType:
             inner = driven(iterator)
             if inner is not None and awaited(inner) is not NOTHING:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.sources import Source
 
@@ -61,6 +62,8 @@ class Attributes:
         now = self.effects.now(owner, name)
         if now is not NULL and now is not DELETED:
             return now
+        if name == ANNOTATIONS and (evaluated := annotations_of(self, owner)) is not NULL:
+            return evaluated
         found = super().native_bound(raw, owner, cls, name)
         source = self.source(owner)
         if source is not None and name == "__dict__":
@@ -74,6 +77,8 @@ class Attributes:
             return self._module_attr(owner, name)
         if isinstance(owner, type):
             return self._class_attr(owner, name)
+        if name == ANNOTATIONS and (evaluated := annotations_of(self, owner)) is not NULL:
+            return evaluated
         return self._natively_found(owner, name, super().native_attr(owner, name))
 
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
@@ -92,6 +97,8 @@ class Attributes:
 
     def _class_attr(self, cls: type, name: str) -> Any:
         if self.is_fresh(cls):
+            if name == ANNOTATIONS:
+                annotations_of(self, cls)
             return super().native_attr(cls, name)
         now = self.effects.now(cls, name)
         if now is not NULL and now is not DELETED:
@@ -134,6 +141,8 @@ class Attributes:
             self.effects.set(owner, name, value)
         else:
             super().set_native(owner, name, value)
+            if name in REPLACING:
+                self.annotations.pop(id(owner), None)
 
     def delete_native(self, owner: Any, name: str) -> None:
         if isinstance(owner, ModuleType):

@@ -13,13 +13,15 @@ from functools import cmp_to_key, lru_cache, partial, reduce
 from itertools import accumulate, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
 from logging import Logger
 from random import Random
-from types import CellType, MethodType, SimpleNamespace
+from types import CellType, GetSetDescriptorType, MethodType, SimpleNamespace
 from typing import Any
 
+from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.classes import instantiate, lookup, make
 from dovetail.frontend.interpreter.frame import NULL, VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
+from dovetail.frontend.interpreter.tracking.annotations import through_descriptor
 
 
 def _answer(function: Callable) -> Callable:
@@ -192,9 +194,9 @@ def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     source = tracker.outside(function)
     if source is None:
-        return tracker.call(function.func, [*function.args, *args], {**function.keywords, **kwargs}, frame)
+        return tracker.call(function.func, partial_arguments(function.args, args), {**function.keywords, **kwargs}, frame)
     inner, first, named = (tracker.reach(getattr(function, name), tracker.sources.attr(source, name)) for name in ("func", "args", "keywords"))
-    return tracker.call(inner, [*tracker.spread(first), *args], {**dict(tracker.pairs(named)), **kwargs}, frame)
+    return tracker.call(inner, partial_arguments(list(tracker.spread(first)), args), {**dict(tracker.pairs(named)), **kwargs}, frame)
 
 
 def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -290,6 +292,7 @@ TABLE: dict[Any, Callable] = {
     globals: _globals,
     min: _extremum(operator.lt),
     max: _extremum(operator.gt),
+    GetSetDescriptorType.__get__: through_descriptor,
     MethodType: _answer(lambda tracker, function, owner: MethodType(function, owner)),
     **{getattr(operator, name): _operator(getattr(operator, name), "unary") for name in _UNARY},
     **{getattr(operator, name): _operator(getattr(operator, name), "binary") for name in _BINARY},

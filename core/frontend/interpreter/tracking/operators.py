@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
+from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
 
@@ -82,6 +83,8 @@ class Operators:
             elif type(value) in CONTAINERS and len(value):
                 parts = self.plain(value)
                 self.words([*parts, *parts.values()] if isinstance(parts, dict) else parts)
+            elif type(value) in T_STRINGS:
+                self.words(arguments_of(value))
 
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
         self.words((value,))

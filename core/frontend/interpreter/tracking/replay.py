@@ -18,6 +18,7 @@ from dovetail.frontend.interpreter.frame import NULL
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 from dovetail.frontend.interpreter.tracking.sources import Source
+from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -108,6 +109,9 @@ class Templates:
         if kind is partial:
             function, args, kwargs = self.of(value.func), self.of(value.args), self.of(value.keywords)
             return lambda values: partial(function(values), *args(values), **kwargs(values)), None
+        if kind in T_STRINGS:
+            parts = [self.of(part) for part in arguments_of(value)]
+            return lambda values: kind(*[part(values) for part in parts]), None
         if kind is slice:
             parts = [self.of(item) for item in (value.start, value.stop, value.step)]
             return lambda values: slice(*[part(values) for part in parts]), None
@@ -178,10 +182,26 @@ class Templates:
         def make(values: Values) -> FunctionType:
             closure = tuple([cell(values) for cell in cells]) if cells else None
             made = FunctionType(code, value.__globals__, value.__name__, defaults(values), closure)
-            made.__kwdefaults__, made.__annotations__, made.__qualname__ = kwdefaults(values), value.__annotations__, value.__qualname__
+            made.__kwdefaults__, made.__qualname__ = kwdefaults(values), value.__qualname__
             return made
 
-        return make, lambda: self._attributes(value)
+        return make, lambda: self._function_attributes(value)
+
+    def _function_attributes(self, value: FunctionType) -> Callable[[Any, Values], None]:
+        attributes, evaluated = self._attributes(value), self.tracker.annotations.get(id(value))
+        annotate = getattr(value, "__annotate__", None)  # from Python 3.14 on
+        if evaluated is not None:
+            name, annotations = "__annotations__", self.of(evaluated)
+        elif annotate is not None:
+            name, annotations = "__annotate__", self.of(annotate)
+        else:
+            name, annotations = "__annotations__", lambda values: value.__annotations__
+
+        def fill(made: FunctionType, values: Values) -> None:
+            attributes(made, values)
+            setattr(made, name, annotations(values))
+
+        return fill
 
     def _cell(self, value: CellType) -> Callable[[Any, Values], None]:
         try:

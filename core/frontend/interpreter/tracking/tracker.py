@@ -34,6 +34,7 @@ from dovetail.frontend.interpreter.tracking.guards import Guard
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.sources import Source, Sources
+from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_parts
 from dovetail.frontend.interpreter.tracking.variables import Variables
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range})
@@ -70,6 +71,7 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         self.known: dict[int, tuple[Any, Source]] = {}
         self.views: dict[int, Any] = {}  # id of a dict: whose attributes it holds; itself where it is a module's variables
         self.namespaces: dict[int, dict] = {}  # id of a dict: the globals of an outside function that was called
+        self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace made, globals of `exec`: nothing outside can know them
 
     def guard(self, kind: str, source: Source, value: Any = None) -> None:
@@ -119,6 +121,8 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         if kind is slice:
             self._parts(value, source, ("start", "stop", "step"))
             return value
+        if kind in T_STRINGS:
+            guard_parts(self, value, source)
         self._object(value, source)
         return value
 

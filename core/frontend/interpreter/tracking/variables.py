@@ -42,7 +42,7 @@ class Variables:
         return super().evaluate(code, globals, names, function)
 
     def load_global(self, frame: Frame, name: str) -> Any:
-        if id(frame.globals) in self.fresh:
+        if id(frame.globals) in self.fresh or self._looks_up_itself(frame):
             return super().load_global(frame, name)
         found = self.from_namespace(frame.globals, name)
         if found is not NULL:
@@ -51,6 +51,10 @@ class Variables:
         if name in builtins:
             return self.reach(builtins[name], self.sources.item(self.sources.const(builtins), name))
         raise NameError(f"name '{name}' is not defined", name=name)
+
+    def _looks_up_itself(self, frame: Frame) -> bool:
+        """Whether globals have a lookup of their own, as those of the functions that annotationlib makes to evaluate annotations."""
+        return hasattr(type(frame.globals), "__missing__") and self.source(frame.function) is None
 
     def from_namespace(self, namespace: dict[str, Any], name: str) -> Any:
         """A variable of a module, NULL where it has none of this name."""

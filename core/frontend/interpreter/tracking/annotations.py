@@ -1,0 +1,50 @@
+"""Annotations, which CPython 3.14 evaluates when they are first read: the tracker interprets those of functions and classes that the trace made.
+
+C code would call `__annotate__` natively, and what that reads of outside objects would not be guarded.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, GetSetDescriptorType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from dovetail.frontend.interpreter.frame import NULL, Frame
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+ANNOTATIONS = "__annotations__"
+REPLACING = frozenset({ANNOTATIONS, "__annotate__"})  # attributes which, when set, replace the evaluated annotations of a function
+_VALUE = 1  # annotationlib.Format.VALUE
+_CACHE = "__annotations_cache__"  # where a class keeps its evaluated annotations
+_WRAPPERS = (MethodType, staticmethod, classmethod)
+
+
+def annotations_of(tracker: Tracker, owner: Any) -> Any:
+    """Return the annotations of a function or class that the trace made; NULL where no `__annotate__` is left to run."""
+    while isinstance(owner, _WRAPPERS):
+        owner = owner.__func__
+    if id(owner) not in tracker.fresh:
+        return NULL
+    if id(owner) in tracker.annotations:
+        return tracker.annotations[id(owner)]
+    annotate = getattr(owner, "__annotate__", None)
+    is_class = isinstance(owner, type)
+    if type(annotate) is not FunctionType or (is_class and not vars(owner).keys().isdisjoint((_CACHE, ANNOTATIONS))):
+        return NULL
+    found = tracker.call(annotate, [_VALUE], {}, None)
+    if not isinstance(found, dict):
+        raise TypeError(f"__annotate__() must return a dict, not {type(found).__name__}")
+    if is_class:
+        type.__setattr__(owner, _CACHE, found)
+    else:
+        tracker.annotations[id(owner)] = found
+    return found
+
+
+def through_descriptor(tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Call `descriptor.__get__(owner)` of an attribute in C; annotationlib reads the annotations of a class in this way."""
+    is_read = not kwargs and len(args) in (2, 3) and type(args[0]) is GetSetDescriptorType and args[1] is not None
+    if is_read and args[0].__name__ == ANNOTATIONS:
+        return tracker.native_bound(args[0], args[1], type(args[1]), ANNOTATIONS)
+    return tracker.call_native(function, args, kwargs, frame)
