@@ -74,10 +74,10 @@ $(VENV)/.installed: $(PROJECTS) constraints.txt | $(VENV)/.created
 
 # pip 25.1 is the first that knows dependency groups.
 $(VENV)/.created:
-	@found=; for python in $(BASE_PYTHON) python3.11 python3.12 python3.13 python3 python; do \
-	    if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then found=$$python; break; fi; \
+	@found=; for python in $(BASE_PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then found=$$python; break; fi; \
 	done; \
-	if [ -z "$$found" ]; then echo "Dovetail needs Python 3.11, 3.12 or 3.13, and none is on the PATH; name one with BASE_PYTHON=..." >&2; exit 1; fi; \
+	if [ -z "$$found" ]; then echo "Dovetail needs Python 3.11, 3.12, 3.13 or 3.14, and none is on the PATH; name one with BASE_PYTHON=..." >&2; exit 1; fi; \
 	echo "Creating $(VENV) with $$($$found --version)."; \
 	$$found -m venv $(VENV)
 	@$(PIP) install --quiet --quiet --upgrade "pip>=25.1"

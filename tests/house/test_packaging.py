@@ -78,7 +78,7 @@ def test_the_distributions_agree(project, folder):
     said = project(folder)["project"]
 
     assert said["name"] == DISTRIBUTIONS[folder]
-    assert said["requires-python"] == ">=3.11,<3.14"
+    assert said["requires-python"] == ">=3.11,<3.15"
     assert said["license"] == "Apache-2.0"
 
 
