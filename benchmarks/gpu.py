@@ -350,7 +350,7 @@ def main() -> None:
                 print(f"{options.seconds - clock.left:5.0f} s  {case.name}, {subject}: {_cell(rows[-1])}", flush=True)
                 (options.out / "gpu.json").write_text(json.dumps({"about": facts, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
                 (options.out / "gpu.md").write_text(markdown(rows, facts))
-            torch._dynamo.reset()
+            torch.compiler.reset()
     print((options.out / "gpu.md").read_text(), end="")
 
 

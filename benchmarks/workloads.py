@@ -6,7 +6,7 @@ same seed: for the subject, for eager, and, where they differ, for eager on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -68,10 +68,19 @@ class Case:
 
     def outcome(self, result: Any) -> dict[str, Tensor]:
         """Everything that a call of it decides, by name: results, gradients, state."""
-        results = [x for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, Tensor)]
+        results = list(_tensors(result))
         found = {f"result {i}": x for i, x in enumerate(results)}
         found |= {f"gradient {i}": x.grad for i, x in enumerate(self.leaves) if x.grad is not None}
         return {name: x.detach().clone() for name, x in (found | {f"state {i}": x for i, x in enumerate(self.state)}).items()}
+
+
+def _tensors(nest: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts, in order."""
+    if isinstance(nest, Tensor):
+        yield nest
+    elif isinstance(nest, (tuple, list, dict)):
+        for item in nest.values() if isinstance(nest, dict) else nest:
+            yield from _tensors(item)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ gradients are ours: one backward for each graph, with what it saves chosen by ou
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 from collections import Counter
@@ -21,11 +20,12 @@ from dovetail.errors import NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.fx import run_graph, user_line_of
 from dovetail.jit import cache_of, jit
 from dovetail.langs.torch import OpaqueSymbol, name_of
+from dovetail.torch_internals import INLINES_PARAMETERS, current_compile_id, graph_break_counts, is_set_grad_enabled
 from dovetail.trace import BoundSymbol
 
 _NOT_OURS = (Unsupported, TracedValueError, NoGradRule)  # what tracing refuses, before anything has run
 _OPTIONS = ("executors", "recompute")
-_OWN = "it holds parameters of its own, where Dynamo makes them arguments unless torch._dynamo.config.inline_inbuilt_nn_modules is False"
+_OWN = f"it holds parameters of its own, where Dynamo makes them arguments unless {INLINES_PARAMETERS} is False"
 
 
 class Opaque(NamedTuple):
@@ -90,7 +90,7 @@ _counted_before: Counter[str] = Counter()  # graph breaks that Dynamo had counte
 
 
 def report() -> Report:
-    """The graphs that `torch.compile(..., backend="dovetail")` has made in this process since `torch._dynamo.reset()`.
+    """The graphs that `torch.compile(..., backend="dovetail")` has made in this process since `torch.compiler.reset()`.
 
     Each says where its function was broken off and why, which operations stayed opaque, and whether PyTorch had to run it.
     """
@@ -156,13 +156,13 @@ def _runner(graph: Graph, leaves: bool | None) -> Callable:
 
 def _last_grad_mode(graph: fx.Graph) -> bool | None:
     """The grad mode that a graph leaves behind, where it sets any: Dynamo relies on the graph for it."""
-    set_ = [node.args[0] for node in graph.nodes if node.target is torch._C._set_grad_enabled]
+    set_ = [node.args[0] for node in graph.nodes if is_set_grad_enabled(node.target)]
     return set_[-1] if set_ else None
 
 
 def _compile_id() -> str:
     """Dynamo's name for what it is compiling."""
-    found = torch._guards.CompileContext.current_compile_id()
+    found = current_compile_id()
     return str(found) if found is not None else str(len(_graphs))
 
 
@@ -187,8 +187,7 @@ def _short(reason: str) -> str:
 
 def _breaks_of_dynamo() -> Counter[str]:
     """Every graph break that Dynamo has counted, whether a graph stood before it or not."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return Counter() if utils is None else Counter(utils.counters["graph_break"])
+    return graph_break_counts()
 
 
 def _all(line: BoundSymbol) -> Iterator[BoundSymbol]:

@@ -10,6 +10,7 @@ To change programs: `Transform`, or a function of a `Trace` and its lines, each 
 
 from dovetail import devices as devices
 from dovetail import dtypes as dtypes
+from dovetail import torch_internals as torch_internals
 from dovetail.errors import ExecutorError as ExecutorError
 from dovetail.errors import require as require
 from dovetail.executors import POOL as POOL

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import os
 import statistics
 import sysconfig
 import tempfile
@@ -231,11 +232,24 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fresh_cache() -> Iterator[None]:
+    """While open, torch.compile finds nothing that it compiled before."""
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    before = os.environ.get(name)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[name] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(name) if before is None else os.environ.update({name: before})
+
+
 def peer(model: GPT, tokens: Tensor) -> tuple[Callable | None, str]:
     """The model compiled by torch.compile and what its first call took; or None and why there is none."""
     compiled = torch.compile(model)
     try:
-        with waiting("torch.compile, first call"), tempfile.TemporaryDirectory() as fresh, torch._inductor.utils.fresh_inductor_cache(dir=fresh):
+        with waiting("torch.compile, first call"), fresh_cache():
             return compiled, f"{seconds(lambda: compiled(tokens)):.2f} s"
     except Exception as error:  # whatever keeps it from working is what the table says
         return None, f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"

@@ -26,6 +26,7 @@ from dovetail.executors import Plugin
 from dovetail.executors.discovery import survey
 from dovetail.executors.scan import Candidate
 from dovetail.executors.selection import Selection, configured
+from dovetail.torch_internals import INTERNALS
 
 COLOURS = {"ok": "green", "note": "yellow", "failed": "red"}
 MEANS = {"ready": "ok", "disabled": "note", "absent": "note", "unavailable": "note"}  # every other status is a failure
@@ -54,8 +55,12 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds that one plugin may take.")
 @click.option("--verbose", is_flag=True, help="Print tracebacks, and what a crashed process printed.")
-def doctor(as_json: bool, timeout: float, verbose: bool) -> None:
+@click.option("--internals", "list_internals", is_flag=True, help="List the private parts of torch that Dovetail uses, and nothing else.")
+def doctor(as_json: bool, timeout: float, verbose: bool, list_internals: bool) -> None:
     """Import each plugin, run small programs with each executor, and ask each plugin's own checks: all in processes of their own."""
+    if list_internals:
+        show_internals(Console(highlight=False))
+        return
     found = examine(configured(), timeout)
     failed = [each for each in found if each.result == "failed"]
     if as_json:
@@ -79,8 +84,17 @@ def host(candidates: list[Candidate]) -> Iterator[Finding]:
     """What does not depend on any plugin."""
     about = f"dovetail {dovetail.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     yield Finding("dovetail", "installed", "ok", about)
+    yield from internals()
     if not candidates:
         yield Finding("dovetail", "executors", "failed", "no plugin can be loaded, so no program can run")
+
+
+def internals() -> Iterator[Finding]:
+    """Probe every private part of torch: one finding for all that work, one for each that does not, with what happens instead."""
+    lacking = [part for part in INTERNALS if part.problem is not None]
+    yield Finding("dovetail", "torch internals", "ok", f"{len(INTERNALS) - len(lacking)} of {len(INTERNALS)} private parts of torch work as expected")
+    for part in lacking:
+        yield Finding("dovetail", "torch internals", "note", f"{part.problem}; without it {part.fallback}")
 
 
 def finding(row: Plugin) -> Finding:
@@ -132,6 +146,17 @@ def run(request: str, out: Any, timeout: float) -> str:
         return f"the process crashed with {signal.Signals(-code).name}"
     except ValueError:
         return f"the process crashed with signal {-code}"
+
+
+def show_internals(console: Console) -> None:
+    """Print every private part of torch: what it is for, whether it works here, and in which versions it was seen."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading in ("part of torch", "used to", "here", "seen in", "without it"):
+        table.add_column(heading, overflow="fold")
+    for part in INTERNALS:
+        here = "[green]works[/green]" if part.problem is None else f"[yellow]{escape(part.problem)}[/yellow]"
+        table.add_row(part.path, part.purpose, here, " to ".join(part.seen), part.fallback)
+    console.print(table)
 
 
 def show(console: Console, found: list[Finding], verbose: bool) -> None:

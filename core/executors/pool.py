@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import torch
 
+from dovetail.torch_internals import counts_storage_uses, storage_use_count
+
 LARGE = 32 << 20  # bytes from which the system's allocator asks for new pages each time; below, it keeps its own
 HUGE = 16 << 20  # bytes from which huge pages are asked for
 PAGE = 2 << 20
@@ -49,7 +51,7 @@ class Block:
 
         The object is handed to nothing but the function that counts: how often a Python function's arguments are held depends on who runs it.
         """
-        return torch._C._storage_Use_Count(self.storage._cdata), sys.getrefcount(self.storage)
+        return storage_use_count(self.storage), sys.getrefcount(self.storage)
 
     def sound(self) -> bool:
         """Whether its memory is its own still: a storage that was resized has another, one that was shared is read by other processes."""
@@ -64,10 +66,13 @@ class Pool:
         self._blocks: OrderedDict[int, list[Block]] = OrderedDict()
         self._lock = Lock()
         self._reused = self._made = 0
-        self._unused = min(Block(64).references(), UNUSED)  # what is counted of a block that nobody uses
+        # what is counted of a block that nobody uses, None where torch cannot count
+        self._unused = min(Block(64).references(), UNUSED) if counts_storage_uses() else None
 
     def empty(self, shape: Sequence[int], steps: Sequence[int], dtype: torch.dtype, size: int) -> torch.Tensor:
         """A tensor of `size` bytes that nobody else refers to."""
+        if self._unused is None:
+            return torch.empty_strided(shape, steps, dtype=dtype)
         size = rounded(size)
         with self._lock:
             block = self._idle(size)

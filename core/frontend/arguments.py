@@ -11,6 +11,7 @@ from dovetail.frontend import trees
 from dovetail.frontend.guards import tensor_facts
 from dovetail.frontend.interpreter.tracking import Guard
 from dovetail.frontend.interpreter.tracking.sources import Source, Sources
+from dovetail.torch_internals import SUPPORTED_NODES
 from dovetail.trace import Proxy
 
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
@@ -57,11 +58,11 @@ class Everything:
             self.add("key types", source, list(map(type, value)))
             for key, item in value.items():
                 self.nest(item, sources.item(source, key))
-        elif dataclasses.is_dataclass(value) and kind not in torch.utils._pytree.SUPPORTED_NODES and not isinstance(value, type):
+        elif dataclasses.is_dataclass(value) and kind not in SUPPORTED_NODES and not isinstance(value, type):
             self.add("type", source, kind)
             for field in dataclasses.fields(value):
                 self.nest(getattr(value, field.name), sources.attr(source, field.name))
-        elif kind in torch.utils._pytree.SUPPORTED_NODES:
+        elif kind in SUPPORTED_NODES:
             leaves, tree = trees.flatten(value)
             inside = sources.make("leaves", source, tree)
             for i, leaf in enumerate(leaves):

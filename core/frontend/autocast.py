@@ -13,7 +13,6 @@ from dovetail.prims import Symbol
 from dovetail.trace import TensorProxy, leaves, swap
 
 _DEVICES = ("cpu", "cuda")
-any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: any(map(torch.is_autocast_enabled, _DEVICES)))
 
 
 def autocast_state() -> tuple:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules, prepared
-from dovetail.frontend.autocast import any_autocast, autocast_off
+from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.tracing import Acquired, compiling
+from dovetail.torch_internals import any_autocast
 from dovetail.trace import (
     BackwardTrace,
     JointTrace,
@@ -98,12 +99,22 @@ class Call(torch.autograd.Function):
         return (None, *(_refusing_more(grads) if torch.is_grad_enabled() else grads))
 
 
+class _RefuseBackward(torch.autograd.Function):
+    """The identity, whose backward raises: what it is applied to has no history of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple([x.view_as(x) for x in tensors])
+
+    @staticmethod
+    def backward(ctx: Any, *gs: Any) -> tuple:
+        raise RuntimeError(TWICE)
+
+
 def _refusing_more(grads: Sequence[Any]) -> list[Any]:
-    """`grads` with a history that says, when somebody walks it, that there is none."""
-    refuse = torch._C._functions.DelayedError(TWICE.encode(), sum(g is not None for g in grads))
+    """Return `grads` with a history that raises when it is differentiated."""
     standing = [g.detach().requires_grad_() for g in grads if g is not None]
-    refused = refuse(*standing) if standing else ()
-    refused = iter(refused if isinstance(refused, (tuple, list)) else (refused,))
+    refused = iter(_RefuseBackward.apply(*standing) if standing else ())
     return [None if g is None else next(refused) for g in grads]
 
 

@@ -8,20 +8,18 @@ from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorT
 from typing import Any
 
 import torch
+from torch import overrides
 
 from dovetail.langs.torch import FACTORIES, REFUSED, TABLE
 from dovetail.prims import Symbol
+from dovetail.torch_internals import TENSOR_BASE, OpOverload, OpOverloadPacket
 from dovetail.trace import Proxy
 from dovetail.trace.where import OURS
 
 _C_CALLABLES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_OPERATORS = (OpOverload, OpOverloadPacket)
 _SEEN_THROUGH = (f"{OURS}gradients.py",)  # ours, but written in terms of the user's functions
-DEAF = frozenset(
-    getattr(torch._C, name)
-    for name in ("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic")
-    if hasattr(torch._C, name)
-)
+DEAF = frozenset({overrides.has_torch_function, overrides.has_torch_function_unary, overrides.has_torch_function_variadic})
 
 
 @lru_cache(maxsize=4096)
@@ -58,11 +56,11 @@ def is_torch(function: Any) -> bool:
         if is_tensor_class(type(owner)):
             return True
         module = function.__module__ or getattr(owner, "__name__", "") or ""
-        return module.split(".")[0] == "torch" or owner is torch._C._VariableFunctions or function in TABLE or function in FACTORIES
+        return module.split(".")[0] == "torch" or function in TABLE or function in FACTORIES
     if kind is MethodWrapperType:
         return is_tensor_class(type(function.__self__))
     if kind in (MethodDescriptorType, WrapperDescriptorType):
-        return issubclass(function.__objclass__, torch._C.TensorBase)
+        return issubclass(function.__objclass__, TENSOR_BASE)
     return kind in _OPERATORS
 
 

@@ -22,7 +22,8 @@ from dovetail.frontend import trees
 from dovetail.frontend.functional import differentiated
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
-from dovetail.prims.op import register
+from dovetail.prims.op import nobody, register
+from dovetail.torch_internals import apply_function, backward_of, detour_apply
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, swap, user_line
 
 
@@ -111,7 +112,7 @@ class OwnBackward:
         trace.language, trace.depth = LANGUAGE, 0
         try:
             with trace.environment.watching():
-                found = trace.environment.run(self.function.backward, (context, *self._cotangents(gs, context)), {})
+                found = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
                 found = found if isinstance(found, tuple) else (found,)
                 found = found + (None,) * (len(self.given) - len(found))
                 cotangents = dict.fromkeys(self.inputs)
@@ -122,6 +123,11 @@ class OwnBackward:
         finally:
             trace.language, trace.depth = before
         return [*_functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
+
+    def _arguments(self, gs: Sequence[Any], context: Context) -> list[Any]:
+        """Return the cotangents as the backward takes them: as a list of its own where the function says so."""
+        cotangents = self._cotangents(gs, context)
+        return [cotangents] if getattr(self.function, "boxed_grads_call", False) else cotangents
 
     def _cotangents(self, gs: Sequence[Any], context: Context) -> list[Any]:
         """One for each result, zeros where nothing flows in and the function did not ask for None."""
@@ -161,7 +167,7 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
         return checkpointed(args[0], *args[2:])
     context, run = Context(needs), recorder.get().environment.run
     with torch.no_grad():
-        if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+        if cls.setup_context is torch.autograd.Function.setup_context:
             results = run(cls.forward, (context, *args), kwargs)
         else:
             results = run(cls.forward, args, kwargs)
@@ -222,8 +228,22 @@ def _draws(line: BoundSymbol) -> bool:
 
 
 _LOCK = Lock()
-SEEN = {torch.autograd.Function.apply.__func__: apply_traced, checkpointing.checkpoint: checkpointed}
+SEEN = {checkpointing.checkpoint: checkpointed} | ({} if (apply := apply_function()) is None else {apply: apply_traced})
 _programs: list[int] = []  # one item for each program that is being traced
+
+
+def _apply_detour(cls: type[torch.autograd.Function], apply: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call `cls.apply`: traced in a thread that traces, else by `apply`, torch's own."""
+    return apply(*args, **kwargs) if recorder.get() is nobody else apply_traced(cls, *args, **kwargs)
+
+
+def _refuse_alias() -> None:
+    """Refuse a call of torch's own `apply` in a thread that traces: its backward would be lost."""
+    if recorder.get() is not nobody:
+        raise Unsupported(
+            "a name bound to the `apply` of a torch.autograd.Function before tracing began is not seen by native tracing; write C.apply(...) "
+            f'at the call, or leave out interpretation="native"\n  called at {user_line()}'
+        )
 
 
 @contextmanager
@@ -233,6 +253,8 @@ def custom_backwards() -> Iterator[None]:
         if not _programs:
             for function, meaning in SEEN.items():
                 lookaside(function, meaning)
+            if apply_function() is None:
+                detour_apply(_apply_detour, _refuse_alias)
         _programs.append(0)
     try:
         yield
@@ -242,3 +264,5 @@ def custom_backwards() -> Iterator[None]:
             if not _programs:
                 for function in SEEN:
                     lookaside(function, None)
+                if apply_function() is None:
+                    detour_apply(None)

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.torch_internals import CALL_IMPL, EVERY_MODULE, GLOBAL_HOOKS, MODULE_HOOKS, MODULE_TABLES
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
-
-_TABLES = ("_parameters", "_buffers", "_modules")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in _HOOKS)
-_EVERY = vars(torch.nn.modules.module)  # where hooks of all modules are
 
 
 def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
@@ -27,7 +24,7 @@ def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
     if lookup(kind, name) is not NULL or name in held or tracker.effects.now(module, name) is not NULL:
         return NULL
     source = tracker.outside(module)
-    for table in _TABLES:
+    for table in MODULE_TABLES:
         members = held.get(table, {})
         now = tracker.effects.shadow(members)
         if name in now:
@@ -45,13 +42,15 @@ def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dic
     if lookup(type(module), "__call__") is not torch.nn.Module.__call__:
         return NULL
     source, held = tracker.outside(module), object.__getattribute__(module, "__dict__")
-    hooked = any(held.get(hooks) for hooks in _HOOKS) or any(_EVERY[hooks] for hooks in _GLOBAL_HOOKS)
+    hooked = any(held.get(hooks) for hooks in MODULE_HOOKS) or any(EVERY_MODULE[hooks] for hooks in GLOBAL_HOOKS)
     if hooked:
-        return tracker.call(torch.nn.Module._call_impl, [module, *args], kwargs, frame)
-    everywhere = tracker.sources.const(_EVERY)
-    for hooks in _GLOBAL_HOOKS:
+        if CALL_IMPL.value is None:
+            raise Unsupported(f"modules with hooks are not traced: {CALL_IMPL.problem}; remove the hooks, or install a torch that has it")
+        return tracker.call(CALL_IMPL.value, [module, *args], kwargs, frame)
+    everywhere = tracker.sources.const(EVERY_MODULE)
+    for hooks in GLOBAL_HOOKS:
         tracker.guard("falsy", tracker.sources.item(everywhere, hooks))
     if source is not None:
-        for hooks in _HOOKS:
+        for hooks in MODULE_HOOKS:
             tracker.guard("falsy", tracker.sources.field(source, hooks))
     return tracker.call(tracker.load_attr(module, "forward"), args, kwargs, frame)

@@ -9,13 +9,12 @@ from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperTy
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules import transformer
 
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend import modules
-from dovetail.frontend.autocast import any_autocast, cast
+from dovetail.frontend.autocast import cast
 from dovetail.frontend.calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
-from dovetail.frontend.custom import SEEN
+from dovetail.frontend.custom import SEEN, apply_traced
 from dovetail.frontend.guards import tensor_facts
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
@@ -26,6 +25,7 @@ from dovetail.frontend.switches import Switches
 from dovetail.frontend.tracing import SHARING, Factories, TorchEnvironment, lifted
 from dovetail.langs.torch import REFUSED, spec_of, traceable
 from dovetail.prims import Symbol, recorder
+from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, notes_module
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, swap, user_line
 
 if TYPE_CHECKING:
@@ -35,13 +35,12 @@ if TYPE_CHECKING:
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 _MODULES = "/torch/nn/modules/"
-_TAGGING = "torch._dynamo.mutation_guard"
 _TRANSFORMS = frozenset(
     getattr(torch.func, name)
     for name in ("functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap")
     if hasattr(torch.func, name)
 )
-_HINTS = {transformer._detect_is_causal_mask: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
+_HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
     'or compile with interpretation="native"'
@@ -258,6 +257,8 @@ class TorchRecorder(Recorder):
         if kind is BuiltinFunctionType:
             if function.__self__ is recorder:
                 return function(*args)
+            if (cls := function_applied(function)) is not None:
+                return self._applied(tracker, function, cls, args, kwargs)
             if function in DEAF:  # functions are deaf, so that they run; modules hear it, so that they leave the ways that are not differentiated
                 return frame is not None and _MODULES in frame.code.co_filename
         return self._torch(tracker, function, args, kwargs) if is_torch(function) else NULL
@@ -267,7 +268,7 @@ class TorchRecorder(Recorder):
             return True
         if function in _TRANSFORMS:
             raise _transformed()
-        if function.__module__ == _TAGGING and function.__name__ == "tag":  # once Dynamo was used, it notes each module that is made
+        if notes_module(function):  # once Dynamo was used, it notes each module that is made
             return None
         if (meaning := SEEN.get(function) or _HINTS.get(function)) is not None:
             _same(tracker, function)
@@ -281,6 +282,14 @@ class TorchRecorder(Recorder):
         if is_own_code(code) or not is_ours(code):
             return NULL
         return self._ours(tracker, function, args, kwargs)
+
+    def _applied(self, tracker: Tracker, function: Any, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Trace `cls.apply(...)` of a torch.autograd.Function whose `apply` is written in C."""
+        source = tracker.source(function)
+        if source is not None and source.kind != "const":
+            tracker.guard("equal", source, function)  # bound anew at each access
+            tracker.reach(cls, tracker.sources.attr(source, "__self__"))
+        return self._ours(tracker, apply_traced, [cls, *args], kwargs)
 
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function of this package, on arguments that native code may see."""
@@ -314,7 +323,7 @@ class TorchRecorder(Recorder):
             except (TypeError, AttributeError) as error:
                 self.refused(error, args, kwargs)
                 raise
-        if function.__module__ == "torch._C._functorch":
+        if function.__module__ == FUNCTORCH_MODULE:
             raise _transformed()
         if function in SHARING:
             raise Unsupported(f"{function.__name__} makes a tensor of memory that was there before; call it outside, and pass the tensor")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import gc
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import torch
+from dovetail.torch_internals import DICT_VERSION, guard_manager, guard_managers_loaded
 
-_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 _LONGEST = 256  # calls that are checked in Python before changes are watched again: to begin takes milliseconds
 
 Watch = Callable[[], bool]
@@ -23,8 +21,7 @@ Watch = Callable[[], bool]
 
 def _at_once(objects: Sequence[Any], tables: Sequence[dict]) -> Watch:
     """A watch that asks torch once."""
-    kind = sys.modules["torch._dynamo.guards"].GuardManagerType.GUARD_MANAGER
-    root, held = _guards.RootGuardManager(), (*objects, *tables)
+    (root, kind), held = guard_manager(), (*objects, *tables)
     for i, x in enumerate(objects):
         instance, namespace = root.tuple_getitem_manager(i, "", x, kind), object.__getattribute__(x, "__dict__")
         instance.add_type_match_guard(id(type(x)), [""], None)
@@ -37,7 +34,7 @@ def _at_once(objects: Sequence[Any], tables: Sequence[dict]) -> Watch:
 
 def _one_by_one(objects: Sequence[Any], tables: Sequence[dict]) -> Watch:
     """A watch that asks for each version; their sum stays what it is only where none has grown."""
-    version, refer, same = _guards.dict_version, gc.get_referents, operator.is_
+    version, refer, same = DICT_VERSION.value, gc.get_referents, operator.is_
     dicts = (*[object.__getattribute__(x, "__dict__") for x in objects], *tables)
     total, parts = sum(map(version, dicts)), refer(*objects)  # an object refers to its class and its `__dict__`
 
@@ -87,7 +84,7 @@ def _sees(way: Callable[[Sequence[Any], Sequence[dict]], Watch], change: Callabl
 
 def watch(objects: Sequence[Any], tables: Sequence[dict]) -> Watch | None:
     """A function that is true while the objects keep class and `__dict__` and none of the dictionaries changes; None where nobody knows."""
-    ways = (_at_once, _one_by_one) if "torch._dynamo.guards" in sys.modules else (_one_by_one,)
+    ways = (_at_once, _one_by_one) if guard_managers_loaded() else (_one_by_one,)
     for way in ways:
         if all([_sees(way, change) for change in _CHANGES]):
             return way(objects, tables)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.autocast import any_autocast, autocast_state
+from dovetail.frontend.autocast import autocast_state
+from dovetail.torch_internals import any_autocast, set_grad_enabled
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _SETTERS: dict[Callable[[], Any], Callable[[Any], Any]] = {
-    torch.is_grad_enabled: torch._C._set_grad_enabled,
+    torch.is_grad_enabled: set_grad_enabled,
     torch.get_default_dtype: torch.set_default_dtype,
 }
 _READ = {torch.get_default_device: "default_device", torch.get_default_dtype: "default_dtype"}

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 
-_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-
-
-def _native(tensors: Sequence[torch.Tensor]) -> Any:
-    """torch's guard on these tensors, as they are now, in this thread's modes."""
-    sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
-    return _guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-
-
-@cache
-def behaves() -> bool:
-    """Whether torch's guard tells tensors apart as we need it; it is private, and may be another one some day."""
-    x, p = torch.ones(2, 3), torch.nn.Parameter(torch.ones(3))
-    try:
-        check = _native((x, p))
-        others = (x.double(), x[:1], torch.ones(3, 2).t(), x.clone().requires_grad_(), torch.nn.Parameter(x), 1.0, x.to("meta"))
-        return check(x.clone(), p) is True and not any([check(other, p) for other in others]) and not check(x, p.detach())
-    except Exception:  # whatever a private class does with arguments that it does not know
-        return False
+from dovetail.torch_internals import tensor_guard
 
 
 class TensorChecks:
@@ -46,8 +27,8 @@ class TensorChecks:
         for x, row in zip(tensors, self.rows, strict=True):
             if not fits(x, **row):
                 return row["miss"]
-        if self.check is None and behaves() and not torch.is_inference_mode_enabled():
-            self.check = _native(tensors)
+        if self.check is None and not torch.is_inference_mode_enabled():
+            self.check = tensor_guard(tensors)
         return None
 
 

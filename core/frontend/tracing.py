@@ -20,7 +20,6 @@ from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.arguments import Everything
-from dovetail.frontend.autocast import any_autocast
 from dovetail.frontend.custom import custom_backwards
 from dovetail.frontend.guards import prologue
 from dovetail.langs.context import Language
@@ -39,6 +38,7 @@ from dovetail.langs.torch import (
     write_out,
 )
 from dovetail.prims import Symbol, recorder
+from dovetail.torch_internals import any_autocast
 from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap, user_line
 
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy

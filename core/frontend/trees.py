@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils import _pytree as pytree
+from dovetail.torch_internals import tree_flatten, tree_unflatten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Tree:
     def build(self, leaves: list[Any]) -> Any:
         """The nest with `leaves` in it."""
         if not any(self.inner):
-            return pytree.tree_unflatten(leaves, self.spec)
+            return tree_unflatten(leaves, self.spec)
         items, at = [], 0
         for fields in self.inner:
             if fields is None:
@@ -31,7 +31,7 @@ class Tree:
             values = tree.build(leaves[at : at + tree.size])
             at += tree.size
             items.append(_rebuilt(type_, names, values))
-        return pytree.tree_unflatten(items, self.spec)
+        return tree_unflatten(items, self.spec)
 
 
 def _rebuilt(type_: type, names: tuple[str, ...], values: list[Any]) -> Any:
@@ -43,7 +43,7 @@ def _rebuilt(type_: type, names: tuple[str, ...], values: list[Any]) -> Any:
 
 def flatten(nest: Any) -> tuple[list[Any], Tree]:
     """The leaves of a nest of tuples, lists, dicts, named tuples, dataclasses and what else is registered with torch's pytree."""
-    items, spec = pytree.tree_flatten(nest)
+    items, spec = tree_flatten(nest)
     leaves: list[Any] = []
     inner: list[tuple[type, tuple[str, ...], Tree] | None] = []
     for item in items:

@@ -193,23 +193,76 @@ def test_scenario_8_inside_dovetail_grad():
     torch.testing.assert_close(got, want)
 
 
+def as_torch_has_it() -> tuple:
+    """What tracing may replace for its time: `apply`, its code, and the making of contexts."""
+    function = torch.autograd.Function
+    code = getattr(getattr(function.apply, "__func__", None), "__code__", None)
+    return vars(function)["apply"], code, "__init__" in vars(torch.autograd.function.BackwardCFunction)
+
+
 def test_eager_calls_are_what_they_were():
-    before = torch.autograd.Function.apply.__func__.__code__
+    before = as_torch_has_it()
     dovetail.jit(lambda x: Square.apply(x))(torch.ones(2, requires_grad=True))
-    assert torch.autograd.Function.apply.__func__.__code__ is before
+    dovetail.jit(lambda x: Square.apply(x), interpretation="native")(torch.ones(2, requires_grad=True))
+    assert as_torch_has_it() == before
 
     (x,) = leaves((3,))
     (got,) = torch.autograd.grad(Square.apply(x).sum(), x)
     torch.testing.assert_close(got, x.exp() * 100 + x)
 
 
-def test_an_error_in_the_forward_leaves_torch_as_it_was():
-    before = torch.autograd.Function.apply.__func__.__code__
+@pytest.mark.parametrize("interpretation", ["bytecode", "native"])
+def test_an_error_in_the_forward_leaves_torch_as_it_was(interpretation):
+    before = as_torch_has_it()
 
     with pytest.raises(ZeroDivisionError):
-        dovetail.jit(lambda x: x / (1 // 0))(torch.ones(2))
+        dovetail.jit(lambda x: x / (1 // 0), interpretation=interpretation)(torch.ones(2))
 
-    assert torch.autograd.Function.apply.__func__.__code__ is before
+    assert as_torch_has_it() == before
+
+
+square = Square.apply
+
+
+def test_a_name_bound_to_apply_is_traced_with_its_backward():
+    (x,) = leaves((3,))
+    (got,) = torch.autograd.grad(dovetail.jit(lambda x: square(x) * 2)(x).sum(), x)
+    (want,) = torch.autograd.grad((square(x) * 2).sum(), x)
+
+    torch.testing.assert_close(got, want)
+
+
+def test_native_tracing_never_loses_the_backward_behind_a_name():
+    (x,) = leaves((3,))
+    (want,) = torch.autograd.grad(square(x).sum(), x)
+
+    try:
+        out = dovetail.jit(lambda x: square(x), interpretation="native")(x)
+    except Unsupported as error:  # `apply` is written in C, where native tracing cannot look
+        assert "write C.apply(...) at the call" in str(error)
+    else:
+        torch.testing.assert_close(torch.autograd.grad(out.sum(), x)[0], want)
+
+
+class ByVjp(torch.autograd.Function):
+    """Differentiated by `vjp`, which torch takes in the place of `backward`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def vjp(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x * 7
+
+
+def test_a_vjp_stands_for_a_backward():
+    (x,) = leaves((3,))
+    (got,) = torch.autograd.grad(dovetail.jit(lambda x: ByVjp.apply(x))(x).sum(), x)
+
+    torch.testing.assert_close(got, x.detach() * 7)
 
 
 class Dirty(torch.autograd.Function):

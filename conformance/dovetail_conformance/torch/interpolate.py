@@ -12,6 +12,7 @@ import numpy as np
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
+from dovetail.extend import torch_internals
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import EXTREMES, FLOATS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, laid, unwritten
 
@@ -131,7 +132,7 @@ RESIZERS: dict[str, tuple[int, Callable, tuple, Callable, tuple[DType, ...]]] = 
 
 OPINFOS += [
     OpInfo(
-        symbol_for(f"torch._C._nn.{name}"),
+        symbol_for(f"{torch_internals.C_NN}.{name}"),
         partial(samples, spatial),
         partial(resize_errors, spatial, corners),
         by_numpy(fn),

@@ -12,6 +12,7 @@ from torch import Tensor
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
+from dovetail.extend import torch_internals
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import COMPLEX, FLOATS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, no_errors, unwritten
 
@@ -227,7 +228,7 @@ NORMALISATIONS: dict[str, Row] = {
     "torch.nn.functional.layer_norm": (layer_norm_samples, layer_norm_errors, np_layer_norm, FLOATS, ("large", "inf", "nan")),
     "torch.native_layer_norm": (native_layer_norm_samples, native_layer_norm_errors, np_native_layer_norm, FLOATS, ("nan",)),
     "torch.nn.functional.rms_norm": (rms_norm_samples, last_dims_errors, np_rms_norm, FLOATS + COMPLEX, ("large", "inf", "nan")),
-    "torch.ops.aten._native_batch_norm_legit_functional": (functional_samples, no_errors, np_functional, FLOATS, ("nan",)),
+    f"{torch_internals.ATEN}._native_batch_norm_legit_functional": (functional_samples, no_errors, np_functional, FLOATS, ("nan",)),
     "torch.nn.functional.batch_norm": (batch_norm_samples, batch_norm_errors, np_batch_norm, FLOATS, ("nan",)),
     "torch.nn.functional.instance_norm": (instance_norm_samples, instance_norm_errors, np_instance_norm, FLOATS, ("nan",)),
     "torch.nn.functional.group_norm": (group_norm_samples, group_norm_errors, np_group_norm, FLOATS, ("large", "nan")),

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from dovetail.langs.torch import TABLE, TorchSymbol
+from dovetail.torch_internals import C_NN, OpOverload, resolve
 
 _OF_NO_ACCOUNT = {"pin_memory": (False, None), "layout": (torch.strided, None), "memory_format": (None,), "implicit": (False,), "device": (None,)}
 _PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.fft}
@@ -42,7 +42,7 @@ def _operation(op: OpOverload) -> TorchSymbol | None:
     space, _, name = op._schema.name.partition("::")
     if space != "aten" or op._overloadname.endswith("out"):
         return None
-    places = [(torch, name), (torch.Tensor, name), (torch._C._nn, name), (torch.nn.functional, name)]
+    places = [(torch, name), (torch.Tensor, name), (resolve(C_NN), name), (torch.nn.functional, name)]
     places += [(module, name.removeprefix(prefix)) for prefix, module in _PREFIXES.items() if name.startswith(prefix)]
     for place, word in places:
         function = getattr(place, word, None)

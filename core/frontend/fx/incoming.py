@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from dovetail.errors import Unsupported, require
 from dovetail.frontend.fx import aten
 from dovetail.frontend.tracing import AUTOCAST, acquire
 from dovetail.langs.torch import spec_of
 from dovetail.prims import TensorSpec, recorder
+from dovetail.torch_internals import NN_PAD, HigherOrderOperator, OpOverload, OpOverloadPacket
 from dovetail.trace import Trace
 
 _INLINED = {"tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint"}  # higher-order operators that call their first argument
 _MEANT: dict[Callable, Callable] = {  # what Dynamo writes, and what it stands for
-    torch._C._nn.pad: torch.nn.functional.pad,
+    NN_PAD.value: torch.nn.functional.pad,
     torch.sym_int: int,
     torch.sym_float: float,
     torch.sym_max: max,

@@ -16,6 +16,7 @@ from dovetail.executors import OperatorExecutor, resolve_executors
 from dovetail.frontend.fx.rows import ROWS
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail.prims import SYMBOLS, Tag
+from dovetail.torch_internals import tree_leaves
 from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, swap
 
 
@@ -161,6 +162,6 @@ class _Factories(TorchFunctionMode):
         self.graph = graph
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func is torch.device or any([isinstance(x, fx.Proxy) for x in torch.utils._pytree.tree_leaves((args, kwargs))]):
+        if func is torch.device or any([isinstance(x, fx.Proxy) for x in tree_leaves((args, kwargs))]):
             return func(*args, **(kwargs or {}))
         return self.graph.call(func, args, kwargs)

@@ -20,6 +20,7 @@ from dovetail.langs.torch.bridge import dtype_of
 from dovetail.langs.torch.comparison import above
 from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
 from dovetail.langs.torch.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
+from dovetail.torch_internals import C_NN
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -381,7 +382,7 @@ def _in_place_functions() -> None:
     """torch.nn.functional.elu_(x) means elu(x, inplace=True), and so on."""
     of = (relu6, hardtanh, elu, selu, celu, leaky_relu, rrelu, silu, mish, hardsigmoid, hardswish)
     for name, symbol in (("threshold", threshold_function), *((symbol.name, symbol) for symbol in of)):
-        for space in ("torch", "torch.nn.functional", "torch._C._nn"):
+        for space in ("torch", "torch.nn.functional", C_NN):
             if (fn := resolve(f"{space}.{name}_")) is not None:
                 TABLE[fn] = functools.partial(symbol, inplace=True)
 

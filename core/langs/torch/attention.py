@@ -19,6 +19,7 @@ from dovetail.langs.torch.symbol import Tensor, torchquery, torchsymbol
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import dense, prod
+from dovetail.torch_internals import NESTED_FROM_MASK
 
 
 @torchsymbol("torch.nn.functional.scaled_dot_product_attention")
@@ -150,7 +151,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     return prims.add(scores, core.fit(mask, shape, dtype))
 
 
-@torchquery("torch._nested_tensor_from_mask_left_aligned")
+@torchquery(NESTED_FROM_MASK)
 def left_aligned(*_: Any) -> bool:
     """Whether nn.TransformerEncoder may drop padding by nested tensors: it depends on values, and the plain path is right for every mask."""
     return False

@@ -19,6 +19,7 @@ from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.langs.torch.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.prims import TensorSpec, recorder
+from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
 
 
@@ -309,7 +310,7 @@ def eye(n: int, m: int | None = None, *, dtype=None, layout=None, device=None, r
 def _triangle(row: int, col: int, offset: int, dtype: Any, device: Any, make: Any) -> Tensor:
     require(row >= 0 and col >= 0, "row and col must be non-negative, got {} and {}", row, col)
     trace = recorder.get()
-    with torch._C.DisableTorchFunction():
+    with no_torch_function():
         known = make(row, col, offset, dtype=torch.int64 if dtype is None else dtype)
     (constant,), _ = trace.environment.lift(((known,), {}), trace)
     device = device_of(device)
@@ -355,7 +356,7 @@ def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) 
 
 def _of_numpy(data: Any, dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
     trace = recorder.get()
-    with torch._C.DisableTorchFunction():
+    with no_torch_function():
         known = torch.tensor(data, dtype=dtype)
     (constant,), _ = trace.environment.lift(((known,), {}), trace)
     return converted(constant, like.dtype if like is not None and dtype is None else None, place, True, None)

@@ -13,6 +13,7 @@ from dovetail.langs.torch.opaque import opaque
 from dovetail.langs.torch.padding import in_memory_format, positions
 from dovetail.langs.torch.symbol import Tensor, resolve, torchsymbol
 from dovetail.prims.spec import prod
+from dovetail.torch_internals import C_NN
 
 
 class Line(NamedTuple):
@@ -119,7 +120,7 @@ def _pick(name: str, spatial: int, offset: float) -> None:
         return _resized(input, spatial, output_size, scale_factors, lambda line: _nearest(line, offset))
 
     meta.__name__, meta.__doc__ = name, f"The nearest element of the last {spatial} dimensions at other sizes."
-    torchsymbol(f"torch._C._nn.{name}")(meta)
+    torchsymbol(f"{C_NN}.{name}")(meta)
 
 
 def _blend(name: str, spatial: int, one: Callable[[Line, bool], Tensor]) -> None:
@@ -128,14 +129,14 @@ def _blend(name: str, spatial: int, one: Callable[[Line, bool], Tensor]) -> None
     def meta(input: Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None):
         x = input
         if x.spec.dtype is dtypes.uint8 and spatial == 2:  # weights of a few bits, chosen by the kernel
-            return opaque(resolve(f"torch._C._nn.{name}"), (x, output_size, align_corners, scale_factors), {})
+            return opaque(resolve(f"{C_NN}.{name}"), (x, output_size, align_corners, scale_factors), {})
         _require_dtype(x, x.spec.dtype.kind == "float")
         wide = core.convert(x, core.wide(x.spec.dtype))
         out = _resized(wide, spatial, output_size, scale_factors, lambda line: one(line, align_corners))
         return core.convert(out, x.spec.dtype)
 
     meta.__name__, meta.__doc__ = name, f"The last {spatial} dimensions at other sizes, neighbours weighed by distance."
-    torchsymbol(f"torch._C._nn.{name}")(meta)
+    torchsymbol(f"{C_NN}.{name}")(meta)
 
 
 for _spatial in (1, 2, 3):

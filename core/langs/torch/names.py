@@ -6,15 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch
-
 from dovetail.errors import Unsupported
 from dovetail.langs.torch.symbol import resolve
+from dovetail.torch_internals import C_NAMESPACES, OpOverload, OpOverloadPacket
 from dovetail.trace import user_line
 
 _PLACES = (
     *("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init"),
-    *("torch._VF", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._nested", "torch._C._VariableFunctions"),
+    *C_NAMESPACES,
 )
 
 
@@ -39,9 +38,9 @@ def _names(func: Any) -> tuple[str, bool]:
     """The best name there is for `func`, and whether it leads back to it."""
     if func in NAMED:
         return NAMED[func], True
-    if isinstance(func, torch._ops.OpOverload):
+    if isinstance(func, OpOverload):
         return f"torch.ops.{func._schema.name.replace('::', '.')}.{func._overloadname}", True
-    if isinstance(func, torch._ops.OpOverloadPacket):
+    if isinstance(func, OpOverloadPacket):
         return f"torch.ops.{func._qualified_op_name.replace('::', '.')}", True
     candidates = _candidates(func)
     return next(((name, True) for name in candidates if resolve(name) is func), (candidates[0], False))

@@ -13,6 +13,7 @@ from dovetail.langs.torch.symbol import Number, Tensor, torchquery, torchsymbol
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
 from dovetail.prims.spec import prod as product
+from dovetail.torch_internals import ATEN
 
 EPSILON = {dtypes.float32: torch.finfo(torch.float32).eps, dtypes.float64: torch.finfo(torch.float64).eps}
 
@@ -161,7 +162,7 @@ def _moved(running: Tensor, batch: Tensor, momentum: Number) -> Tensor:
     return core.convert(core.add(old, new), running.spec.dtype)
 
 
-@torchsymbol("torch.ops.aten._native_batch_norm_legit_functional", in_place=False)
+@torchsymbol(f"{ATEN}._native_batch_norm_legit_functional", in_place=False)
 def batch_norm_functional(
     input: Tensor,
     weight: Tensor | None,

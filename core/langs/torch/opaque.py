@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail.errors import (
     DovetailError,
@@ -39,9 +37,18 @@ from dovetail.langs.torch.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
 from dovetail.prims.spec import normal_strides
+from dovetail.torch_internals import (
+    FAKE_TENSOR_LOG,
+    OpOverload,
+    OpOverloadPacket,
+    TorchDispatchMode,
+    fake_tensor_mode,
+    no_torch_function,
+    storage_key,
+)
 from dovetail.trace import Trace, leaves, printing, proxies, swap
 
-_log = logging.getLogger("torch._subclasses.fake_tensor")
+_log = logging.getLogger(FAKE_TENSOR_LOG)
 _RAISED = {
     TypeError: InputTypeError,
     IndexError: InputIndexError,
@@ -137,7 +144,7 @@ def _with_device(environment: Any, kwargs: dict) -> dict:
     return kwargs if default.type == "cpu" or kwargs.get("device") is not None else {**kwargs, "device": default}
 
 
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_OPERATORS = (OpOverload, OpOverloadPacket)
 
 
 def _line(seen: _Seen, func: Callable, args: tuple, kwargs: dict, given: list[Any]) -> Any:
@@ -237,7 +244,7 @@ class _Watch(TorchDispatchMode):
 
     def __init__(self, given: list[torch.Tensor]):
         super().__init__()
-        self.storages = {_storage(x): i for i, x in enumerate(given)}
+        self.storages = {storage_key(x): i for i, x in enumerate(given)}
         self.written: set[int] = set()
         self.random = False
 
@@ -248,7 +255,7 @@ class _Watch(TorchDispatchMode):
             for i, a in enumerate(func._schema.arguments):
                 if a.alias_info is not None and a.alias_info.is_write:
                     value = args[i] if i < len(args) else kwargs.get(a.name)
-                    self.written.update(n for x in _tensors(value, torch.Tensor) if (n := self.storages.get(_storage(x))) is not None)
+                    self.written.update(n for x in _tensors(value, torch.Tensor) if (n := self.storages.get(storage_key(x))) is not None)
         return func(*args, **kwargs)
 
 
@@ -287,7 +294,7 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
     run = run if kind == "opaque" else functools.partial(_RUN[kind], run)
     quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
     try:
-        with _fake_mode(), torch._C.DisableTorchFunction(), torch.no_grad():
+        with _fake_mode(), no_torch_function(), torch.no_grad():
             return _look(run, func, args, kwargs)
     except DovetailError:
         raise
@@ -320,19 +327,19 @@ def _look(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _Seen:
     args, kwargs = swap((args, kwargs), fake)
     with _Watch(given) as watch:
         result = run(*args, **kwargs)
-    taken = {_storage(x) for x in given}
+    taken = {storage_key(x) for x in given}
     aliased = lazy = False
     for x in _tensors(result, torch.Tensor):
         if x.layout is not torch.strided or x.is_quantized:
             raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
-        aliased, lazy = aliased or _storage(x) in taken, lazy or x.is_conj() or x.is_neg()
-        taken.add(_storage(x))
+        aliased, lazy = aliased or storage_key(x) in taken, lazy or x.is_conj() or x.is_neg()
+        taken.add(storage_key(x))
     return _Seen(result, {id(x): i for i, x in enumerate(given)}, given, watch.random, tuple(sorted(watch.written)), aliased, lazy)
 
 
 @functools.cache
-def _fake_mode() -> FakeTensorMode:
-    return FakeTensorMode()  # the first takes a second, for what it imports
+def _fake_mode() -> Any:
+    return fake_tensor_mode()  # the first takes a second, for what it imports
 
 
 def _as_ours(error: Exception, func: Callable) -> Exception:
@@ -357,10 +364,6 @@ def _specs_of(result: Any) -> Any:
     return None
 
 
-def _storage(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata
-
-
 def _tensors(nest: Any, kind: type) -> list[Any]:
     return [x for x in leaves(nest) if isinstance(x, kind)]
 
@@ -370,14 +373,14 @@ def _tensors(nest: Any, kind: type) -> list[Any]:
 
 def _apart(result: Any, given: Any) -> Any:
     """`result` with each tensor in storage of its own, and not conjugated only when read."""
-    taken = {_storage(x) for x in _tensors(given, torch.Tensor)}
+    taken = {storage_key(x) for x in _tensors(given, torch.Tensor)}
 
     def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         x = x.resolve_conj().resolve_neg()
-        x = x.clone() if _storage(x) in taken else x
-        taken.add(_storage(x))
+        x = x.clone() if storage_key(x) in taken else x
+        taken.add(storage_key(x))
         return x
 
     return swap(result, own)

@@ -19,6 +19,7 @@ from dovetail.langs.torch.symbol import Tensor, torchquery, torchsymbol
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import ceildiv, is_channels_last, prod
+from dovetail.torch_internals import C_NN
 
 Sizes = int | Sequence[int | None]
 
@@ -147,11 +148,11 @@ def _with_indices(symbol: Any, *names: str) -> None:
 
 
 _with_indices(max_pool1d, "torch.nn.functional.max_pool1d_with_indices", "torch.max_pool1d_with_indices")
-_with_indices(max_pool2d, "torch.nn.functional.max_pool2d_with_indices", "torch._C._nn.max_pool2d_with_indices")
-_with_indices(max_pool3d, "torch.nn.functional.max_pool3d_with_indices", "torch._C._nn.max_pool3d_with_indices")
+_with_indices(max_pool2d, "torch.nn.functional.max_pool2d_with_indices", f"{C_NN}.max_pool2d_with_indices")
+_with_indices(max_pool3d, "torch.nn.functional.max_pool3d_with_indices", f"{C_NN}.max_pool3d_with_indices")
 _with_indices(adaptive_max_pool1d, "torch.nn.functional.adaptive_max_pool1d_with_indices", "torch.adaptive_max_pool1d")
-_with_indices(adaptive_max_pool2d, "torch.nn.functional.adaptive_max_pool2d_with_indices", "torch._C._nn.adaptive_max_pool2d")
-_with_indices(adaptive_max_pool3d, "torch.nn.functional.adaptive_max_pool3d_with_indices", "torch._C._nn.adaptive_max_pool3d")
+_with_indices(adaptive_max_pool2d, "torch.nn.functional.adaptive_max_pool2d_with_indices", f"{C_NN}.adaptive_max_pool2d")
+_with_indices(adaptive_max_pool3d, "torch.nn.functional.adaptive_max_pool3d_with_indices", f"{C_NN}.adaptive_max_pool3d")
 
 
 @torchquery("torch.nn.functional.fractional_max_pool2d")

@@ -15,6 +15,7 @@ from dovetail.langs.torch.proxy import FACTS
 from dovetail.langs.torch.refused import REFUSED as REFUSED
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery
 from dovetail.prims.spec import prod
+from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
 
 
 @torchquery(methods=("size",))
@@ -75,7 +76,7 @@ def never(input: Tensor) -> bool:
 
 def _asked(x: Tensor, question: Callable[[torch.Tensor], Any]) -> Any:
     """torch's own answer, about a tensor of the same strides that has no memory."""
-    with torch._C.DisableTorchFunction():
+    with no_torch_function():
         return question(torch.empty_strided(x.spec.shape, x.spec.steps, device="meta"))
 
 
@@ -161,7 +162,7 @@ def names_of(self: Tensor) -> list[str]:
     return sorted(dir(torch.Tensor))
 
 
-@torchquery("torch._is_zerotensor", methods=("_is_zerotensor",))
+@torchquery(IS_ZEROTENSOR, methods=("_is_zerotensor",))
 def ordinary(input: Tensor, *_: Any) -> bool:
     """Traced tensors are plain ones."""
     return False

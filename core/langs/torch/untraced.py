@@ -7,14 +7,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from dovetail.errors import DovetailError
 from dovetail.langs.torch.names import NAMED
 from dovetail.langs.torch.opaque import STAND_INS, opaque
 from dovetail.langs.torch.symbol import SPACES
 from dovetail.prims import recorder
 from dovetail.prims.op import nobody
+from dovetail.torch_internals import no_torch_function
 from dovetail.trace import printing
 
 FUNCTIONS = SimpleNamespace()  # the registry: name -> function, as printed programs call them
@@ -52,7 +51,7 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
     def call(*args: Any, **kwargs: Any) -> Any:
         if recorder.get() is nobody:
             return fn(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
+        with no_torch_function():
             return opaque(real, args, kwargs)
 
     return call

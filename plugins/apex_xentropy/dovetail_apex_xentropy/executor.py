@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes
-from dovetail.extend import ExecutorError, OperatorExecutor, TensorSpec, add_operator_executor, get_grad, make_prim, put_grad
+from dovetail.extend import ExecutorError, OperatorExecutor, TensorSpec, add_operator_executor, get_grad, make_prim, put_grad, torch_internals
 from dovetail_apex_xentropy import __version__, kernel
 
 NAME = "apex_xentropy"
@@ -196,5 +196,5 @@ def _labels(input: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tup
     """Which targets are ignored, and the others; the ignored are class 0, since the kernel reads input[label] unchecked."""
     ignored = target == ignore_index
     labels = target.masked_fill(ignored, 0).contiguous()
-    torch._assert_async(((labels >= 0) & (labels < input.shape[1])).all(), "cross_entropy: a target is out of bounds")
+    torch_internals.aten("_assert_async.msg")(((labels >= 0) & (labels < input.shape[1])).all(), "cross_entropy: a target is out of bounds")
     return ignored, labels

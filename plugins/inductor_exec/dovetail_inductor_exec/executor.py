@@ -9,12 +9,10 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import fx
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import dovetail
-from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Trace, Verdict, options_of, torch_internals
 from dovetail_inductor_exec import __version__, machine
 from dovetail_inductor_exec.claims import DTYPES, verdict
 from dovetail_inductor_exec.graphs import apart, computing, decomposed, example, structure
@@ -74,14 +72,12 @@ class InductorExecutor(FusionExecutor):
 
 def by_inductor(gm: fx.GraphModule, region: Trace) -> Kernel:
     """Compiled by Inductor."""
-    from torch._inductor.compile_fx import compile_fx_inner
-
     if (lacking := machine.available()) is not True:
         raise ExecutorError(lacking)
-    mode = FakeTensorMode(shape_env=ShapeEnv())  # without one, Inductor does not look on disk for what it made before
+    mode = torch_internals.fake_tensor_mode(shape_env=ShapeEnv())  # without one, Inductor does not look on disk for what it made before
     graph, fakes = decomposed(gm, region, mode)
-    with torch.no_grad(), tracing(TracingContext(mode)):
-        compiled = compile_fx_inner(graph, fakes)
+    with torch.no_grad(), torch_internals.tracing_fakes(mode):
+        compiled = torch_internals.compile_fx_inner(graph, fakes)
     call = getattr(compiled, "current_callable", None) or compiled
 
     def kernel(*inputs: torch.Tensor) -> tuple:

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace, symbol_for
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace, symbol_for, torch_internals
 from dovetail.langs.torch import TO_TORCH, torch_device
 
 
@@ -68,16 +67,14 @@ def apart(region: Trace) -> Trace:
     return region.derive("inductor", lines=lines(region.lines))
 
 
-def decomposed(gm: fx.GraphModule, region: Trace, mode: FakeTensorMode | None = None) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+def decomposed(gm: fx.GraphModule, region: Trace, mode: Any = None) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     """The graph in operations that Inductor has code for, and fake tensors like its inputs.
 
     Each output is laid out as the region promises.
     """
-    from torch._inductor.decomposition import select_decomp_table
-
-    with mode or FakeTensorMode(), torch.no_grad():
+    with mode or torch_internals.fake_tensor_mode(), torch.no_grad():
         fakes = [example(p.spec) for p in region.inputs]
-        return make_fx(_laid_out(gm, region), decomposition_table=select_decomp_table())(*fakes), fakes
+        return make_fx(_laid_out(gm, region), decomposition_table=torch_internals.select_decompositions())(*fakes), fakes
 
 
 def _laid_out(gm: fx.GraphModule, region: Trace) -> Any:

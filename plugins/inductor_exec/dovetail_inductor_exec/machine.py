@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+from dovetail.extend import torch_internals
 
 COMPILERS = ("g++", "clang++", "c++")
 REMEDY = "install one (Debian: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), or name it in CXX"
@@ -15,12 +16,8 @@ REMEDY = "install one (Debian: apt install g++; Fedora: dnf install gcc-c++; mac
 
 def available() -> bool | str:
     """Whether there is Inductor, and a C++ compiler for it; nothing is compiled to find out."""
-    try:
-        found = importlib.import_module("torch._inductor.compile_fx").compile_fx_inner
-    except Exception as error:  # a broken Triton, a missing dependency of Inductor's: whatever it is, it has to be said
-        return f"torch's Inductor does not import, {type(error).__name__}: {error}; install a torch of 2.10 or later that has it"
-    if not callable(found):
-        return "this torch's Inductor has no compile_fx_inner; install a torch from 2.10 on that has it"
+    if (problem := torch_internals.inductor_problem()) is not None:
+        return f"{problem}; install a torch from 2.10 on whose Inductor imports"
     return True if compiler() is not None else f"Inductor compiles C++ when a program is compiled, and there is no compiler; {REMEDY}"
 
 

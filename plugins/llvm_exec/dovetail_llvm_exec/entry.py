@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import operator
 import struct
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
 
 from dovetail import prims
-from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace
+from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace, torch_internals
 from dovetail_llvm_exec import versions
 from dovetail_llvm_exec.builtin import compiled
 from dovetail_llvm_exec.gate import Check, Gate
@@ -35,7 +33,7 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
     `computation` is all that the prologue runs, None where it runs more; where each of its lines is a region of `executor` they run
     one after the other, else the builtin calls what the prologue calls.
     """
-    found, devices = compiled(Gate), _devices()
+    found, devices = compiled(Gate), torch_internals.autocast_device_types()
     if found is None or devices is None:
         return None
     try:
@@ -45,25 +43,6 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
     if computation is not None:
         plan.inline(computation, executor)
     return found.function(plan.words(slow, found.offset), (slow, *plan.objects.values()))
-
-
-@cache
-def _devices() -> list[int] | None:
-    """The numbers of the kinds of device that have autocast; None where torch does not say."""
-    kinds = getattr(torch._C._autograd, "DeviceType", None)
-    if kinds is None or not hasattr(torch._C, "_is_any_autocast_enabled"):
-        return None
-    members = [(name, getattr(kinds, name)) for name in dir(kinds) if isinstance(getattr(kinds, name), kinds)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [int(kind) for name, kind in members if _has_autocast("privateuseone" if name == "PrivateUse1" else name.lower())]
-
-
-def _has_autocast(device: str) -> bool:
-    try:
-        return torch.amp.is_autocast_available(device)
-    except RuntimeError:  # no device that a tensor can be on
-        return False
 
 
 class Plan:
@@ -188,9 +167,9 @@ class Plan:
             self.check(Check.IS, self.slot(at), self.pointer(value))
 
     def _answer(self, function: Any, value: Any) -> None:
-        if function in (torch.is_grad_enabled, torch._C.is_grad_enabled) and type(value) is bool:
+        if function in (torch.is_grad_enabled,) and type(value) is bool:
             self.check(Check.GRAD, int(value))
-        elif function is torch._C._is_any_autocast_enabled and value is False:
+        elif function is torch_internals.any_autocast and value is False:
             self.check(Check.AUTOCAST)
         elif type(function) is type(len) and isinstance(value, (bool, torch.dtype, type(None))):
             self.check(Check.CALLED, self.pointer(function), self.pointer(value))

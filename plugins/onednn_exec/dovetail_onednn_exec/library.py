@@ -7,41 +7,36 @@ from typing import Any
 
 import torch
 
-PATHS = {
-    "linear": "torch.ops.mkldnn._linear_pointwise.default",
-    "linear_with": "torch.ops.mkldnn._linear_pointwise.binary",
-    "pack_linear": "torch.ops.mkldnn._reorder_linear_weight.default",
-    "convolution": "torch.ops.mkldnn._convolution_pointwise.default",
-    "pack_convolution": "torch._C._nn.mkldnn_reorder_conv2d_weight",
-}
+from dovetail.extend import torch_internals
+
+MKLDNN = torch_internals.MKLDNN
 
 
-def look(name: str) -> Callable[..., Any] | None:
-    """One of PATHS, or None where this PyTorch lacks it."""
-    value: Any = torch
-    for part in PATHS[name].split(".")[1:]:
-        value = getattr(value, part, None)
-    return value
+def operation(name: str) -> Callable[..., Any] | None:
+    """Return an operation of oneDNN, or None where this PyTorch lacks it."""
+    return MKLDNN[name].value
 
 
-linear, linear_with, pack_linear, convolution, pack_convolution = map(look, PATHS)
+linear, linear_with, pack_linear, convolution, pack_convolution = map(
+    operation, ("linear", "linear_with", "pack_linear", "convolution", "pack_convolution")
+)
 
 
 def available() -> bool | str:
     """True, or what is missing; without packing or convolutions the rest goes on."""
     if not torch.backends.mkldnn.is_available():
         return f"PyTorch {torch.__version__} was built without oneDNN; install a build from pytorch.org"
-    return linear is not None or f"PyTorch {torch.__version__} has no {PATHS['linear']}; install one from 2.10 on"
+    return linear is not None or f"PyTorch {torch.__version__} has no {MKLDNN['linear'].path}; install one from 2.10 on"
 
 
 def lacks(name: str) -> str:
     """The sentence for an operation that is None."""
-    return f"PyTorch {torch.__version__} has no {PATHS[name]}"
+    return f"PyTorch {torch.__version__} has no {MKLDNN[name].path}"
 
 
 def computes_bfloat16() -> bool:
     """Whether oneDNN has kernels for bfloat16 on this CPU."""
-    ask = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    ask = operation("has_bfloat16")
     return ask is not None and bool(ask())
 
 

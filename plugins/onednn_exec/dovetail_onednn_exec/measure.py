@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
+
+from dovetail.extend import torch_internals
 
 BUDGET = 0.008  # seconds of rounds that count, after the first few
 PATIENCE = 0.06  # seconds of rounds, counted or not
@@ -89,7 +90,7 @@ def seconds_waited() -> float:
 def _undisturbed() -> ExitStack:
     """Neither the user's modes nor gradients reach what is measured, and it changes none of them."""
     stack = ExitStack()
-    for each in (_disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False), torch.no_grad()):
+    for each in (torch_internals.no_modes(), torch_internals.no_torch_function(), torch.autocast("cpu", enabled=False), torch.no_grad()):
         stack.enter_context(each)
     return stack
 

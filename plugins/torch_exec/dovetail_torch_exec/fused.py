@@ -11,10 +11,10 @@ from torch import Tensor
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import Symbol, Tag, TensorSpec, make_prim
+from dovetail.extend import Symbol, Tag, TensorSpec, make_prim, torch_internals
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
 
-aten = torch.ops.aten
+aten = torch_internals.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
 DEVICES: dict[Symbol, tuple[str, ...]] = {}  # the kinds of device that those run on that do not run on all
 
@@ -42,29 +42,29 @@ def image(g: TensorSpec, x: TensorSpec, *_: Any, **__: Any) -> TensorSpec:
     return laid_out(x, channels_last_order(x.rank)) if is_channels_last(x) else x.fresh()
 
 
-tanh_backward = fused("tanh_backward", aten.tanh_backward.default, pointwise)
-sigmoid_backward = fused("sigmoid_backward", aten.sigmoid_backward.default, pointwise)
-silu_backward = fused("silu_backward", aten.silu_backward.default, pointwise)
-mish_backward = fused("mish_backward", aten.mish_backward.default, pointwise)
-hardswish_backward = fused("hardswish_backward", aten.hardswish_backward.default, pointwise)
-hardsigmoid_backward = fused("hardsigmoid_backward", aten.hardsigmoid_backward.default, pointwise)
-gelu_backward = fused("gelu_backward", aten.gelu_backward.default, pointwise)
-softplus_backward = fused("softplus_backward", lambda g, x, *, beta, threshold: aten.softplus_backward.default(g, x, beta, threshold), pointwise)
-threshold_backward = fused("threshold_backward", lambda g, x, *, threshold: aten.threshold_backward.default(g, x, threshold), pointwise)
-hardtanh_backward = fused("hardtanh_backward", lambda g, x, *, low, high: aten.hardtanh_backward.default(g, x, low, high), pointwise)
-leaky_relu_backward = fused("leaky_relu_backward", lambda g, x, *, slope: aten.leaky_relu_backward.default(g, x, slope, False), pointwise)
+tanh_backward = fused("tanh_backward", aten("tanh_backward.default"), pointwise)
+sigmoid_backward = fused("sigmoid_backward", aten("sigmoid_backward.default"), pointwise)
+silu_backward = fused("silu_backward", aten("silu_backward.default"), pointwise)
+mish_backward = fused("mish_backward", aten("mish_backward.default"), pointwise)
+hardswish_backward = fused("hardswish_backward", aten("hardswish_backward.default"), pointwise)
+hardsigmoid_backward = fused("hardsigmoid_backward", aten("hardsigmoid_backward.default"), pointwise)
+gelu_backward = fused("gelu_backward", aten("gelu_backward.default"), pointwise)
+softplus_backward = fused("softplus_backward", lambda g, x, *, beta, threshold: aten("softplus_backward.default")(g, x, beta, threshold), pointwise)
+threshold_backward = fused("threshold_backward", lambda g, x, *, threshold: aten("threshold_backward.default")(g, x, threshold), pointwise)
+hardtanh_backward = fused("hardtanh_backward", lambda g, x, *, low, high: aten("hardtanh_backward.default")(g, x, low, high), pointwise)
+leaky_relu_backward = fused("leaky_relu_backward", lambda g, x, *, slope: aten("leaky_relu_backward.default")(g, x, slope, False), pointwise)
 elu_backward = fused(
-    "elu_backward", lambda g, x, *, alpha, scale, input_scale: aten.elu_backward.default(g, alpha, scale, input_scale, False, x), pointwise
+    "elu_backward", lambda g, x, *, alpha, scale, input_scale: aten("elu_backward.default")(g, alpha, scale, input_scale, False, x), pointwise
 )
-glu_backward = fused("glu_backward", lambda g, x, *, dim: aten.glu_backward.default(g, x, dim), row_major)
+glu_backward = fused("glu_backward", lambda g, x, *, dim: aten("glu_backward.default")(g, x, dim), row_major)
 
 
 def _softmax_backward(g: Tensor, out: Tensor, *, dim: int) -> Tensor:
-    return torch._softmax_backward_data(g, out, dim, out.dtype)
+    return aten("_softmax_backward_data.default")(g, out, dim, out.dtype)
 
 
 def _log_softmax_backward(g: Tensor, out: Tensor, *, dim: int) -> Tensor:
-    return torch._log_softmax_backward_data(g, out, dim, out.dtype)
+    return aten("_log_softmax_backward_data.default")(g, out, dim, out.dtype)
 
 
 softmax_backward = fused("softmax_backward", _softmax_backward, row_major)
@@ -86,7 +86,7 @@ def _chosen(found: tuple[Any, ...], mask: tuple[bool, ...]) -> tuple[Any, ...]:
 def _layer_norm_backward(
     g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, bias: Any, *, shape: tuple[int, ...], mask: tuple[bool, ...]
 ) -> tuple[Tensor, ...]:
-    return _chosen(aten.native_layer_norm_backward.default(g, x, shape, mean, rstd, weight, bias, mask), mask)
+    return _chosen(aten("native_layer_norm_backward.default")(g, x, shape, mean, rstd, weight, bias, mask), mask)
 
 
 def _layer_norm_backward_meta(
@@ -101,7 +101,7 @@ layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_
 
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    return _chosen(aten.convolution_backward.default(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask), mask)
+    return _chosen(aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask), mask)
 
 
 def _convolution_backward_meta(
@@ -117,7 +117,7 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
 def _nll_loss(x: Tensor, target: Tensor, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
-    op = aten.nll_loss_forward.default if target.ndim < 2 else aten.nll_loss2d_forward.default
+    op = aten("nll_loss_forward.default") if target.ndim < 2 else aten("nll_loss2d_forward.default")
     return op(x, target, weight, _REDUCTIONS[reduction], ignore_index)
 
 
@@ -126,7 +126,7 @@ def _nll_loss_meta(x: TensorSpec, target: TensorSpec, weight: Any, *, reduction:
 
 
 def _nll_loss_backward(g: Tensor, x: Tensor, target: Tensor, weight: Any, total: Tensor, *, reduction: str, ignore_index: int) -> Tensor:
-    op = aten.nll_loss_backward.default if target.ndim < 2 else aten.nll_loss2d_backward.default
+    op = aten("nll_loss_backward.default") if target.ndim < 2 else aten("nll_loss2d_backward.default")
     return op(g, x, target, weight, _REDUCTIONS[reduction], ignore_index, total)
 
 
@@ -139,7 +139,7 @@ nll_loss_backward = fused("nll_loss_backward", _nll_loss_backward, _nll_loss_bac
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
-    return aten._scaled_dot_product_flash_attention_for_cpu.default(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+    return aten("_scaled_dot_product_flash_attention_for_cpu.default")(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
 
 
 def _attention_meta(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[TensorSpec, TensorSpec]:
@@ -155,7 +155,7 @@ def _accumulated(dtype: DType) -> DType:
 def _attention_backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, mask: Any, *, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    op = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    op = aten("_scaled_dot_product_flash_attention_for_cpu_backward.default")
     return op(g, q, k, v, out, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
 
 
@@ -168,7 +168,7 @@ attention_backward = fused("attention_backward", _attention_backward, _attention
 
 
 def _batch_norm_backward(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]) -> tuple[Tensor, ...]:
-    return _chosen(aten.native_batch_norm_backward.default(g, x, weight, None, None, mean, rstd, True, eps, mask), mask)
+    return _chosen(aten("native_batch_norm_backward.default")(g, x, weight, None, None, mean, rstd, True, eps, mask), mask)
 
 
 def _batch_norm_backward_meta(
@@ -182,16 +182,16 @@ Ints = tuple[int, ...]
 
 
 def _max_pool2d_backward(g: Tensor, x: Tensor, indices: Tensor, *, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Tensor:
-    return aten.max_pool2d_with_indices_backward.default(g, x, kernel, stride, padding, dilation, ceil, indices)
+    return aten("max_pool2d_with_indices_backward.default")(g, x, kernel, stride, padding, dilation, ceil, indices)
 
 
 def _avg_pool2d_backward(g: Tensor, x: Tensor, *, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, count_pad: bool, divisor: Any) -> Tensor:
-    return aten.avg_pool2d_backward.default(g, x, kernel, stride, padding, ceil, count_pad, divisor)
+    return aten("avg_pool2d_backward.default")(g, x, kernel, stride, padding, ceil, count_pad, divisor)
 
 
 max_pool2d_backward = fused("max_pool2d_backward", _max_pool2d_backward, image)
 avg_pool2d_backward = fused("avg_pool2d_backward", _avg_pool2d_backward, image)
-adaptive_avg_pool2d_backward = fused("adaptive_avg_pool2d_backward", aten._adaptive_avg_pool2d_backward.default, image)
+adaptive_avg_pool2d_backward = fused("adaptive_avg_pool2d_backward", aten("_adaptive_avg_pool2d_backward.default"), image)
 
 
 def is_cpu(device: Device) -> bool:

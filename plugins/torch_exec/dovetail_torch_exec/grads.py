@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail import dtypes, prims
-from dovetail.extend import get_grad, put_grad, requires_grad, symbol_for
+from dovetail.extend import get_grad, put_grad, requires_grad, symbol_for, torch_internals
 from dovetail.langs.torch import dtype_of
 from dovetail.prims.spec import prod
 from dovetail_torch_exec import fused
@@ -148,7 +148,7 @@ def convolution_of(name: str, spatial: int) -> Callable[..., Any]:
 
 
 def batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
-    forward = symbol_for("torch.ops.aten._native_batch_norm_legit_functional")
+    forward = symbol_for(f"{torch_internals.ATEN}._native_batch_norm_legit_functional")
     out, mean, scale, *running = forward(input, weight, bias, running_mean, running_var, training, momentum, eps)
     of = [input, weight, bias]
     mask = tuple(map(requires_grad, of))
@@ -331,7 +331,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     prims.tanh: tanh,
     prims.sigmoid: sigmoid,
     prims.convolution: convolution,
-    "torch.ops.aten._native_batch_norm_legit_functional": batch_norm,
+    f"{torch_internals.ATEN}._native_batch_norm_legit_functional": batch_norm,
     "torch.relu": relu_method,
     "torch.softmax": softmax_method,
     "torch.log_softmax": log_softmax_method,

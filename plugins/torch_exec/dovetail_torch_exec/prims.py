@@ -18,6 +18,7 @@ from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import NotTracing
+from dovetail.extend import torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
 from dovetail_torch_exec import philox
@@ -281,7 +282,7 @@ def stride_order(x: Tensor, *, order: tuple) -> Tensor:
 
 def copy_(x: Tensor, value: Tensor) -> None:
     """A value that was computed in x's own memory lies there already: autograd is told of the write, and nothing is copied."""
-    if torch._C._is_alias_of(x, value) and _placed(x) == _placed(value) and not torch.is_grad_enabled() and not x.is_inference():
+    if torch_internals.is_alias_of(x, value) and _placed(x) == _placed(value) and not torch.is_grad_enabled() and not x.is_inference():
         increment_version(x)
     else:
         x.copy_(value)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from dovetail import prims
-from dovetail.extend import BoundSymbol, ExecutorWarning, Tag, TensorSpec, Trace, compiled
+from dovetail.extend import BoundSymbol, ExecutorWarning, Tag, TensorSpec, Trace, compiled, torch_internals
 
 BEFORE = 2  # calls that run as they are: kernels are compiled and tuned in them, and show which inputs stay where they are
 NAME = "triton"
@@ -150,7 +150,7 @@ def _apart(spec: TensorSpec) -> bool:
 
 def _outputs(computation: Trace) -> bool | str:
     given = set(computation.inputs)
-    for value in torch.utils._pytree.tree_leaves(computation.outputs):
+    for value in torch_internals.tree_leaves(computation.outputs):
         if not hasattr(value, "spec"):
             continue
         if value in given:
@@ -228,7 +228,7 @@ class Replay:
         def copy(x: torch.Tensor) -> torch.Tensor:
             return copies[id(x)] if id(x) in copies else copies.setdefault(id(x), x.clone())
 
-        return torch.utils._pytree.tree_map_only(torch.Tensor, copy, self.result)
+        return torch_internals.tree_map_only(torch.Tensor, copy, self.result)
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,70 @@
+"""Private and unstable parts of PyTorch, each with its purpose, a probe, a fallback and the versions it was seen in.
+
+Nothing else in this repository's packages touches `torch._...`.  Importing this package needs none of them: what a torch lacks is None,
+and whoever uses it takes the fallback.  `dovetail doctor` lists them.
+"""
+
+from dovetail.torch_internals import autograd, dynamo, guards, modes, modules, tensors, trees
+from dovetail.torch_internals.autograd import apply_function as apply_function
+from dovetail.torch_internals.autograd import backward_of as backward_of
+from dovetail.torch_internals.autograd import detour_apply as detour_apply
+from dovetail.torch_internals.autograd import function_applied as function_applied
+from dovetail.torch_internals.dynamo import INLINES_PARAMETERS as INLINES_PARAMETERS
+from dovetail.torch_internals.dynamo import compile_fx_inner as compile_fx_inner
+from dovetail.torch_internals.dynamo import current_compile_id as current_compile_id
+from dovetail.torch_internals.dynamo import graph_break_counts as graph_break_counts
+from dovetail.torch_internals.dynamo import inductor_problem as inductor_problem
+from dovetail.torch_internals.dynamo import is_set_grad_enabled as is_set_grad_enabled
+from dovetail.torch_internals.dynamo import notes_module as notes_module
+from dovetail.torch_internals.dynamo import select_decompositions as select_decompositions
+from dovetail.torch_internals.dynamo import tracing_fakes as tracing_fakes
+from dovetail.torch_internals.guards import DICT_VERSION as DICT_VERSION
+from dovetail.torch_internals.guards import guard_manager as guard_manager
+from dovetail.torch_internals.guards import guard_managers_loaded as guard_managers_loaded
+from dovetail.torch_internals.guards import tensor_guard as tensor_guard
+from dovetail.torch_internals.internal import Internal as Internal
+from dovetail.torch_internals.internal import locate as locate
+from dovetail.torch_internals.internal import resolve as resolve
+from dovetail.torch_internals.modes import ANY_AUTOCAST as ANY_AUTOCAST
+from dovetail.torch_internals.modes import FAKE_TENSOR_LOG as FAKE_TENSOR_LOG
+from dovetail.torch_internals.modes import TorchDispatchMode as TorchDispatchMode
+from dovetail.torch_internals.modes import any_autocast as any_autocast
+from dovetail.torch_internals.modes import autocast_device_types as autocast_device_types
+from dovetail.torch_internals.modes import fake_tensor_mode as fake_tensor_mode
+from dovetail.torch_internals.modes import no_modes as no_modes
+from dovetail.torch_internals.modes import no_torch_function as no_torch_function
+from dovetail.torch_internals.modes import set_grad_enabled as set_grad_enabled
+from dovetail.torch_internals.modules import CALL_IMPL as CALL_IMPL
+from dovetail.torch_internals.modules import DETECT_IS_CAUSAL as DETECT_IS_CAUSAL
+from dovetail.torch_internals.modules import EVERY_MODULE as EVERY_MODULE
+from dovetail.torch_internals.modules import GLOBAL_HOOKS as GLOBAL_HOOKS
+from dovetail.torch_internals.modules import MODULE_HOOKS as MODULE_HOOKS
+from dovetail.torch_internals.modules import MODULE_TABLES as MODULE_TABLES
+from dovetail.torch_internals.operations import ATEN as ATEN
+from dovetail.torch_internals.operations import MKLDNN as MKLDNN
+from dovetail.torch_internals.operations import aten as aten
+from dovetail.torch_internals.tensors import C_NAMESPACES as C_NAMESPACES
+from dovetail.torch_internals.tensors import C_NN as C_NN
+from dovetail.torch_internals.tensors import FUNCTORCH_MODULE as FUNCTORCH_MODULE
+from dovetail.torch_internals.tensors import IS_ZEROTENSOR as IS_ZEROTENSOR
+from dovetail.torch_internals.tensors import NESTED_FROM_MASK as NESTED_FROM_MASK
+from dovetail.torch_internals.tensors import NN_PAD as NN_PAD
+from dovetail.torch_internals.tensors import TENSOR_BASE as TENSOR_BASE
+from dovetail.torch_internals.tensors import HigherOrderOperator as HigherOrderOperator
+from dovetail.torch_internals.tensors import OpOverload as OpOverload
+from dovetail.torch_internals.tensors import OpOverloadPacket as OpOverloadPacket
+from dovetail.torch_internals.tensors import counts_storage_uses as counts_storage_uses
+from dovetail.torch_internals.tensors import is_alias_of as is_alias_of
+from dovetail.torch_internals.tensors import storage_key as storage_key
+from dovetail.torch_internals.tensors import storage_use_count as storage_use_count
+from dovetail.torch_internals.trees import SUPPORTED_NODES as SUPPORTED_NODES
+from dovetail.torch_internals.trees import tree_flatten as tree_flatten
+from dovetail.torch_internals.trees import tree_leaves as tree_leaves
+from dovetail.torch_internals.trees import tree_map_only as tree_map_only
+from dovetail.torch_internals.trees import tree_unflatten as tree_unflatten
+
+# every private part of PyTorch that Dovetail uses, in the order of the files
+INTERNALS: tuple[Internal, ...] = (
+    *(part for file in (autograd, modes, modules, tensors, trees, guards, dynamo) for part in vars(file).values() if isinstance(part, Internal)),
+    *MKLDNN.values(),
+)

@@ -1,0 +1,82 @@
+"""torch.autograd.Function: how a call of one is noticed, and which backward it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from dovetail.torch_internals.internal import Internal
+
+
+def _bound(apply: Any) -> bool:
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            return g
+
+    return function_applied(Identity.apply) is Identity and Identity.apply(torch.ones(1)).item() == 1.0
+
+
+def function_applied(function: Any) -> type[torch.autograd.Function] | None:
+    """Return the class C where `function` is `C.apply` of a torch.autograd.Function that keeps torch's own `apply`, else None.
+
+    Up to torch 2.14 `apply` is a class method in Python, from 2.15 on one in C.
+    """
+    kind = type(function)
+    if kind is MethodType:
+        same = function.__func__ is _APPLY_IN_PYTHON
+    elif kind is BuiltinFunctionType:
+        same = _APPLY_IN_PYTHON is None and function.__name__ == "apply"
+    else:
+        return None
+    cls = function.__self__
+    return cls if same and isinstance(cls, type) and issubclass(cls, torch.autograd.Function) else None
+
+
+FUNCTION_APPLY = Internal(
+    "torch.autograd.Function.apply",
+    purpose="trace the forward and the backward of a torch.autograd.Function",
+    fallback="a torch.autograd.Function inside a compiled function is refused",
+    probe=_bound,
+)
+_APPLY = vars(torch.autograd.Function)["apply"]
+_APPLY_IN_PYTHON: FunctionType | None = getattr(torch.autograd.Function.apply, "__func__", None)
+
+
+def apply_function() -> FunctionType | None:
+    """Return the Python function behind `torch.autograd.Function.apply`, None where it is written in C."""
+    return _APPLY_IN_PYTHON
+
+
+def backward_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return what differentiates a torch.autograd.Function: its `vjp` where it defines one, else its `backward`."""
+    vjp = getattr(function, "vjp", None)
+    return function.backward if vjp is None or vjp is torch.autograd.Function.vjp else vjp
+
+
+def detour_apply(detour: Callable[..., Any] | None, unseen: Callable[[], None] | None = None) -> None:
+    """Make `C.apply(...)` call `detour(C, apply, ...)`, where `apply` is torch's own bound to C; None takes that back.
+
+    A name that `C.apply` was bound to before still reaches torch's own: `unseen()` is then called, and may raise.
+    """
+    function, context = torch.autograd.Function, torch.autograd.function.BackwardCFunction
+    if detour is None:
+        function.apply = _APPLY
+        if "__init__" in vars(context):
+            del context.__init__
+        return
+
+    def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+        return detour(cls, _APPLY.__get__(None, cls), *args, **kwargs)
+
+    def init(self: Any) -> None:
+        unseen()
+
+    function.apply, context.__init__ = classmethod(apply), init

@@ -1,0 +1,95 @@
+"""What Dynamo and Inductor know of the compilation they are in."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from dovetail.torch_internals.internal import Internal
+
+CURRENT_COMPILE_ID = Internal(
+    "torch._guards.CompileContext.current_compile_id",
+    purpose="name graphs as Dynamo's own logs do",
+    fallback="graphs are numbered in the order in which they come",
+    probe=lambda ask: ask() is None,
+)
+COUNTERS = Internal(
+    "torch._dynamo.utils.counters",
+    purpose="report graph breaks before which there is no graph",
+    fallback="only breaks that end a graph are reported",
+    probe=lambda counters: isinstance(counters["graph_break"], Counter),
+    costly=True,
+)
+FAKE_CONTEXT = Internal(
+    "torch._guards.TracingContext",
+    purpose="tell Inductor which fake tensors a graph has",
+    fallback="no region is compiled by Inductor",
+    probe=callable,
+)
+TRACING = Internal(
+    "torch._guards.tracing",
+    purpose="tell Inductor which fake tensors a graph has",
+    fallback="no region is compiled by Inductor",
+)
+COMPILE_FX_INNER = Internal(
+    "torch._inductor.compile_fx.compile_fx_inner",
+    purpose="compile a graph by Inductor",
+    fallback="no region is compiled by Inductor",
+    probe=callable,
+    costly=True,
+)
+SELECT_DECOMPOSITIONS = Internal(
+    "torch._inductor.decomposition.select_decomp_table",
+    purpose="take a graph apart before Inductor compiles it",
+    fallback="no region is compiled by Inductor",
+    probe=callable,
+    costly=True,
+)
+INLINES_PARAMETERS = "torch._dynamo.config.inline_inbuilt_nn_modules"  # the setting that an error names
+
+
+def current_compile_id() -> Any:
+    """Return Dynamo's name for what it is compiling, None outside of Dynamo."""
+    ask = CURRENT_COMPILE_ID.value
+    return None if ask is None else ask()
+
+
+def graph_break_counts() -> Counter[str]:
+    """Return how often Dynamo broke a graph, by reason; empty while Dynamo has not been imported."""
+    module = sys.modules.get("torch._dynamo.utils")
+    return Counter(getattr(module, "counters", {}).get("graph_break", ()))
+
+
+def notes_module(function: Callable) -> bool:
+    """Return whether a function is Dynamo's note that a module was made."""
+    return function.__module__ == "torch._dynamo.mutation_guard" and function.__name__ == "tag"
+
+
+def is_set_grad_enabled(function: Any) -> bool:
+    """Return whether a node of a graph switches grad mode."""
+    return function is not None and function in (getattr(torch._C, "_set_grad_enabled", None), torch.set_grad_enabled)
+
+
+def inductor_problem() -> str | None:
+    """Return why Inductor cannot compile a graph, None where it can; imports it, which takes seconds."""
+    return next((part.problem for part in (COMPILE_FX_INNER, SELECT_DECOMPOSITIONS, FAKE_CONTEXT, TRACING) if part.problem), None)
+
+
+def tracing_fakes(mode: Any) -> AbstractContextManager[Any]:
+    """Return a context in which Inductor finds the fake tensors of `mode`."""
+    return TRACING.value(FAKE_CONTEXT.value(mode))
+
+
+def compile_fx_inner(graph: Any, fakes: Sequence[Any]) -> Any:
+    """Compile a graph of ATen's operations by Inductor."""
+    return COMPILE_FX_INNER.value(graph, fakes)
+
+
+def select_decompositions() -> dict[Any, Callable]:
+    """Return Inductor's decompositions of ATen's operations."""
+    return SELECT_DECOMPOSITIONS.value()

@@ -1,0 +1,119 @@
+"""Modes of torch: overrides, dispatch, fake tensors, autocast and grad mode."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+
+from dovetail.torch_internals.internal import Internal, resolve
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def _disables_overrides(guard: Any) -> bool:
+    class Overriding(torch.Tensor):
+        __torch_function__ = classmethod(lambda cls, *args, **kwargs: NotImplemented)
+
+    with guard():
+        return type(torch.neg(torch.ones(1).as_subclass(Overriding))) is torch.Tensor
+
+
+def _fakes(mode: Any) -> bool:
+    with mode():
+        return tuple((torch.empty(2, 3) @ torch.empty(3, 4)).shape) == (2, 4)
+
+
+ANY_AUTOCAST = Internal(
+    "torch._C._is_any_autocast_enabled",
+    purpose="ask once whether autocast is on for any device",
+    fallback="torch.is_autocast_enabled is asked for CPU and CUDA, and the call path in C is not used",
+    probe=lambda ask: ask() is any(map(torch.is_autocast_enabled, _AUTOCAST_DEVICES)),
+)
+FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"  # the logger to which fake tensors write every error of a bad call
+SET_GRAD_ENABLED = Internal(
+    "torch._C._set_grad_enabled",
+    purpose="switch grad mode as graphs of Dynamo do",
+    fallback="torch.set_grad_enabled is used",
+    probe=lambda set_: set_(torch.is_grad_enabled()) is None,
+)
+DISABLE_TORCH_FUNCTION = Internal(
+    "torch._C.DisableTorchFunction",
+    purpose="compute with real and fake tensors while a program is traced",
+    fallback="torch._C.DisableTorchFunctionSubclass is used; operations without a decomposition are refused",
+    probe=_disables_overrides,
+)
+FAKE_TENSOR_MODE = Internal(
+    "torch._subclasses.fake_tensor.FakeTensorMode",
+    purpose="infer shapes and dtypes of operations that have no decomposition",
+    fallback="operations without a decomposition are refused",
+    probe=_fakes,
+)
+DISPATCH_MODE = Internal(
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    purpose="see which arguments an operation without a decomposition writes into",
+    fallback="operations without a decomposition are refused",
+    probe=lambda mode: callable(mode.__torch_dispatch__) and callable(mode.__enter__),
+)
+DISABLE_MODES = Internal(
+    "torch.utils._python_dispatch._disable_current_modes",
+    purpose="time operations of oneDNN undisturbed by the caller's modes",
+    fallback="the caller's modes stay on",
+    probe=lambda disable: hasattr(disable(), "__enter__"),
+)
+
+
+def any_autocast_by_device() -> bool:
+    """Return whether autocast is on for the CPU or CUDA."""
+    return any(map(torch.is_autocast_enabled, _AUTOCAST_DEVICES))
+
+
+any_autocast = ANY_AUTOCAST.value or any_autocast_by_device
+set_grad_enabled = SET_GRAD_ENABLED.value or torch.set_grad_enabled
+
+
+def no_torch_function() -> AbstractContextManager[Any]:
+    """Return a context in which no `__torch_function__` and no torch function mode is called."""
+    guard = DISABLE_TORCH_FUNCTION.value or getattr(torch._C, "DisableTorchFunctionSubclass", nullcontext)
+    return guard()
+
+
+def fake_tensor_mode(**options: Any) -> AbstractContextManager[Any]:
+    """Return a mode in which tensors have no values; raises NotImplementedError where this torch has none."""
+    if (why := FAKE_TENSOR_MODE.problem or DISPATCH_MODE.problem) is not None:
+        raise NotImplementedError(f"{why}; install a torch that `dovetail doctor` finds no fault with")
+    return FAKE_TENSOR_MODE.value(**options)
+
+
+def no_modes() -> AbstractContextManager[Any]:
+    """Return a context in which the caller's dispatch modes are off."""
+    return (DISABLE_MODES.usable or nullcontext)()
+
+
+class _NoDispatchMode:
+    """Stands for TorchDispatchMode as a base class where this torch lacks it; no instance is ever entered."""
+
+
+TorchDispatchMode: type = DISPATCH_MODE.value or _NoDispatchMode
+
+
+@cache
+def autocast_device_types() -> list[int] | None:
+    """Return the numbers of the kinds of device that have autocast, None where torch does not say."""
+    kinds = resolve("torch._C._autograd.DeviceType")
+    if kinds is None or ANY_AUTOCAST.value is None:
+        return None
+    members = [(name, getattr(kinds, name)) for name in dir(kinds) if isinstance(getattr(kinds, name), kinds)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [int(kind) for name, kind in members if _has_autocast("privateuseone" if name == "PrivateUse1" else name.lower())]
+
+
+def _has_autocast(device: str) -> bool:
+    try:
+        return torch.amp.is_autocast_available(device)
+    except RuntimeError:  # no device that a tensor can be on
+        return False

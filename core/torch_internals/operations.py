@@ -1,0 +1,36 @@
+"""Operations that torch has without documenting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from dovetail.torch_internals.internal import Internal, resolve
+
+ATEN = "torch.ops.aten"
+
+
+@cache
+def aten(name: str) -> Callable[..., Any]:
+    """Return an overload of ATen, such as "tanh_backward.default"; where this torch lacks it, a function that raises NotImplementedError."""
+    return resolve(f"{ATEN}.{name}") or _missing(f"{ATEN}.{name}")
+
+
+def _missing(path: str) -> Callable[..., Any]:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"this torch has no {path}, which Dovetail calls; install a torch between the oldest and the newest tested one")
+
+    return missing
+
+
+_AS_STORED = "weights are read as they are stored"
+# what oneDNN computes, by what it is for
+MKLDNN: dict[str, Internal] = {
+    "linear": Internal("torch.ops.mkldnn._linear_pointwise.default", "multiply matrices by oneDNN", "PyTorch's own product is used"),
+    "linear_with": Internal("torch.ops.mkldnn._linear_pointwise.binary", "add to a product by oneDNN", "the sum is an operation of its own"),
+    "pack_linear": Internal("torch.ops.mkldnn._reorder_linear_weight.default", "lay out a weight as oneDNN reads it", _AS_STORED),
+    "convolution": Internal("torch.ops.mkldnn._convolution_pointwise.default", "convolve by oneDNN", "PyTorch's own convolution is used"),
+    "pack_convolution": Internal("torch._C._nn.mkldnn_reorder_conv2d_weight", "lay out a kernel as oneDNN reads it", _AS_STORED),
+    "has_bfloat16": Internal("torch.ops.mkldnn._is_mkldnn_bf16_supported", "ask whether oneDNN computes in bfloat16", "it is taken not to"),
+}

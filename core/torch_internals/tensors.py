@@ -1,0 +1,98 @@
+"""Tensors and storages: who refers to memory, what aliases what, which classes operators have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.torch_internals.internal import Internal
+
+
+def _counts_references(count: Any) -> bool:
+    storage = torch.UntypedStorage(64)
+    alone = count(storage._cdata)
+    view = torch.empty(0).set_(storage, 0, (4,), (1,))
+    return count(storage._cdata) == alone + 1 and view.numel() == 4
+
+
+def _tells_aliases(is_alias: Any) -> bool:
+    x = torch.ones(4)
+    return is_alias(x, x[1:]) is True and is_alias(x, x.clone()) is False
+
+
+STORAGE_USE_COUNT = Internal(
+    "torch._C._storage_Use_Count",
+    purpose="know when nobody refers to a large result any more, so that its memory is used again",
+    fallback="each large result gets fresh memory",
+    probe=_counts_references,
+)
+IS_ALIAS_OF = Internal(
+    "torch._C._is_alias_of",
+    purpose="notice that a value was computed in the memory that it is copied to",
+    fallback="addresses of storages are compared",
+    probe=_tells_aliases,
+)
+OP_OVERLOAD = Internal(
+    "torch._ops.OpOverload",
+    purpose="recognize torch.ops.<namespace>.<name>.<overload>",
+    fallback="the class of torch.ops.aten.add.Tensor is used",
+    probe=lambda kind: isinstance(torch.ops.aten.add.Tensor, kind),
+)
+OP_OVERLOAD_PACKET = Internal(
+    "torch._ops.OpOverloadPacket",
+    purpose="recognize torch.ops.<namespace>.<name>",
+    fallback="the class of torch.ops.aten.add is used",
+    probe=lambda kind: isinstance(torch.ops.aten.add, kind),
+)
+HIGHER_ORDER_OPERATOR = Internal(
+    "torch._ops.HigherOrderOperator",
+    purpose="recognize higher-order operators in graphs of Dynamo",
+    fallback="graphs with higher-order operators are run by PyTorch",
+    probe=lambda kind: isinstance(kind, type),
+)
+NN_PAD = Internal(
+    "torch._C._nn.pad",
+    purpose="recognize torch.nn.functional.pad in graphs of Dynamo",
+    fallback="such a call is an operation without a decomposition",
+)
+TENSOR_BASE: type = torch.Tensor.__base__
+OpOverload: type = OP_OVERLOAD.value or type(torch.ops.aten.add.Tensor)
+OpOverloadPacket: type = OP_OVERLOAD_PACKET.value or type(torch.ops.aten.add)
+
+
+class _NoOperator:
+    """Stands for HigherOrderOperator where this torch lacks it; it has no instances."""
+
+
+HigherOrderOperator: type = HIGHER_ORDER_OPERATOR.value or _NoOperator
+# where torch keeps functions of C, beside its public modules
+C_NN = "torch._C._nn"
+IS_ZEROTENSOR = "torch._is_zerotensor"
+NESTED_FROM_MASK = "torch._nested_tensor_from_mask_left_aligned"
+C_NAMESPACES = ("torch._VF", C_NN, *(f"torch._C._{name}" for name in ("linalg", "fft", "special", "nested", "VariableFunctions")))
+FUNCTORCH_MODULE = "torch._C._functorch"
+
+
+def counts_storage_uses() -> bool:
+    """Return whether `storage_use_count` can be relied on."""
+    return STORAGE_USE_COUNT.problem is None
+
+
+def storage_use_count(storage: torch.UntypedStorage) -> int:
+    """Return how many tensors and other objects of C++ refer to a storage; `counts_storage_uses` says whether it can."""
+    return STORAGE_USE_COUNT.value(storage._cdata)
+
+
+def _same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+# Return whether two real tensors share a storage.
+is_alias_of = IS_ALIAS_OF.value or _same_storage
+
+
+def storage_key(x: torch.Tensor) -> int:
+    """Return what is equal for two tensors exactly when they share a storage; real and fake tensors have one."""
+    storage = x.untyped_storage()
+    return getattr(storage, "_cdata", None) or id(storage)
