@@ -22,6 +22,7 @@ from dovetail.executors.priority import Key, Priority, difference, remembered, w
 from dovetail.frontend import bytecode, tracing
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd import differentiable
+from dovetail.frontend.functional import compiling_with
 from dovetail.frontend.guards import Miss, overlap
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, compiling
@@ -214,6 +215,13 @@ def compile(
     interpretation: str | None = None,
 ) -> Entry:
     """The program for calls like this one; a Priority among `executors` is remembered in its key, a plain sequence has none."""
+    with compiling_with(executors):
+        return _compile(fn, args, kwargs, executors, passes, recompute, interpretation)
+
+
+def _compile(
+    fn: Callable, args: tuple, kwargs: dict, executors: Sequence[Executor], passes: tuple[Pass, ...], recompute: str, interpretation: str | None
+) -> Entry:
     acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs)
     contract = (checked,) if options.CHECK.read() else ()
     passes = (*passes, *contract)

@@ -27,6 +27,27 @@ Verdict = bool | str | Claim  # True or a Claim, or a refusal: a sentence saying
 _BY_NAME = {word: dtype for dtype in ALL for word in (dtype.name, dtype.name.removesuffix("_"), dtype.short)}
 
 
+class InvalidVerdict(ExecutorError):
+    """A checker returned something that is no verdict."""
+
+
+NO_REASON = "gave no reason"
+
+
+def as_verdict(answer: Any) -> Verdict:
+    """Return a checker's answer as True, a Claim, or a refusal; None and False are refusals without a reason.
+
+    Raises InvalidVerdict for anything else, true or not.
+    """
+    if takes(answer):
+        return answer
+    if isinstance(answer, str):
+        return answer.strip() or NO_REASON
+    if answer is None or answer is False:
+        return NO_REASON
+    raise InvalidVerdict(f"returned {answer!r}; return True, a Claim, or a refusal: a sentence that says why not")
+
+
 def takes(said: Any) -> bool:
     """Whether a verdict is a yes."""
     return said is True or isinstance(said, Claim)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
-from dovetail.executors.declaration import takes
+from dovetail.executors.declaration import as_verdict, takes
 from dovetail.executors.executor import Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
-from dovetail.executors.faults import ASKED, NO_REASON, ask, call, guarded, named
+from dovetail.executors.faults import ASKED, ask, call, guarded, named
 from dovetail.executors.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, brief, proxies, recording, rename
@@ -165,9 +165,10 @@ class _Claims:
             return True
         if group.key not in self.worths:
             spent, began = self.notes.spent.setdefault(group.executor.name, Spent()), perf_counter()
-            said = guarded("worth", group.executor, as_line(group), group.where, group.executor.worth, group.region)
+            ex = group.executor
+            said = guarded("worth", ex, as_line(group), group.where, lambda: as_verdict(ex.worth(group.region)))
             spent.claiming += perf_counter() - began
-            self.worths[group.key] = (said if takes(said) else said or NO_REASON, group)
+            self.worths[group.key] = (said, group)
         return self.worths[group.key][0]
 
     def given_back(self, placed: list[Placed], unwanted: dict[int, Verdict]) -> list[Placed]:

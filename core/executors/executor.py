@@ -11,14 +11,12 @@ from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError
 from dovetail.executors.declaration import Claim as Claim
 from dovetail.executors.declaration import Verdict as Verdict
-from dovetail.executors.declaration import devices_of, dtypes_of, supports, words_of
+from dovetail.executors.declaration import as_verdict, devices_of, dtypes_of, supports, words_of
 from dovetail.executors.pool import LARGE
 from dovetail.langs.torch import lookaside, symbol_for
 from dovetail.prims import Symbol, Tag, make_prim
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace
 from dovetail.trace.split import bytes_of
-
-NO_REASON = "gave no reason"
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ class OperatorExecutor(Executor):
         said = supports(line, *self._declared(found))
         if said is not True or found.checker is None:
             return said
-        return _as_verdict(found.checker(*line.args, **line.kwargs))
+        return as_verdict(found.checker(*line.args, **line.kwargs))
 
     def _declared(self, found: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
         """The declaration that holds for one implementation."""
@@ -300,7 +298,7 @@ class FusionExecutor(Executor):
         if self.operations is not None and line.symbol not in self.operations:
             return f"does not fuse {line.symbol}"
         said = supports(line, self.dtypes, self.devices, self.grad)
-        return _as_verdict(self.can_fuse(line)) if said is True else said
+        return as_verdict(self.can_fuse(line)) if said is True else said
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything."""
@@ -313,12 +311,3 @@ class FusionExecutor(Executor):
 def _is_large(p: Proxy) -> bool:
     """Whether a value is a tensor on a CPU of so many bytes that its memory comes from the pool."""
     return isinstance(p, TensorProxy) and p.spec.device.type == "cpu" and bytes_of(p) >= LARGE
-
-
-def _as_verdict(said: Any) -> Verdict:
-    """What a checker returned: True, a Claim, or a sentence."""
-    if isinstance(said, Claim):
-        return said
-    if isinstance(said, str):
-        return said or NO_REASON
-    return True if said else NO_REASON

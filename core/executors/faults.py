@@ -11,13 +11,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dovetail import options, prims
 from dovetail.errors import ExecutorError, NoGradRule
-from dovetail.executors.declaration import takes
+from dovetail.executors.declaration import InvalidVerdict, as_verdict
 from dovetail.executors.discovery import REGISTRY
 from dovetail.executors.executor import Executor, Verdict
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Trace, brief
-
-NO_REASON = "gave no reason"
 
 
 class ExecutorWarning(UserWarning):
@@ -62,8 +60,13 @@ def call(line: BoundSymbol) -> str:
 
 def account(what: str, ex: Executor, line: BoundSymbol, error: Exception, where: str | None) -> str:
     """What is said of an `error` in `what` ("the checker") of `ex`, which was given `line`."""
+    return _account(f"{what} of {named(ex)} raised {type(error).__name__}: {error}", ex, line, where)
+
+
+def _account(fault: str, ex: Executor, line: BoundSymbol, where: str | None) -> str:
+    """Return the text of an error: the fault, the operation, the user's line, and how to go on without the executor."""
     at = line.where or where
-    rows = [f"{what} of {named(ex)} raised {type(error).__name__}: {error}", f"in {call(line)}", f"called at {at}" if at else "", way_out(ex)]
+    rows = [fault, f"in {call(line)}", f"called at {at}" if at else "", way_out(ex)]
     return "\n  ".join(row for row in rows if row)
 
 
@@ -76,8 +79,9 @@ def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdi
     if kept is not None and line.symbol in kept:
         return kept[line.symbol]
     try:
-        said = question(line)
-        return said if takes(said) else _sentence(said)
+        return as_verdict(question(line))
+    except InvalidVerdict as error:
+        raise ExecutorError(_account(f"the checker of {named(ex)} {error}", ex, line, where)) from None
     except Exception as error:
         said = account("the checker", ex, line, error, where)
         if options.forbids("checker-error"):
@@ -95,14 +99,6 @@ def _warn(said: str, at: str | None) -> None:
         warnings.warn_explicit(said, ExecutorWarning, file, int(number))
     else:
         warnings.warn(said, ExecutorWarning, stacklevel=3)
-
-
-def _sentence(said: Any) -> Verdict:
-    if isinstance(said, str):
-        return said.strip() or NO_REASON
-    if said is None or said is False:
-        return NO_REASON
-    return f"its checker answered {said!r}, which is neither True nor a Claim nor a sentence"
 
 
 def quarantined() -> list[tuple[str, str, str]]:

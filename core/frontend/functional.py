@@ -5,14 +5,16 @@ The derivative is computed by lines of the program around it, so it can be diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported, require
-from dovetail.executors import grad_rules, resolve_executors
+from dovetail.executors import Executor, grad_rules, resolve_executors
 from dovetail.frontend import trees
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import zeros_like
@@ -90,13 +92,26 @@ def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbo
     return line.replace(args=swap(line.args, new), kwargs=swap(line.kwargs, new), out=swap(line.out, new), reads=reads, body=body)
 
 
+_executors: ContextVar[Sequence[Executor] | None] = ContextVar("executors", default=None)  # of the program that is being compiled
+
+
+@contextmanager
+def compiling_with(executors: Sequence[Executor]) -> Iterator[None]:
+    """While open, gradients inside the program are taken by the grad rules of these executors."""
+    token = _executors.set(executors)
+    try:
+        yield
+    finally:
+        _executors.reset(token)
+
+
 def _joint(inner: Trace, again: bool) -> JointTrace:
     """The joint trace of what was recorded; `again` keeps to rules that can be differentiated themselves."""
     pure, epilogue = functionalize(inner)
     if any([line.mutates for line in epilogue.lines]):
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
     pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
-    rules = {} if again else {"rules": grad_rules(pure, resolve_executors())}
+    rules = {} if again else {"rules": grad_rules(pure, _executors.get() or resolve_executors())}
     with torch.no_grad():
         return grad(pure, constant=constants_of(inner), environment=inner.environment, **rules)
 

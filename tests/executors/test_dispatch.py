@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import dovetail
 from dovetail import prims
+from dovetail.errors import ExecutorError
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.priority import add_operator_executor
 from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled, get_executor, make_prim
@@ -238,3 +239,16 @@ def test_who_has_no_grad_rule_leaves_the_operation_to_the_next_that_has_one():
     y = x.detach().requires_grad_()
     torch.nn.functional.layer_norm(y, (8,)).backward(torch.ones(4, 8).cumsum(1))
     torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("answer", [["not", "a", "verdict"], 1, ("yes",), {"reason": "no"}])
+def test_a_checker_that_returns_no_verdict_is_an_error_that_names_its_plugin(answer) -> None:
+    careless = OperatorExecutor("careless", version="1.2")
+    careless.implements(torch.sin, torch.cos, checker=lambda input: answer)
+
+    with pytest.raises(ExecutorError) as error:
+        dovetail.jit(torch.sin, executors=[careless])(torch.ones(3))
+
+    words = str(error.value)
+    assert f"the checker of careless 1.2 (made in this process, by no distribution) returned {answer!r}; return True, a Claim, or a refusal" in words
+    assert "in torch.sin(" in words and "leave careless out of executors=[...]" in words

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import dovetail
+from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
 PARAMETERS = {"weight": torch.randn(5, 3, dtype=torch.float64), "more": [torch.randn(5, dtype=torch.float64)]}
 X = torch.randn(4, 3, dtype=torch.float64)
@@ -107,3 +108,21 @@ def test_an_integer_argument_is_refused() -> None:
 def test_a_write_into_an_argument_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="writes into its arguments"):
         dovetail.grad(lambda x: x.add_(1).sum())(X.clone())
+
+
+def test_a_gradient_inside_a_compiled_function_uses_the_executors_of_that_function() -> None:
+    other = OperatorExecutor("other")
+    doubled = other.operation("doubled_sin", lambda x: 2 * torch.sin(x), meta=lambda x: x, replace=True)
+
+    def rule(x):
+        put_grad(x, get_grad(out := doubled(x)) * 100)
+        return out
+
+    other.implements(torch.sin, torch.sin, grad=rule)
+    x = torch.rand(3)
+    derivative = dovetail.grad(lambda x: torch.sin(x).sum())
+
+    with dovetail.use([other]):
+        got = dovetail.jit(lambda x: derivative(x), executors=["torch"])(x)
+
+    torch.testing.assert_close(got, torch.cos(x))
