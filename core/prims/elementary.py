@@ -227,7 +227,9 @@ def acosh(x: TensorSpec) -> TensorSpec:
 
 @acosh.vjp
 def acosh_vjp(g, out, x):
-    return (g * conjugated(rsqrt(x - 1.0) * rsqrt(x + 1.0)),)
+    if x.spec.dtype.kind == "complex":
+        return (g * conjugated(rsqrt(x - 1.0) * rsqrt(x + 1.0)),)
+    return (g * rsqrt((x - 1.0) * (x + 1.0) + 0.0),)  # one root, of 0.0 and not -0.0: PyTorch's gradient is a number below -1 too
 
 
 @prim(tags=POINTWISE)

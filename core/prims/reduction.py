@@ -12,7 +12,7 @@ from dovetail.prims.elementwise import where
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.shape import flat_reshape, require_dims
 from dovetail.prims.spec import TensorSpec
-from dovetail.prims.unary import INEXACT, NUMBERS, REAL, ROUNDED, conjugated, convert_element_type, converted, require_kind
+from dovetail.prims.unary import INEXACT, NUMBERS, REAL, ROUNDED, conjugated, convert_element_type, converted, isnan, require_kind
 
 REDUCTION = frozenset({Tag.REDUCTION})
 NO_GRAD = REDUCTION | {Tag.NO_GRAD}
@@ -103,8 +103,11 @@ def prod_vjp(g, out, x, *, dims):
 
 
 def evenly(g: Any, out: Any, x: Any, dims: tuple[int, ...]) -> Any:
-    """`g` shared in equal parts by the elements of x that equal the result."""
-    hits = convert_element_type(x == spread(out, x, dims), dtype=g.spec.dtype)
+    """Share `g` in equal parts among the elements of x that equal the result; a NaN result equals every NaN."""
+    hits = x == spread(out, x, dims)
+    if x.spec.dtype.kind == "float":
+        hits = hits | isnan(x)  # where an element is NaN, so is the result
+    hits = convert_element_type(hits, dtype=g.spec.dtype)
     return hits * spread(g / sum(hits, dims=dims), x, dims)
 
 

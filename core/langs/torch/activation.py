@@ -43,7 +43,16 @@ def floating(compute: Callable[..., Any], x: Any, *more: Any) -> Any:
 def _relu(x: Any) -> Any:
     require_float(x, "int")
     zero = core.fit(0, (), x.spec.dtype)
-    return core.where(core.le(x, zero), zero, x)
+    return core.where(core.lt(x, zero), zero, x)  # -0.0 and NaN stay
+
+
+def _masked(g: Any, x: Any, given: tuple, keep: Any) -> tuple:
+    """The cotangents of x and of the arguments after it: g where `keep`, else 0."""
+    return (core.where(keep, g, 0.0), *(None for _ in given))
+
+
+def _strictly_within(x: Any, low: float, high: float) -> Any:
+    return core.bitwise_and(core.gt(x, low), core.lt(x, high))
 
 
 @torchsymbol("torch.relu", methods=("relu",))
@@ -58,12 +67,19 @@ def relu_function(input: Tensor, inplace: bool = False):
     return _placed(input, relu_function(input) if inplace else _relu(input), inplace)
 
 
+@relu.vjp
+@relu_function.vjp
+def relu_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+    """g where the result is positive or NaN."""
+    return (core.where(core.le(out, 0.0), 0.0, g), *(None for _ in given))
+
+
 def _hardtanh(x: Any, low: Any, high: Any) -> Any:
     require_float(x, "int")
     dtype = x.spec.dtype
     require(low >= 0 or dtype.signed, "cannot bound an unsigned type below by {}, got {}; convert it first", low, x.spec)
     low, high = core.fit(low, (), dtype), core.fit(high, (), dtype)
-    return core.where(core.le(x, low), low, core.where(core.ge(x, high), high, x))
+    return core.where(core.lt(x, low), low, core.where(core.gt(x, high), high, x))
 
 
 @torchsymbol("torch.nn.functional.hardtanh")
@@ -77,6 +93,19 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 def relu6(input: Tensor, inplace: bool = False):
     """input bounded to [0, 6]; its gradient at the bounds is 0."""
     return _placed(input, relu6(input) if inplace else _hardtanh(input, 0, 6), inplace)
+
+
+@hardtanh.vjp
+def hardtanh_vjp(g: Any, out: Any, input: Any, *given: Any, min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> tuple:
+    """g strictly between the bounds."""
+    low, high = (*given, *(min_val, max_val)[len(given) :])[:2]
+    return _masked(g, input, given, _strictly_within(input, low, high))
+
+
+@relu6.vjp
+def relu6_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+    """g strictly between 0 and 6."""
+    return _masked(g, input, given, _strictly_within(input, 0.0, 6.0))
 
 
 @torchsymbol("torch.nn.functional.threshold")
@@ -207,7 +236,13 @@ def hardsigmoid(input: Tensor, inplace: bool = False):
         line = core.div(core.add(x, 3.0), 6.0)
         return core.where(core.le(x, -3.0), 0.0, core.where(core.ge(x, 3.0), 1.0, line))
 
-    return _placed(input, floating(compute, input), inplace)
+    return _placed(input, hardsigmoid(input) if inplace else floating(compute, input), inplace)
+
+
+@hardsigmoid.vjp
+def hardsigmoid_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+    """g / 6 strictly between -3 and 3."""
+    return _masked(core.div(g, 6.0), input, given, _strictly_within(input, -3.0, 3.0))
 
 
 @torchsymbol("torch.nn.functional.hardswish")
@@ -218,7 +253,18 @@ def hardswish(input: Tensor, inplace: bool = False):
         curve = core.div(core.mul(x, core.add(x, 3.0)), 6.0)
         return core.where(core.le(x, -3.0), core.mul(x, 0.0), core.where(core.ge(x, 3.0), x, curve))
 
-    return _placed(input, floating(compute, input), inplace)
+    return _placed(input, hardswish(input) if inplace else floating(compute, input), inplace)
+
+
+@hardswish.vjp
+def hardswish_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+    """g * (input / 3 + 1 / 2) between -3 and 3, 0 below and g above."""
+
+    def compute(g: Any, x: Any) -> Any:
+        slope = core.mul(g, core.add(core.div(x, 3.0), 0.5))
+        return core.where(core.le(x, -3.0), 0.0, core.where(core.ge(x, 3.0), g, slope))
+
+    return (in_wide(compute, g, input), *(None for _ in given))
 
 
 @torchsymbol("torch.nn.functional.hardshrink", "torch.hardshrink", methods=("hardshrink",))
@@ -227,6 +273,13 @@ def hardshrink(input: Tensor, lambd: Number = 0.5):
     require_float(input)
     inside = core.bitwise_and(core.ge(input, -lambd), core.le(input, lambd))
     return core.where(inside, 0.0, input)
+
+
+@hardshrink.vjp
+def hardshrink_vjp(g: Any, out: Any, input: Any, *given: Any, lambd: Number = 0.5) -> tuple:
+    """g outside [-lambd, lambd]."""
+    bound = given[0] if given else lambd
+    return _masked(g, input, given, core.bitwise_or(core.lt(input, -bound), core.gt(input, bound)))
 
 
 @torchsymbol("torch.nn.functional.softshrink")
@@ -253,7 +306,7 @@ def prelu(input: Tensor, weight: Tensor):
         require(w.numel == channels, "wants one weight for each of {} channels of {}, got {}", channels, x, w)
     if w.rank and x.rank != 1:
         weight = prims.broadcast_in_dim(weight, shape=(1, w.numel, *[1] * (x.rank - 2)), dims=(1,)) if x.rank else prims.squeeze(weight, dims=(0,))
-    return floating(lambda x, w: core.where(core.gt(x, 0.0), x, core.mul(x, w)), input, weight)
+    return floating(lambda x, w: core.mul(x, core.where(core.gt(x, 0.0), 1.0, w)), input, weight)  # no gradient passes by a weight not used
 
 
 @torchsymbol("torch.nn.functional.glu")

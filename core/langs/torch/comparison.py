@@ -12,7 +12,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import TO_TORCH
-from dovetail.langs.torch.elementwise import require_float, row_major
+from dovetail.langs.torch.elementwise import nan_detached, require_float, row_major
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by torch's other names for it
@@ -197,15 +197,29 @@ def clamp_max(input: Tensor, max: Tensor | Number):
 
 
 def _clamped(x: Any, low: Any, high: Any) -> Any:
-    """Chosen with `where`, since the gradient at a bound is all x's, where that of maximum and minimum is shared."""
+    """Chosen with `where`, since the gradient at a bound is all x's, where that of maximum and minimum is shared; NaN gets none."""
     dtype = core.promote(*[v for v in (x, low, high) if v is not None])
-    x = core.convert(x, dtype)
+    x = nan_detached(core.convert(x, dtype))
+    low, high = (b if b is None else core.convert(b, dtype) if isinstance(b, Tensor) else core.fit(b, (), dtype) for b in (low, high))
+    if isinstance(low, Tensor) and isinstance(high, Tensor):
+        return _between(x, low, high)
     for bound, beyond in ((low, core.lt), (high, core.gt)):
-        if bound is None:
-            continue
-        bound = core.convert(bound, dtype) if isinstance(bound, Tensor) else core.fit(bound, (), dtype)
-        x = core.where(_or_nan(beyond(x, bound), bound, x), bound, x)
+        if bound is not None:
+            x = core.where(_or_nan(beyond(x, bound), bound, x), _no_nan_gradient(bound), x)
     return x
+
+
+def _no_nan_gradient(bound: Any) -> Any:
+    return nan_detached(bound) if isinstance(bound, Tensor) else bound
+
+
+def _between(x: Any, low: Any, high: Any) -> Any:
+    """x between two tensors.  Where the bounds are equal neither gets x's gradient; where they cross, `high` gets all of it."""
+    crossed = core.lt(high, low)
+    low, high = nan_detached(low), nan_detached(high)
+    raised = core.where(_or_nan(core.lt(x, low), low, x), core.where(core.lt(low, high), low, prims.detach(low)), x)
+    above = core.bitwise_or(core.gt(x, high), core.bitwise_and(crossed, core.eq(x, x)))
+    return core.where(_or_nan(above, high, x), high, raised)
 
 
 def _or_nan(condition: Any, bound: Any, x: Any) -> Any:

@@ -13,6 +13,8 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
+from dovetail.prims.shape import flat_reshape
+from dovetail.prims.unary import converted
 
 UNARY = (  # core operations, each followed by torch's other names for it; the prim's docstring says what it computes
     *("abs absolute", "ceil", "floor", "trunc fix", "reciprocal", "sqrt", "rsqrt"),
@@ -58,6 +60,21 @@ def row_major(x: Any) -> Any:
     return x if x.spec.strides is None else prims.clone(x)
 
 
+def nan_detached(x: Any) -> Any:
+    """Return x with no gradient flowing to its NaNs, as PyTorch's bounds have it."""
+    return core.where(core.isnan(x), prims.detach(x), x) if x.spec.dtype.kind == "float" else x
+
+
+def cotangent(g: Any, x: Any) -> Any:
+    """Reduce `g`, computed for the broadcast operands, to the shape and dtype of the operand x; None for a number."""
+    if not isinstance(x, Tensor):
+        return None
+    extra = g.spec.rank - x.spec.rank
+    repeated = tuple([d for d, n in enumerate(g.spec.shape) if d < extra or x.spec.shape[d - extra] != n])
+    g = flat_reshape(prims.sum(g, dims=repeated), x.spec.shape) if repeated else g
+    return converted(g, x)
+
+
 def is_bool(x: Any) -> bool:
     """Whether a tensor or number is boolean."""
     return core.promote(x) is dtypes.bool_
@@ -72,9 +89,11 @@ def require_float(x: Any, *kinds: str) -> None:
 
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     """x * factor in `dtype`; the factor of a sum is not of a higher kind than the sum."""
-    if factor == 1 and not isinstance(factor, bool):
-        return x
     kind = kind_of(factor)
+    whole = dtype.kind not in ("bool", "int") or kind in ("bool", "int")
+    require(whole, "For integral input tensors, argument alpha must not be a floating point number, got {!r}; pass an int", factor)
+    if factor == 1 and kind != "bool":
+        return x
     allowed = dtype.kind == "bool" or dtypes.rank(kind) <= dtypes.rank(dtype.kind)
     require(allowed, "wants an alpha of kind {} for operands of that kind, got {!r}; convert an operand first", dtype.kind, factor)
     fits = kind != "bool" or dtype.kind == "bool"
@@ -87,7 +106,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
 @torchsymbol("torch.add", methods=("add",))
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
     """input + alpha * other."""
-    if not isinstance(alpha, bool) and alpha == 1:
+    if type(alpha) is int and alpha == 1:
         return core.add(input, other)
     dtype = core.promote(input, other)
     return in_wide(lambda a, b: core.add(a, _scaled(b, alpha, core.wide(dtype))), input, other, inexact=False)
@@ -107,7 +126,7 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1):
 
 def _difference(a: Any, b: Any, alpha: Any) -> Any:
     require(not (is_bool(a) or is_bool(b)), "the - operator of a boolean is not supported; use ^ or logical_xor, or ~ to invert a mask")
-    if not isinstance(alpha, bool) and alpha == 1:
+    if type(alpha) is int and alpha == 1:
         return core.sub(a, b)
     dtype = core.promote(a, b)
     return in_wide(lambda a, b: core.sub(a, _scaled(b, alpha, core.wide(dtype))), a, b, inexact=False)
@@ -284,6 +303,13 @@ def hypot(input: Tensor, other: Tensor):
     return in_wide(compute, input, other)
 
 
+@hypot.vjp
+def hypot_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g times each operand divided by the result."""
+    wide = core.wide(out.spec.dtype)
+    return tuple([cotangent(in_wide(lambda g, x, size: core.mul(g, core.div(x, size)), core.convert(g, wide), x, out), x) for x in (input, other)])
+
+
 @torchsymbol("torch.lerp", methods=("lerp",))
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
     """input + weight * (end - input), computed from the end that is nearer."""
@@ -364,7 +390,7 @@ def angle(input: Tensor):
         x = row_major(input)
         return prims.atan2(prims.imag(x), prims.real(x))
     x = core.convert(input, core.inexact_of(input.spec.dtype))
-    return core.where(core.isnan(x), x, core.mul(core.convert(core.lt(x, 0.0), x.spec.dtype), math.pi))
+    return core.where(core.isnan(x), nan_detached(x), core.mul(core.convert(core.lt(x, 0.0), x.spec.dtype), math.pi))
 
 
 @torchsymbol("torch.complex")

@@ -14,7 +14,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
-from dovetail.langs.torch.elementwise import sub
+from dovetail.langs.torch.elementwise import nan_detached, sub
 from dovetail.langs.torch.special import xlogy
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 
@@ -167,7 +167,11 @@ def smooth_l1_loss(
 
     def compute(x: Any, t: Any) -> Any:
         d = _apart(x, t)
-        return core.where(core.lt(d, beta), core.mul(core.mul(d, d), 0.5 / beta), core.sub(d, 0.5 * beta)) if beta else d
+        if not beta:
+            return d
+        near = core.bitwise_not(core.ge(d, beta))  # NaN too
+        small = core.where(near, d, 0.0)  # no square overflows, nor its gradient
+        return core.where(near, core.mul(core.mul(small, small), 0.5 / beta), core.sub(d, 0.5 * beta))
 
     return _weighted(compute, input, target, None, reduction_of(reduction, size_average, reduce))
 
@@ -181,7 +185,9 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 
     def compute(x: Any, t: Any) -> Any:
         d = _apart(x, t)
-        return core.where(core.le(d, delta), core.mul(core.mul(d, d), 0.5), core.mul(core.sub(d, 0.5 * delta), delta))
+        near = core.bitwise_not(core.gt(d, delta))  # NaN too
+        small = core.where(near, d, 0.0)  # no square overflows, nor its gradient
+        return core.where(near, core.mul(core.mul(small, small), 0.5), core.mul(core.sub(d, 0.5 * delta), delta))
 
     loss = _weighted(compute, input, target, weight, reduction_of(reduction), by_weight=False)
     return core.convert(loss, input.spec.dtype if weight is None else core.promote(input, weight))
@@ -298,8 +304,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 
 
 def _above_zero(x: Any) -> Any:
-    """x, and 0 where it is negative; the gradient at 0 is 1."""
-    zero = core.fit(0, (), x.spec.dtype)
+    """x, and 0 where it is negative; the gradient at 0 is 1, and 0 at NaN."""
+    zero, x = core.fit(0, (), x.spec.dtype), nan_detached(x)
     return core.where(core.lt(x, zero), zero, x)
 
 

@@ -14,6 +14,7 @@ from dovetail.langs.torch.bridge import dtype_of
 from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims import Symbol
 from dovetail.prims.spec import prod as product
+from dovetail.trace import leaves
 
 Dims = int | tuple[int, ...] | None
 
@@ -123,12 +124,25 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False):
     return reduced(prims.amin, input, dim, keepdim)
 
 
+@amax.vjp
+@amin.vjp
+def amax_vjp(g: Any, out: Any, input: Any, *given: Any, **options: Any) -> tuple:
+    """g shared in equal parts among the elements that equal the result: among none where it is NaN, which makes all of them NaN."""
+    dim, keepdim = (*given, *((), False)[len(given) :])[:2]
+    dims, keepdim = core.canonical_dims(options.get("dim", dim), input.spec.rank), options.get("keepdim", keepdim)
+    g, out = (x if keepdim else core.keep_dims(x, input.spec.shape, dims) for x in (g, out))
+    hits = core.convert(core.eq(input, out), g.spec.dtype)
+    shared = core.div(g, core.keep_dims(prims.sum(hits, dims=dims), input.spec.shape, dims))
+    return (core.mul(hits, shared), *(None for _ in leaves(given)))
+
+
 @torchsymbol("torch.aminmax", methods=("aminmax",))
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False):
     """The smallest and the largest element over one dimension or all."""
     require(not isinstance(dim, (tuple, list)), "wants one int for dim, got {!r}; call amin and amax", dim, error=TypeError)
     require_some(input, dim, "aminmax")
-    return torch.return_types.aminmax((reduced(prims.amin, input, dim, keepdim), reduced(prims.amax, input, dim, keepdim)))
+    dims = () if dim is None else dim
+    return torch.return_types.aminmax((amin(input, dims, keepdim), amax(input, dims, keepdim)))
 
 
 def picked(prim: Symbol, x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:

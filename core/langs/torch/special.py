@@ -8,8 +8,9 @@ from typing import Any
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.elementwise import in_wide, is_bool, require_float, row_major, symbols
+from dovetail.langs.torch.elementwise import cotangent, in_wide, is_bool, require_float, row_major, symbols
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
+from dovetail.prims.unary import conjugated
 
 SQRT_HALF = math.sqrt(0.5)
 
@@ -74,26 +75,57 @@ def entr(input: Tensor):
     return in_wide(compute, input)
 
 
+@entr.vjp
+def entr_vjp(g: Any, out: Any, input: Any) -> tuple:
+    """g * (-log(input) - 1): infinite at 0, NaN below."""
+    return (in_wide(lambda g, x: core.mul(g, core.sub(core.neg(core.log(x)), 1.0)), g, input),)
+
+
 @torchsymbol("torch.xlogy", "torch.special.xlogy", methods=("xlogy",))
 def xlogy(input: Tensor | Number, other: Tensor | Number):
     """input * log(other), 0 where input is 0 and other is not NaN."""
-    return in_wide(lambda x, y: core.mul(x, core.log(_one_where_settled(x, y, core.le(y, 0.0), 1.0))), input, tensor_of(other, input))
+    return in_wide(lambda x, y: _zero_first(x, y, core.log(y)), input, tensor_of(other, input))
+
+
+@xlogy.vjp
+def xlogy_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g * log(other), 0 where input is 0 and other is not positive; g * input / other."""
+    return _log_product_vjp(g, input, other, core.log, 0.0)
 
 
 @torchsymbol("torch.special.xlog1py")
 def xlog1py(input: Tensor | Number, other: Tensor | Number):
     """input * log1p(other), 0 where input is 0 and other is not NaN."""
-    return in_wide(lambda x, y: core.mul(x, core.log1p(_one_where_settled(x, y, core.le(y, -1.0), 0.0))), input, tensor_of(other, input))
+    return in_wide(lambda x, y: _zero_first(x, y, core.log1p(y)), input, tensor_of(other, input))
 
 
-def _one_where_settled(x: Any, y: Any, below: Any, neutral: float) -> Any:
-    """y, and `neutral` where x is 0 and the logarithm is infinite or NaN, which then does not count, nor its gradient."""
-    settled = core.bitwise_or(below, core.eq(y, math.inf))
+@xlog1py.vjp
+def xlog1py_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g * log1p(other), 0 where input is 0 and other is -1 at most; g * input / (other + 1)."""
+    return _log_product_vjp(g, input, other, core.log1p, -1.0)
+
+
+def _zero_first(x: Any, y: Any, log: Any) -> Any:
+    """x * log, and 0 where x is 0 whatever the logarithm is; NaN where y is NaN."""
+    product = core.mul(x, log)
     if isinstance(x, Tensor):
-        settled = core.bitwise_and(core.eq(x, 0.0), settled)
-    elif x != 0:
-        return y
-    return core.where(settled, neutral, y)
+        return core.where(core.bitwise_and(core.eq(x, 0.0), core.eq(y, y)), 0.0, product)
+    return product if x != 0 else core.where(core.isnan(y), y, 0.0)
+
+
+def _log_product_vjp(g: Any, input: Any, other: Any, log: Any, pole: float) -> tuple:
+    """The cotangents of input * log(other), where log(`pole`) is infinite."""
+
+    def of_input(g: Any, x: Any, y: Any) -> Any:
+        settled = core.bitwise_and(core.eq(x, 0.0), core.le(y, pole))
+        return core.where(settled, 0.0, core.mul(g, log(y)))
+
+    def of_other(g: Any, x: Any, y: Any) -> Any:
+        return core.div(core.mul(g, x), core.sub(y, pole) if pole else y)
+
+    other_tensor = tensor_of(other, input)
+    first = cotangent(in_wide(of_input, g, input, other_tensor), input) if isinstance(input, Tensor) else None
+    return first, cotangent(in_wide(of_other, g, input, other_tensor), other) if isinstance(other, Tensor) else None
 
 
 def tensor_of(x: Any, like: Any) -> Any:
@@ -117,6 +149,18 @@ def logit(input: Tensor, eps: float | None = None):
     return in_wide(compute, input)
 
 
+@logit.vjp
+def logit_vjp(g: Any, out: Any, input: Any, eps: float | None = None) -> tuple:
+    """g / (input * (1 - input)): NaN outside [0, 1], and 0 where `eps` bounds input."""
+
+    def compute(g: Any, x: Any) -> Any:
+        low, high, beyond = (0.0, 1.0, math.nan) if eps is None else (eps, 1 - eps, 0.0)
+        outside = core.bitwise_or(core.lt(x, low), core.gt(x, high))
+        return core.where(outside, beyond, core.div(g, core.mul(x, core.sub(1.0, x))))
+
+    return (in_wide(compute, g, input), None)[: 1 if eps is None else 2]
+
+
 @torchsymbol("torch.sinc", "torch.special.sinc", methods=("sinc",))
 def sinc(input: Tensor):
     """sin(pi * input) / (pi * input), and 1 at 0."""
@@ -129,6 +173,20 @@ def sinc(input: Tensor):
     return in_wide(compute, input)
 
 
+@sinc.vjp
+def sinc_vjp(g: Any, out: Any, input: Any) -> tuple:
+    """g * (cos(t) * t - sin(t)) / (t * input) with t = pi * input, and 0 where the divisor is."""
+
+    def compute(g: Any, x: Any) -> Any:
+        turns = core.mul(x, math.pi)
+        square = core.mul(turns, x)
+        flat = core.eq(square, 0.0)
+        slope = core.div(core.sub(core.mul(core.cos(turns), turns), core.sin(turns)), core.where(flat, 1.0, square))
+        return core.where(flat, 0.0, core.mul(g, slope))
+
+    return (in_wide(compute, g, input),)
+
+
 @torchsymbol("torch.logaddexp", methods=("logaddexp",))
 def logaddexp(input: Tensor, other: Tensor):
     """log(exp(input) + exp(other)), without overflow."""
@@ -136,6 +194,21 @@ def logaddexp(input: Tensor, other: Tensor):
         core.promote(input, other).inexact, "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError
     )
     return in_wide(_logaddexp_complex if core.promote(input, other).kind == "complex" else _logaddexp, input, other)
+
+
+@logaddexp.vjp
+def logaddexp_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g / (1 + exp(other - input)), and the other way round."""
+    return _shares(core.exp, g, input, other)
+
+
+def _shares(power: Any, g: Any, a: Any, b: Any) -> tuple:
+    """g in the shares of two powers in their sum."""
+
+    def share(g: Any, x: Any, y: Any) -> Any:
+        return core.div(g, conjugated(core.add(power(core.sub(y, x)), 1.0)))
+
+    return cotangent(in_wide(share, g, a, b), a), cotangent(in_wide(share, g, b, a), b)
 
 
 def _logaddexp(a: Any, b: Any) -> Any:
@@ -161,3 +234,9 @@ def logaddexp2(input: Tensor, other: Tensor):
     kind = core.promote(input, other).kind
     require(kind == "float", "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
     return in_wide(lambda a, b: core.div(_logaddexp(core.mul(a, math.log(2)), core.mul(b, math.log(2))), math.log(2)), input, other)
+
+
+@logaddexp2.vjp
+def logaddexp2_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g / (1 + 2**(other - input)), and the other way round."""
+    return _shares(core.exp2, g, input, other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail import dtypes, prims
+from dovetail.devices import cpu
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.linalg import conjugate, unsqueezed
@@ -16,6 +17,7 @@ from dovetail.prims.linalg import turned
 def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> tuple[Tensor, Tensor]:
     """(variance, mean) in the wide dtype of x, from the arguments that var, std and their pairs share.
 
+    On the CPU that is float64, as in PyTorch's kernel: neither squares nor sums overflow there, and equal elements have no variance.
     `var(x, False)` means unbiased=False.
     """
     require_inexact(x, "std and var")
@@ -24,7 +26,8 @@ def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Num
     require(correction is None or unbiased is True, "wants either unbiased or correction, got both", error=TypeError)
     correction = (1 if unbiased else 0) if correction is None else correction
     dims = core.canonical_dims(dim, len(x.spec.shape))
-    parts = prims.var_mean(core.convert(x, core.wide(x.spec.dtype)), dims=dims, correction=correction)
+    wide = dtypes.float64 if x.spec.device is cpu and x.spec.dtype.kind == "float" else core.wide(x.spec.dtype)
+    parts = prims.var_mean(core.convert(x, wide), dims=dims, correction=correction)
     return tuple([kept(part, x, dims, keepdim) for part in parts])
 
 

@@ -11,7 +11,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import dtype_of
-from dovetail.langs.torch.elementwise import sub
+from dovetail.langs.torch.elementwise import nan_detached, sub
 from dovetail.langs.torch.opaque import opaque
 from dovetail.langs.torch.reduction import Dims, count, reduced, require_inexact, safe_sqrt
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
@@ -28,10 +28,12 @@ def vector_norm(input: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool 
     alike = target.kind == input.spec.dtype.kind
     require(alike, "linalg.vector_norm: dtype should be {0} for {0} inputs, but got {1}", input.spec.dtype.kind, target.short)
     x = core.convert(input, core.wide(target))
+    extreme = ord in (math.inf, -math.inf)
     if ord != 0 and count(x, dim) == 1:
         ord = math.inf  # one element is as long as it is large, and its square may overflow
     size = core.abs(x) if x.spec.dtype.kind == "complex" or ord not in (2, 0) else x
-    return core.convert(_length(size, ord, dim, keepdim), dtypes.real_of(target))
+    length = _length(size, ord, dim, keepdim)
+    return core.convert(nan_detached(length) if extreme else length, dtypes.real_of(target))
 
 
 def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
