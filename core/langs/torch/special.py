@@ -155,8 +155,8 @@ def logit_vjp(g: Any, out: Any, input: Any, eps: float | None = None) -> tuple:
 
     def compute(g: Any, x: Any) -> Any:
         low, high, beyond = (0.0, 1.0, math.nan) if eps is None else (eps, 1 - eps, 0.0)
-        outside = core.bitwise_or(core.lt(x, low), core.gt(x, high))
-        return core.where(outside, beyond, core.div(g, core.mul(x, core.sub(1.0, x))))
+        inside = core.bitwise_and(core.ge(x, low), core.le(x, high))
+        return core.where(inside, core.div(g, core.mul(x, core.sub(1.0, x))), beyond)
 
     return (in_wide(compute, g, input), None)[: 1 if eps is None else 2]
 

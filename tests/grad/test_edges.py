@@ -1,0 +1,153 @@
+"""Values and gradients at the edges of operations: NaN, infinities, zeros of both signs, ties and bounds, as eager has them.
+
+Each point is repeated often enough to fill PyTorch's vectors: the elements left over after those get other gradients from it at NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import dovetail
+
+inf, nan = float("inf"), float("nan")
+FILL = 64
+POINTS = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 6.0, 20.5, 1e30, -1e30)
+PAIRS = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.0)
+
+
+def along(function: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+    """`function` along the rows: of several results the first."""
+    return lambda x: out[0] if isinstance(out := function(x, dim=-1), tuple) else out
+
+
+def of_each(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: torch.stack([function(row) for row in x.unbind(0)])
+
+
+def each(loss: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda a, b: loss(a, b, reduction="none")
+
+
+TORCH_UNARY = """abs sqrt rsqrt log log1p exp expm1 asin acos atan tanh acosh atanh sigmoid sign sgn angle nan_to_num relu logit sinc erf erfinv
+reciprocal"""
+NN_UNARY = "relu6 hardtanh hardsigmoid hardshrink softshrink leaky_relu softplus softsign mish logsigmoid tanhshrink"
+TORCH_BINARY = "maximum minimum fmax fmin hypot atan2 copysign logaddexp logaddexp2 xlogy div pow remainder fmod"
+UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(torch, name) for name in TORCH_UNARY.split()},
+    **{name: getattr(F, name) for name in NN_UNARY.split()},
+    "entr": torch.special.entr,
+    "clamp": lambda x: x.clamp(-3, 3),
+    "clamp min": lambda x: x.clamp(min=-3.0),
+    "clamp max": lambda x: torch.clamp_max(x, 3),
+    "clamp crossed": lambda x: x.clamp(3, -3),
+    "clamp by NaN": lambda x: x.clamp(nan, 3.0),
+    "clip at zero": lambda x: torch.clip(x, 0, 6),
+    "hardtanh by 3": lambda x: F.hardtanh(x, -3.0, 3.0),
+    "logit eps": lambda x: torch.logit(x, 0.1),
+    "threshold": lambda x: F.threshold(x, 1.0, 0.5),
+    **{f"power {p}": lambda x, p=p: x**p for p in (0, 1, 2, 3, -1, 0.5, -0.5, 1.5)},
+    **{f"power of {a}": lambda x, a=a: a**x for a in (0.0, 1.0, -2.0, inf)},
+    "xlogy": lambda x: torch.xlogy(x, 2.0),
+    "xlogy of zero": lambda x: torch.xlogy(0.0, x),
+}
+BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    **{name: getattr(torch, name) for name in TORCH_BINARY.split()},
+    "xlog1py": torch.special.xlog1py,
+    "clamp min": lambda a, b: torch.clamp(a, min=b),
+    "clamp max": lambda a, b: torch.clamp(a, max=b),
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "prelu": lambda a, b: F.prelu(a.reshape(-1, 1), b[:1]) + b.reshape(-1, 1),
+    **{name: each(getattr(F, name)) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")},
+    "margin": lambda a, b: F.margin_ranking_loss(a, b, torch.ones_like(a), reduction="none"),
+    "hinge": lambda a, b: F.hinge_embedding_loss(a, torch.where(b > 0, 1.0, -1.0).detach(), reduction="none"),
+}
+ROWS = torch.tensor(
+    [
+        *([1.0, nan, 5.0, -4.0], [1.0, 5.0, 5.0, 2.0], [inf, 1.0, inf, 2.0], [-inf] * 4, [0.0, -0.0, 0.0, -0.0], [nan, nan, 1.0, 2.0]),
+        *([3.0] * 4, [1.0, 0.0, 2.0, 0.0], [1.0, 0.0, 2.0, 4.0], [nan] * 4, [-inf, -inf, 1.0, 2.0], [1000.1] * 4),
+    ]
+)
+ROWWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: along(getattr(torch, name)) for name in ("sum", "mean", "amax", "amin", "max", "min", "median", "cummax", "std")},
+    **{name: along(getattr(torch, name)) for name in ("logsumexp", "softmax", "log_softmax")},
+    **{f"{name} of all": of_each(getattr(torch, name)) for name in ("max", "min", "amax", "std")},
+    "least": lambda x: torch.aminmax(x, dim=-1)[0],
+    "most": lambda x: torch.aminmax(x, dim=-1)[1],
+    **{f"norm {p}": lambda x, p=p: torch.linalg.vector_norm(x, p, -1) for p in (1, 2, 3, inf, -inf)},
+}
+
+
+def computed(function: Callable, *args: Tensor) -> list[Tensor]:
+    """The result of `function`, and the gradients of its arguments."""
+    args = tuple(x.clone().requires_grad_() for x in args)
+    out = function(*args)
+    return [out.detach(), *torch.autograd.grad(out, args, torch.full_like(out, 1.5), allow_unused=True)]
+
+
+def assert_as_eager(function: Callable, *args: Tensor, executors: list[str] | None) -> None:
+    options = {} if executors is None else {"executors": executors}
+    got, want = computed(dovetail.jit(function, **options), *args), computed(function, *args)
+    for a, b in zip(got, want, strict=True):
+        assert (a is None) == (b is None)
+        if a is None:
+            continue
+        torch.testing.assert_close(a, b, equal_nan=True, rtol=1e-4, atol=1e-6)
+
+
+EXECUTORS = pytest.mark.parametrize("executors", [None, ["torch"]], ids=["all", "torch"])
+
+
+@EXECUTORS
+@pytest.mark.parametrize("name", UNARY)
+def test_one_operand(name: str, executors: list[str] | None) -> None:
+    assert_as_eager(UNARY[name], torch.tensor(POINTS).repeat_interleave(FILL), executors=executors)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("name", BINARY)
+def test_two_operands(name: str, executors: list[str] | None) -> None:
+    a, b = (x.flatten().repeat_interleave(FILL) for x in torch.meshgrid(torch.tensor(PAIRS), torch.tensor(PAIRS), indexing="ij"))
+    assert_as_eager(BINARY[name], a, b, executors=executors)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("name", ROWWISE)
+def test_rows(name: str, executors: list[str] | None) -> None:
+    assert_as_eager(ROWWISE[name], ROWS, executors=executors)
+
+
+@EXECUTORS
+def test_the_largest_of_many_with_nan(executors: list[str] | None) -> None:
+    x = torch.randn(100, 4099)
+    x[3, 77] = x[50, 1] = nan
+    assert_as_eager(lambda x: x.max(), x, executors=executors)
+    assert_as_eager(lambda x: x.clamp(-0.5, 0.5), x, executors=executors)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("function", [torch.relu, F.relu6, lambda x: x.clamp(min=0.0), lambda x: x.clamp(min=-0.0)])
+def test_bounds_keep_the_sign_of_zero(function: Callable, executors: list[str] | None) -> None:
+    x = torch.tensor([0.0, -0.0, 1.0, -1.0]).repeat_interleave(FILL)
+    options = {} if executors is None else {"executors": executors}
+    got, want = dovetail.jit(function, **options)(x), function(x)
+    assert torch.equal(torch.signbit(got), torch.signbit(want))
+
+
+def test_operands_that_broadcast_have_gradients_of_their_shapes() -> None:
+    a, b = torch.rand(5, 1, 3), torch.rand(4, 1)
+    for function in (torch.hypot, torch.logaddexp, torch.logaddexp2, torch.xlogy, torch.special.xlog1py):
+        assert_as_eager(function, a, b, executors=None)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_integers_take_no_floating_alpha(alpha: float) -> None:
+    for x in (torch.tensor([True, False]), torch.tensor([1, 2])):
+        with pytest.raises(RuntimeError, match="alpha must not be a floating point number"):
+            torch.add(x, x, alpha=alpha)
+        with pytest.raises(RuntimeError, match="alpha must not be a floating point number"):
+            dovetail.jit(lambda x: torch.add(x, x, alpha=alpha))(x)
