@@ -14,7 +14,7 @@ from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, explanation, resolve_executors
 from dovetail.executors.dispatch import Notes
 from dovetail.executors.profile import Profile
-from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, referees, same_numbers
+from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, referees, same_numbers, zeroed
 from dovetail.jit import Cache, Entry, cache_of, jit, last_entry
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Trace, Transform, compiled
@@ -113,6 +113,7 @@ class _Program:
         self.backward = found.pop("backward", None)
         found.pop("epilogue", None)
         (self.forward,) = found.values()
+        self.forward, self.backward = zeroed(self.forward), self.backward and zeroed(self.backward)
         self.traces = [trace for trace in (self.forward, self.backward) if trace is not None]
         guards = entry.prologue_traces[-1]
         given = replace(guards, constants=guards.constants | {guards.lines[-1].args[0]: lambda *inputs, found=(): inputs})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -99,6 +99,7 @@ class Comparison:
         self.skipped: list[str] = []
         self.compared = 0
         self.random = False  # whether somebody else draws random numbers, so that the whole cannot be compared
+        self.unwritten = uninitialized(trace.lines)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs, by the executors that claimed the lines."""
@@ -170,8 +171,8 @@ class Comparison:
         wide: list[Any] | None = None
         for i, p in enumerate(asked.writes):
             now = env.get(p, p)
-            if now not in self.values:
-                continue  # nothing needs it
+            if now not in self.values or p in self.unwritten or now in self.unwritten:
+                continue  # nothing needs it, or nothing wrote it
             said = differs(self.values[now], expected[i])
             if said is None:
                 continue
@@ -225,14 +226,55 @@ def draws(line: BoundSymbol) -> bool:
 def compute(lines: Sequence[BoundSymbol], asked: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor]) -> list[Any]:
     """What `asked` writes, computed by `executors` from real values, in a program of its own."""
     alone = Trace("reference", inputs=list(inputs), outputs=tuple(asked.writes))
-    alone.lines = [line.replace(implementation=None) for line in lines]
+    alone.lines = [inner.replace(implementation=None) for line in lines for inner in (line.body if _unwritten(line) else (line,))]
     return list(compiled(dispatch(alone, executors))(*inputs.values()))
+
+
+def _unwritten(line: BoundSymbol) -> bool:
+    """Whether the result of `line` is whatever the memory held."""
+    return Tag.UNINITIALIZED in line.symbol.tags
+
+
+def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
+    """Return the values that nothing has written: uninitialized memory, and what is only a view of it.  They are not compared."""
+    found: set[Proxy] = set()
+
+    def note(line: BoundSymbol) -> None:
+        viewed = [p for p in leaves(line.args) if is_proxy(p)][:1]
+        if _unwritten(line) or (Tag.VIEW in line.symbol.tags and viewed and viewed[0] in found):
+            found.update(line.writes)
+        else:
+            for inner in line.body:
+                note(inner)
+
+    for line in lines:
+        note(line)
+    return found
+
+
+def zeroed(trace: Trace) -> Trace:
+    """Return `trace` with zeros for uninitialized memory, as decompositions have it, so that every run computes the same values."""
+    lines = [_zeroed(line) if _unwritten(line) and line.implementation is not None else line for line in trace.lines]
+    if lines != list(trace.lines):
+        trace.lines = lines
+    return trace
+
+
+def _zeroed(line: BoundSymbol) -> BoundSymbol:
+    made = line.implementation
+
+    def zeros(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return made.fn(*args, **kwargs).zero_()
+
+    return line.replace(implementation=replace(made, name=f"{made.name}_of_zeros", fn=zeros, path=None))
 
 
 def _first_inside(
     ex: FusionExecutor, trace: Trace, region: BoundSymbol, inputs: dict[Proxy, Any], reference: Sequence[Executor]
 ) -> BoundSymbol | None:
     """The last line of the shortest beginning of `region` that `ex` fuses to something else than the reference computes."""
+
+    unwritten = uninitialized(region.body)
 
     def wrong(n: int) -> bool:
         lines = region.body[:n]
@@ -242,7 +284,7 @@ def _first_inside(
         part.lines = list(lines)
         whole = BoundSymbol(region.symbol, tuple(given), {}, tuple(made), list(given), body=tuple(lines))
         pairs = zip(ex.fuse(part)(*given.values()), compute(lines, whole, given, reference), strict=True)
-        return any([differs(got, expected) is not None for got, expected in pairs])
+        return any([differs(got, expected) is not None for p, (got, expected) in zip(made, pairs, strict=True) if p not in unwritten])
 
     low, high = 0, len(region.body)  # the first `low` lines are right, the first `high` wrong
     try:

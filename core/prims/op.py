@@ -25,6 +25,7 @@ class Tag(Enum):
     HOST = auto()  # talks to Python, the terminal or the host processor
     GUARD = auto()  # checks or unpacks an input; only in prologues
     NO_GRAD = auto()  # no gradient flows through it, and none is expected to
+    UNINITIALIZED = auto()  # the result is whatever the memory held; a decomposition fills it with zeros
 
 
 EFFECTS = frozenset({Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.GUARD})  # kept in order, never removed, never merged

@@ -8,7 +8,8 @@ import zoo
 from stand_ins import F, Pointwise, of, small_softmax
 
 import dovetail
-from dovetail.extend import OperatorExecutor, get_grad, make_prim, put_grad
+from dovetail.executors import verify
+from dovetail.extend import OperatorExecutor, Tag, get_grad, make_prim, put_grad
 
 
 def wide_linear(input, weight, bias=None):
@@ -149,3 +150,53 @@ def test_an_error_of_an_implementation_comes_out_with_its_name():
     with pytest.raises(ValueError, match="no") as raised:
         dovetail.verify(dovetail.jit(lambda x: torch.sin(x), executors=[of("own", torch.sin, boom)]), torch.ones(3))
     assert "raised by own as dovetail.verify ran torch.sin(" in raised.value.__notes__[0]
+
+
+def uninitialized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Results that nothing has written, and one that something has."""
+    out = torch.empty_like(x)
+    rows = x.new_empty((3, *x.shape))
+    apart = torch.empty_strided((4, 3), (1, 4))
+    return out, out.t(), rows[1], torch.empty(5), apart.reshape(3, 4).t(), torch.exp(x)
+
+
+class Garbage(Pointwise):
+    """Fuses more than it should compute: what is not written holds 77, and exp is off by one where it is `wrong`."""
+
+    wrong = False
+
+    def can_fuse(self, line):
+        return Tag.UNINITIALIZED in line.symbol.tags or super().can_fuse(line)
+
+    def fuse(self, region):
+        run, lines = super().fuse(region), region.lines
+        unwritten = verify.uninitialized(lines)
+        exp = {p for line in lines if line.symbol.name == "exp" for p in line.writes}
+
+        def garbage(*inputs):
+            results = zip(region.outputs, run(*inputs), strict=True)
+            return tuple(torch.full_like(x, 77.0) if p in unwritten else x + self.wrong * (p in exp) for p, x in results)
+
+        return garbage
+
+
+@pytest.mark.parametrize("executors", [None, ["torch"]])
+def test_what_nothing_has_written_is_not_compared(executors):
+    options = {} if executors is None else {"executors": executors}
+    memory = [torch.full((n,), float("nan")) for n in (4, 12, 16, 48, 5) for _ in range(8)]
+    del memory  # the allocator gives it out again
+    found = dovetail.verify(dovetail.jit(uninitialized, **options), torch.randn(4, 4))
+    assert found, str(found)
+
+
+def test_a_wrong_region_is_named_by_its_wrong_line_and_not_by_memory_that_nothing_wrote():
+    class Wrong(Garbage):
+        wrong = True
+
+    def fn(x):
+        out = torch.empty_like(x)
+        return torch.exp(torch.sin(x)), out
+
+    found = dovetail.verify(dovetail.jit(fn, executors=[Wrong()]), torch.randn(4))
+    assert "in the region, torch.exp(" in found.first.said
+    assert "empty" not in found.first.said

@@ -18,7 +18,7 @@ from dovetail.langs.torch.bridge import device_of, dtype_of
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.langs.torch.symbol import Number, Tensor, factory, torchsymbol
-from dovetail.prims import TensorSpec, recorder
+from dovetail.prims import Tag, TensorSpec, recorder
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
 
@@ -58,6 +58,9 @@ def full_of(value: Any, shape: Sequence[Any], dtype: DType, device: Device) -> T
     return prims.full(shape=shape, value=value, dtype=dtype, device=device)
 
 
+UNINITIALIZED = frozenset({Tag.UNINITIALIZED})
+
+
 def _filled_with(number: int, *names: str) -> None:
     """torch.zeros and torch.ones and torch.empty, with their methods and likenesses."""
     name = names[0]
@@ -79,9 +82,10 @@ def _filled_with(number: int, *names: str) -> None:
     for meta, called, doc in ((make, name, f"A tensor of {of}."), (like, f"{name}_like", f"A tensor of {of} in the shape of the input.")):
         meta.__name__, meta.__doc__ = called, doc
     new.__name__, new.__doc__ = f"new_{name}", f"A tensor of {of}, of the dtype and on the device of this one."
-    factory(f"torch.{name}", variadic="size", in_place=False)(make)
-    torchsymbol(f"torch.{name}_like", in_place=False)(like)
-    torchsymbol(methods=(f"new_{name}",), variadic="size")(new)
+    tags = UNINITIALIZED if name == "empty" else frozenset()
+    factory(f"torch.{name}", variadic="size", in_place=False, tags=tags)(make)
+    torchsymbol(f"torch.{name}_like", in_place=False, tags=tags)(like)
+    torchsymbol(methods=(f"new_{name}",), variadic="size", tags=tags)(new)
 
 
 def full_like_of(x: Tensor, value: Any, dtype: Any = None, device: Any = None, memory_format: Any = None) -> Tensor:
@@ -149,14 +153,14 @@ def strided(shape: Sequence[int], stride: Sequence[int], dtype: DType, device: D
     return core.in_layout(full_of(0, shape, dtype, device), layout)
 
 
-@factory("torch.empty_strided")
+@factory("torch.empty_strided", tags=UNINITIALIZED)
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """A tensor of whatever the memory held (here zeros), with these strides."""
     plain(layout, requires_grad, pin_memory)
     return strided(size, stride, dtype_of(dtype), device_of(device))
 
 
-@torchsymbol(methods=("new_empty_strided",))
+@torchsymbol(methods=("new_empty_strided",), tags=UNINITIALIZED)
 def new_empty_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
 ):
@@ -165,7 +169,7 @@ def new_empty_strided(
     return strided(size, stride, dtype_of(dtype, self.spec.dtype), self.spec.device if device is None else device_of(device))
 
 
-@factory("torch.empty_permuted")
+@factory("torch.empty_permuted", tags=UNINITIALIZED)
 def empty_permuted(
     size: Sequence[int], physical_layout: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
 ):
