@@ -27,7 +27,7 @@ from dovetail_llvm_exec.target import Target, host
 
 SUFFIX = ".o"
 KEPT = 64  # objects in each of the 256 folders; one has about 5 KB
-HEADER = b"dovetail object 1\n"  # then 32 bytes: the hash of what follows
+HEADER = b"dovetail object 2\n"  # then 32 bytes: the hash of the key and of what follows
 SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
 
 
@@ -104,7 +104,7 @@ class Compiler:
         return None if self.folder is None else self.folder / key[:2] / (key + SUFFIX)
 
     def _read(self, key: str) -> bytes | None:
-        """The object from disk; None where there is none or it is damaged."""
+        """The object from disk; None where there is none, or it is damaged or another key's."""
         path = self._path(key)
         if path is None:
             return None
@@ -114,7 +114,7 @@ class Compiler:
             return None
         start = len(HEADER) + 32
         made = content[start:]
-        if content[:start] != HEADER + hashlib.sha256(made).digest():
+        if content[:start] != HEADER + _seal(key, made):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # it was of use
@@ -130,13 +130,18 @@ class Compiler:
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=SUFFIX)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(HEADER + hashlib.sha256(made).digest() + made)
+                    file.write(HEADER + _seal(key, made) + made)
                 os.replace(temporary, path)
             except BaseException:
                 os.unlink(temporary)
                 raise
             for old in sorted(path.parent.glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
                 old.unlink(missing_ok=True)
+
+
+def _seal(key: str, made: bytes) -> bytes:
+    """Return the hash that binds an object to its key, so that a file in the place of another is not run."""
+    return hashlib.sha256(key.encode() + made).digest()
 
 
 def _parsed(text: str) -> llvm.ModuleRef:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
 import threading
 import time
 
 import pytest
+import torch
 
 import dovetail
 from dovetail_llvm_exec import ir, jit
@@ -61,6 +63,35 @@ def test_a_damaged_object_is_compiled_again(tmp_path, damage):
     assert not again.cached
     assert call(again, 1) == 2
     assert jit.Compiler(folder=tmp_path).compile(adding(1), "f").cached
+
+
+def test_an_object_in_the_place_of_another_is_compiled_again(tmp_path):
+    compiler = jit.Compiler(folder=tmp_path)
+    compiler.compile(adding(1), "f")
+    (one,) = objects(tmp_path)
+    compiler.compile(adding(2), "f")
+    (two,) = [path for path in objects(tmp_path) if path != one]
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    kernels = [jit.Compiler(folder=tmp_path).compile(adding(n), "f") for n in (1, 2)]
+    assert [(kernel.cached, call(kernel, 40)) for kernel in kernels] == [(False, 41), (False, 42)]
+    assert jit.Compiler(folder=tmp_path).compile(adding(1), "f").cached
+
+
+def test_a_program_with_swapped_objects_computes_what_it_should(tmp_path, monkeypatch):
+    x = torch.linspace(0.1, 2.0, 1000)
+    programs = [lambda x: x.sin() * 3 + x, lambda x: x.cos() * 3 - x]
+    monkeypatch.setattr(jit, "compiler", functools.cache(lambda: jit.Compiler(folder=tmp_path)))
+    for program in programs:
+        dovetail.jit(program)(x)
+    files = sorted(objects(tmp_path))
+    contents = [path.read_bytes() for path in files]
+    for path, content in zip(files, [*contents[1:], contents[0]], strict=True):
+        path.write_bytes(content)
+    monkeypatch.setattr(jit, "compiler", functools.cache(lambda: jit.Compiler(folder=tmp_path)))
+    for program in programs:
+        torch.testing.assert_close(dovetail.jit(program)(x), program(x))
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):

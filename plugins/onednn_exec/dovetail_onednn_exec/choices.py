@@ -36,10 +36,11 @@ class Choices:
 
     def known(self, case: Case, folder: str = "") -> Row | None:
         """What was measured of the class of `case`, here or by an earlier process."""
-        path = store.path_of(store.machine(), folder)
+        of = store.machine()
+        path = store.path_of(of, folder)
         with self.lock:
             if path not in self.rows:
-                self.rows[path] = store.read(path)
+                self.rows[path] = store.read(path, of)
             return self.rows[path].get(case.key)
 
     def row(self, case: Case, folder: str = "") -> Row:
@@ -51,7 +52,7 @@ class Choices:
         path = store.path_of(of, folder)
         with self.lock, store.Held(path) as held:
             rows = self.rows.setdefault(path, {})
-            rows.update({**store.read(path), **rows})  # another process may have been here
+            rows.update({**store.read(path, of), **rows})  # another process may have been here
             if case.key not in rows:
                 rows[case.key] = self._measured(case)
                 if held.holds:
@@ -123,7 +124,7 @@ def table(folder: str = "") -> str:
     """What was measured on this machine, a line for each class."""
     of = store.machine()
     path = store.path_of(of, folder)
-    rows = store.read(path)
+    rows = store.read(path, of)
     width = max(map(len, rows), default=0)
     said = [f"{key.ljust(width)}  " + ", ".join(f"{way} {us:g} us" for way, us in row.times.items()) for key, row in sorted(rows.items())]
     return "\n".join([f"{path}: {len(rows)} classes, PyTorch {of['torch']}, {of['threads']} threads", *said])

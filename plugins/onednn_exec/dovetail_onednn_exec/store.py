@@ -48,11 +48,11 @@ def path_of(of: dict[str, Any], folder: str = "") -> Path:
     return (Path(folder) if folder else user_cache_path("dovetail") / "onednn") / f"{digest}.json"
 
 
-def read(path: Path) -> dict[str, Row]:
-    """The rows of a file by class; nothing where there is none, or where it is of no use."""
+def read(path: Path, of: dict[str, Any]) -> dict[str, Row]:
+    """The rows of a file by class; nothing where there is none, where it is of no use, or where another machine's lies in its place."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] == FORMAT:
+        if found["format"] == FORMAT and found["machine"] == of:
             return {key: Row(**row) for key, row in found["classes"].items()}
     return {}
 

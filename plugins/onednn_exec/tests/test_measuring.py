@@ -125,7 +125,7 @@ def test_a_file_of_no_use_is_written_anew(measured, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     assert isinstance(verdict(CASE, HOW, packs=False), Claim) and len(seen) == 1
-    assert store.read(path) == {CASE.key: QUICK}
+    assert store.read(path, store.machine()) == {CASE.key: QUICK}
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(measured, tmp_path):
@@ -152,7 +152,7 @@ def test_in_a_crowd_nothing_is_taken_kept_or_tried_for_long(measured):
         "f32 [1, 7] @ [7, 3] could not be measured, since other processes were in the way in 4 of 4 rounds; the next process tries again"
     )
     assert len(seen) == choices.CROWD and "earlier measurements" in said[-1]
-    assert store.read(store.path_of(store.machine())) == {}
+    assert store.read(store.path_of(store.machine()), store.machine()) == {}
 
 
 def test_frozen_takes_what_is_known_and_measures_nothing(measured):
@@ -246,3 +246,13 @@ def test_measuring_touches_neither_generator_nor_modes():
 
 def test_the_system_says_how_long_threads_waited():
     assert measure.seconds_waited() >= 0.0
+
+
+def test_the_times_of_another_machine_in_the_place_of_ours_are_not_believed(tmp_path):
+    ours = store.machine()
+    theirs = ours | {"threads": ours["threads"] + 1}
+    for of, row in ((ours, QUICK), (theirs, SLOW)):
+        store.write(store.path_of(of, str(tmp_path)), of, {CASE.key: row})
+    store.path_of(ours, str(tmp_path)).write_bytes(store.path_of(theirs, str(tmp_path)).read_bytes())
+    assert store.read(store.path_of(theirs, str(tmp_path)), theirs) == {CASE.key: SLOW}
+    assert store.read(store.path_of(ours, str(tmp_path)), ours) == {}

@@ -31,10 +31,11 @@ class Choices:
         self.folder = folder
 
     def get(self, key: str) -> Tile | None:
-        """What was chosen for a kernel; None where nothing was, or nothing that can be read."""
+        """What was chosen for a kernel; None where nothing was, nothing that can be read, or what was chosen for another kernel or device."""
         try:
-            return Tile(*json.loads((self.folder / f"{key}.json").read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
+            found = json.loads((self.folder / f"{key}.json").read_text())
+            return Tile(*found["tile"]) if (found["device"], found["kernel"]) == (self.folder.name, key) else None
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
     def put(self, key: str, tile: Tile) -> Tile:
@@ -45,7 +46,7 @@ class Choices:
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
         with os.fdopen(handle, "w") as file:
-            json.dump(list(tile), file)
+            json.dump({"device": self.folder.name, "kernel": key, "tile": list(tile)}, file)
         os.replace(draft, self.folder / f"{key}.json")
         return tile
 

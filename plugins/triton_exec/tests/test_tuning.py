@@ -139,3 +139,15 @@ def test_candidates_are_few_and_always_the_same():
         found = tiles.candidates(launch.kernel)
         assert found[0] == launch.tile
         assert found == tiles.candidates(launch.kernel) and 2 <= len(found) <= 5
+
+
+def test_a_choice_in_the_place_of_another_is_not_believed(tmp_path):
+    ours, theirs = tune.Choices(tmp_path / "tiles-H200"), tune.Choices(tmp_path / "tiles-T4")
+    ours.put("a", Tile(64, 1, 4, False))
+    ours.put("b", Tile(128, 1, 4, False))
+    theirs.put("a", Tile(256, 1, 4, False))
+    (ours.folder / "a.json").write_bytes((ours.folder / "b.json").read_bytes())
+    (ours.folder / "b.json").write_bytes((theirs.folder / "a.json").read_bytes())
+    assert ours.get("a") is None
+    assert ours.get("b") is None
+    assert ours.put("a", Tile(64, 1, 4, False)) == ours.get("a") == Tile(64, 1, 4, False)
