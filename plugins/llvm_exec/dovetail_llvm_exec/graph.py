@@ -182,7 +182,7 @@ def _folded(x: Node, dims: tuple[int, ...], shape: tuple[int, ...]) -> int:
         rows *= x.shape[d]
     for n in shape:
         short *= n
-    if dims != tuple(range(len(dims))) or short >= SHORT or rows < MANY or x.steps != row_major(x.shape):
+    if short == 1 or dims != tuple(range(len(dims))) or short >= SHORT or rows < MANY or x.steps != row_major(x.shape):
         return 1
     return next((k for k in (64, 32, 16, 8, 4) if rows % k == 0 and k * short <= 4 * SHORT), 1)
 
@@ -215,7 +215,10 @@ def _convert(graph: Graph, x: Node, dtype: DType) -> Node:
 
 
 def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> tuple[Node, Node]:
-    """(variance, mean): the mean first, then the squares of what lies around it; in float32 at least."""
+    """(variance, mean): a first mean, then the sums of what lies around it and of its squares; in float32 at least.
+
+    The mean of what lies around the first mean is added to it: a sum of equal numbers is rounded, and what a norm divides by is then 0.
+    """
     count = 1
     for d in dims:
         count *= x.shape[d]
@@ -233,8 +236,14 @@ def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> 
     around = graph.make("broadcast_in_dim", (mean,), x.shape, dtype, steps, {"shape": x.shape, "dims": kept})
     off = graph.make("sub", (wide, around), x.shape, dtype, wide.steps)
     squares = graph.make("mul", (off, off), x.shape, dtype, wide.steps)
+    total = reduced(graph, "sum", squares, dims, dtype)
+    if count > 1 and dims:
+        rest = graph.make("mul", (reduced(graph, "sum", off, dims, dtype), 1.0 / count), shape, dtype)
+        mean = graph.make("add", (mean, rest), shape, dtype)
+        lost = graph.make("mul", (graph.make("mul", (rest, rest), shape, dtype), float(count)), shape, dtype)
+        total = graph.make("maximum", (graph.make("sub", (total, lost), shape, dtype), 0.0), shape, dtype)
     freedom = max(float(count - correction), 0.0)
-    var = graph.make("mul" if freedom else "div", (reduced(graph, "sum", squares, dims, dtype), 1.0 / freedom if freedom else 0.0), shape, dtype)
+    var = graph.make("mul" if freedom else "div", (total, 1.0 / freedom if freedom else 0.0), shape, dtype)
     return _convert(graph, var, x.dtype), _convert(graph, mean, x.dtype)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from dovetail.dtypes import DType, bool_
 from dovetail_llvm_exec.groups import Result
@@ -13,6 +13,7 @@ from dovetail_llvm_exec.kinds import number
 from dovetail_llvm_exec.ops import Op, extreme
 
 Running = tuple[Value, ...]
+LONG = 64  # steps from which a loop that sums collects parts
 
 
 class Reducer:
@@ -142,6 +143,51 @@ def parted(values: Sequence[Value], widths: Sequence[int]) -> list[Running]:
         out.append(tuple(values[at : at + n]))
         at += n
     return out
+
+
+class Partial(NamedTuple):
+    """The running values of a loop that sums, and how to start and join them: a long loop collects parts, so that few roundings add up."""
+
+    reducers: Sequence[Reducer]
+    lanes: int
+    ways: int
+
+    @property
+    def pays(self) -> bool:
+        """Whether a sum of floats is among them; nothing else gets more exact."""
+        return any(r.op == "sum" and r.dtype.kind == "float" for r in self.reducers)
+
+    def start(self, b: Builder) -> list[Value]:
+        """Return the values before the first element."""
+        return [v for _ in range(self.ways) for r in self.reducers for v in r.start(b, self.lanes)]
+
+    def parted(self, b: Builder, values: Sequence[Value]) -> list[Running]:
+        """Return the running value of each reducer, for one way after the other."""
+        return parted(values, [len(r.start(b, self.lanes)) for r in self.reducers] * self.ways)
+
+    def join(self, b: Builder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
+        """Join two lists of values into one."""
+        pairs = zip([*self.reducers] * self.ways, self.parted(b, x), self.parted(b, y), strict=True)
+        return [v for reducer, one, other in pairs for v in reducer.join(b, one, other)]
+
+
+def summed(
+    b: Builder, first: Value | int, stop: Value | int, step: int, most: int, carried: list[Value], one: Callable, partial: Partial | None
+) -> list[Value]:
+    """Write a loop over `one(index, values)` that carries the values of `partial`; of `most` steps and more than LONG, in parts of about the root."""
+
+    def loop(first: Value | int, stop: Value | int, values: list[Value]) -> list[Value]:
+        with b.loop(first, stop, step, values) as inner:
+            inner.update(*one(inner.index, list(inner.carried)))
+        return list(inner.results)
+
+    if partial is None or not partial.pays or most < LONG:
+        return loop(first, stop, carried)
+    size = step << (most.bit_length() // 2)
+    with b.loop(first, stop, size, carried) as parts:
+        end = b.call("llvm.smin.i64", "i64", b.add(parts.index, size), stop if isinstance(stop, Value) else b.constant(stop, "i64"))
+        parts.update(*partial.join(b, list(parts.carried), loop(parts.index, end, partial.start(b))))
+    return list(parts.results)
 
 
 def reducer_of(result: Result, *, blind: bool = False) -> Reducer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isqrt
 from typing import NamedTuple
 
 from dovetail.dtypes import float32
@@ -14,13 +15,13 @@ from dovetail_llvm_exec.graph import Node
 from dovetail_llvm_exec.groups import Item, Result
 from dovetail_llvm_exec.ir import Value, vector
 from dovetail_llvm_exec.nest import Nest
-from dovetail_llvm_exec.reducers import Reducer, parted, reducer_of, tree
+from dovetail_llvm_exec.reducers import Partial, Reducer, reducer_of, summed, tree
 from dovetail_llvm_exec.shares import blind
 from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
 from dovetail_llvm_exec.stash import Stashes, Store
 
 FEWEST_ROWS = 16  # that are added up by one unit
-MOST_UNITS = 64  # that rows which are added up are shared by
+MOST_UNITS = 64  # that few rows which are added up are shared by
 
 
 class Tally(NamedTuple):
@@ -78,7 +79,8 @@ class Rows(Stage):
         """How many parts the rows that are added up fall in: by their number alone."""
         if not self.tallied:
             return 1
-        return max(min(-(-MOST_UNITS // size_of(self.outer)), height // FEWEST_ROWS), 1)
+        most = max(MOST_UNITS, isqrt(height))  # of about the root of the rows: few roundings add up
+        return max(min(-(-most // size_of(self.outer)), height // FEWEST_ROWS), 1)
 
     def _tally(self, item: Item, blocks: int) -> Tally:
         node = item.node
@@ -149,11 +151,10 @@ class Rows(Stage):
         exprs = sweep.roots
         lanes = self._lanes(self.exprs)
         ways = self._ways(results, exprs, lanes)
-        starts = [reducer.start(b, lanes) for reducer in reducers]
-        width = [len(s) for s in starts]
+        partial = Partial(reducers, lanes, ways)
 
         def body(way: int, carried: list[Value]) -> list[Value]:
-            running, at = parted(carried, width * ways), way * len(reducers)
+            running, at = partial.parted(b, carried), way * len(reducers)
             for i, (reducer, result) in enumerate(zip(reducers, results, strict=True)):
                 place = None if result.place is None else nest.operand(result.place, lanes)
                 running[at + i] = reducer.take(b, running[at + i], nest.operand(result.body, lanes), nest.scopes[-1].mask, place)
@@ -164,8 +165,7 @@ class Rows(Stage):
                 self._added(nest, tally)
             return [v for r in running for v in r]
 
-        carried = self._loops(nest, exprs, [v for _ in range(ways) for s in starts for v in s], body, ways)
-        running = parted(carried, width * ways)
+        running = partial.parted(b, self._loops(nest, exprs, partial.start(b), body, ways, partial))
         for i, (reducer, result) in enumerate(zip(reducers, results, strict=True)):
             whole = reducer.across(b, tree(reducer, b, [running[w * len(reducers) + i] for w in range(ways)]))
             nest.define(result.expr, kinds.rounded(b, reducer.result(b, whole), result.node.dtype))
@@ -193,38 +193,52 @@ class Rows(Stage):
 
         self._loops(nest, [], [], body, 1)
 
-    def _loops(self, nest: Nest, exprs: list[Expr], carried: list[Value], body: Callable[[int, list[Value]], list[Value]], ways: int) -> list[Value]:
+    def _loops(
+        self,
+        nest: Nest,
+        exprs: list[Expr],
+        carried: list[Value],
+        body: Callable[[int, list[Value]], list[Value]],
+        ways: int,
+        partial: Partial | None = None,
+    ) -> list[Value]:
         """The loops over the columns of a row, around `body`, which is written for `ways` vectors at once."""
         if not self.columns:
             return body(0, carried)
         nest.across, nest.lanes = self.columns[-1], self._lanes(self.exprs)
-        carried = self._around(nest, exprs, carried, body, ways, self.columns)
+        carried = self._around(nest, exprs, carried, body, ways, self.columns, partial)
         nest.across, nest.lanes = None, 1
         return carried
 
-    def _around(self, nest: Nest, exprs: list[Expr], carried: list[Value], body: Callable, ways: int, axes: Sequence[Axis]) -> list[Value]:
+    def _around(
+        self, nest: Nest, exprs: list[Expr], carried: list[Value], body: Callable, ways: int, axes: Sequence[Axis], partial: Partial | None
+    ) -> list[Value]:
         nest.hoist(exprs)
         if len(axes) == 1:
-            return self._along(nest, carried, body, ways, axes[0])
-        with nest.b.loop(0, axes[0].size, 1, carried) as loop:
-            nest.enter({axes[0]: loop.index})
-            loop.update(*self._around(nest, exprs, list(loop.carried), body, ways, axes[1:]))
-            nest.leave()
-        return list(loop.results)
+            return self._along(nest, carried, body, ways, axes[0], partial)
 
-    def _along(self, nest: Nest, carried: list[Value], body: Callable, ways: int, axis: Axis) -> list[Value]:
+        def one(index: Value, values: list[Value]) -> list[Value]:
+            nest.enter({axes[0]: index})
+            values = self._around(nest, exprs, values, body, ways, axes[1:], partial)
+            nest.leave()
+            return values
+
+        return summed(nest.b, 0, axes[0].size, 1, axes[0].size, carried, one, partial)
+
+    def _along(self, nest: Nest, carried: list[Value], body: Callable, ways: int, axis: Axis, partial: Partial | None) -> list[Value]:
         """The innermost loop: `ways` vectors at once, then the vectors that are left, then a masked one."""
         b, lanes = nest.b, nest.lanes
         whole = axis.size - axis.size % (lanes * ways)
+
+        def one(index: Value, values: list[Value]) -> list[Value]:
+            for way in range(ways):
+                nest.enter({axis: b.add(index, way * lanes) if way else index})
+                values = body(way, values)
+                nest.leave()
+            return values
+
         if whole:
-            with b.loop(0, whole, lanes * ways, carried) as loop:
-                values = list(loop.carried)
-                for way in range(ways):
-                    nest.enter({axis: b.add(loop.index, way * lanes) if way else loop.index})
-                    values = body(way, values)
-                    nest.leave()
-                loop.update(*values)
-            carried = list(loop.results)
+            carried = summed(b, 0, whole, lanes * ways, whole // (lanes * ways), carried, one, partial)
         for way, at in enumerate(range(whole, axis.size, lanes)):
             left = axis.size - at
             nest.enter({axis: b.constant(at, "i64")}, None if left >= lanes else first_lanes(left, lanes))

@@ -9,7 +9,7 @@ from dovetail_llvm_exec import kinds
 from dovetail_llvm_exec.exprs import Buffer, Expr
 from dovetail_llvm_exec.ir import Value
 from dovetail_llvm_exec.nest import Nest
-from dovetail_llvm_exec.reducers import Reducer, parted, reducer_of, tree
+from dovetail_llvm_exec.reducers import Partial, Reducer, reducer_of, summed, tree
 from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
 from dovetail_llvm_exec.stash import Store
 
@@ -46,11 +46,10 @@ class Wide(Stage):
         lanes, ways = nest.lanes, 4
         reducers = [reducer_of(item.expr.data) for item in self.results]
         nest.hoist(exprs)
-        starts = [r.start(b, lanes) for r in reducers]
-        width = [len(s) for s in starts]
+        partial = Partial(reducers, lanes, ways)
 
         def take(way: int, carried: list[Value]) -> list[Value]:
-            running, at = parted(carried, width * ways), way * len(reducers)
+            running, at = partial.parted(b, carried), way * len(reducers)
             for i, (reducer, item) in enumerate(zip(reducers, self.results, strict=True)):
                 running[at + i] = reducer.take(b, running[at + i], nest.operand(item.expr.data.body, lanes), nest.scopes[-1].mask, None)
             self._stored(nest, stores)
@@ -58,17 +57,18 @@ class Wide(Stage):
 
         first = b.mul(span, SPAN)
         stop = b.call("llvm.smin.i64", "i64", b.add(first, SPAN), b.constant(axis.size - axis.size % (lanes * ways), "i64"))
-        with b.loop(first, stop, lanes * ways, [v for _ in range(ways) for s in starts for v in s]) as loop:
-            values = list(loop.carried)
+
+        def one(index: Value, values: list[Value]) -> list[Value]:
             for way in range(ways):
-                nest.enter({axis: b.add(loop.index, way * lanes)})
+                nest.enter({axis: b.add(index, way * lanes)})
                 values = take(way, values)
                 nest.leave()
-            loop.update(*values)
-        running = list(loop.results)
+            return values
+
+        running = summed(b, first, stop, lanes * ways, SPAN // (lanes * ways), partial.start(b), one, partial)
         if axis.size % (lanes * ways):
             running = self._last_of_span(nest, take, running, first)
-        parts = parted(running, width * ways)
+        parts = partial.parted(b, running)
         for i, (reducer, place) in enumerate(zip(reducers, places, strict=True)):
             whole = reducer.across(b, tree(reducer, b, [parts[w * len(reducers) + i] for w in range(ways)]))
             value = reducer.result(b, whole)
@@ -98,10 +98,14 @@ class Wide(Stage):
             for item, part in zip(self.results, parts, strict=True):
                 reducer = Reducer(item.node.op, part.dtype)
                 at = b.address(nest.pointers[part], kinds.stored(part.dtype), b.mul(loop.index, spans))
-                with b.loop(0, spans, 1, [kinds.number(b, reducer.identity(), part.dtype)]) as over:
-                    value = kinds.from_memory(b, b.load(kinds.stored(part.dtype), b.address(at, kinds.stored(part.dtype), over.index)), part.dtype)
-                    over.update(reducer.binary(b, over.carried[0], value))
-                nest.define(item.expr, kinds.rounded(b, over.results[0], item.node.dtype))
+
+                def one(index: Value, values: list[Value], reducer: Reducer = reducer, part: Buffer = part, at: Value = at) -> list[Value]:
+                    value = kinds.from_memory(b, b.load(kinds.stored(part.dtype), b.address(at, kinds.stored(part.dtype), index)), part.dtype)
+                    return [reducer.binary(b, values[0], value)]
+
+                start, partial = [kinds.number(b, reducer.identity(), part.dtype)], Partial([reducer], 1, 1)
+                joined = summed(b, 0, spans, 1, spans, start, one, partial)
+                nest.define(item.expr, kinds.rounded(b, joined[0], item.node.dtype))
             self._stored(nest, stores)
             nest.leave()
         self._finish(b, nest)
