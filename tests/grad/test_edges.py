@@ -151,3 +151,28 @@ def test_integers_take_no_floating_alpha(alpha: float) -> None:
             torch.add(x, x, alpha=alpha)
         with pytest.raises(RuntimeError, match="alpha must not be a floating point number"):
             dovetail.jit(lambda x: torch.add(x, x, alpha=alpha))(x)
+
+
+@pytest.mark.parametrize("shape", [(8, 4099), (2, 200_000), (3, 64, 28, 28)])
+def test_constant_rows_have_no_variance(shape: tuple[int, ...]) -> None:
+    x = torch.full(shape, 1000.1)
+    functions = [lambda x: F.layer_norm(x, shape[1:]), lambda x: F.group_norm(x, 1), lambda x: x.std(-1)]
+    for function in functions + [F.instance_norm] * (len(shape) > 2):
+        got = dovetail.jit(function)(x)
+        assert got.abs().max() <= 1e-2, (function, got.abs().max())
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((3_000_000,), 0), ((300_007, 7), 0), ((2, 1 << 20), 1), ((1000, 1003), None)])
+def test_sums_of_equal_numbers_round_as_little_as_eagers(shape: tuple[int, ...], dim: int | None) -> None:
+    x = torch.full(shape, 1000.1)
+    function = (lambda x: x.mean()) if dim is None else (lambda x: x.mean(dim))
+    exact = function(x.double())
+    ours, theirs = (float((f(x) - exact).abs().max()) for f in (dovetail.jit(function), function))
+    assert ours <= 8 * theirs + 1e-4, (ours, theirs)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e19, 1e-25])
+def test_deviations_at_extreme_magnitudes(scale: float) -> None:
+    x = torch.randn(20, 768) * scale
+    for function in (lambda x: x.std(-1), lambda x: x.std(), lambda x: x.std(0)):
+        torch.testing.assert_close(dovetail.jit(function)(x), function(x), rtol=1e-5, atol=0)
