@@ -2,7 +2,8 @@
 # The first of them creates .venv and installs everything into it; from then on that takes no time until a pyproject file changes.
 
 VENV := .venv
-PYTHON := $(VENV)/bin/python
+LANE_PYTHON := $(PYTHON)
+override PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input
 DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy plugins/llvm_exec plugins/onednn_exec conformance
 # Executors that are not yet installed for the tests of everything else; their own tests find them in their folders.
@@ -15,7 +16,7 @@ TESTS ?=
 WORKERS ?= 2
 EXECUTORS ?= torch apex_xentropy llvm onednn
 
-.PHONY: demo test test-all lint conformance bench costs docs format install clean nvfuser-lane triton-lane
+.PHONY: demo test test-all lint conformance bench costs docs format install clean dist lane nvfuser-lane triton-lane
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -53,6 +54,15 @@ bench: install
 costs: install
 	@set -e; for name in $(COSTS); do $(PYTHON) benchmarks/$$name.py; done
 
+# The tests with any pair of Python and torch, from wheels, in an environment of its own below .lanes:
+# make lane PYTHON=3.13 TORCH=2.15.0, with PYTHON=/path/to/python where it is not on the PATH, TESTS=smoke, core or all.
+lane: install
+	@DISTRIBUTIONS="$(DISTRIBUTIONS)" $(PYTHON) release/lane.py --python "$(LANE_PYTHON)" --torch "$(TORCH)" --tests "$(or $(TESTS),smoke)" --workers $(WORKERS)
+
+# The sdists and wheels of all distributions, into dist.
+dist: install
+	@$(PYTHON) release/dist.py
+
 # The nvFuser plugin where nvFuser exists: Python 3.12 (on the PATH, or LANE_PYTHON=...) and torch 2.10; 8 GB in .nvfuser-lane.
 nvfuser-lane:
 	@plugins/nvfuser_exec/lane.sh
@@ -84,4 +94,4 @@ $(VENV)/.created:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .nvfuser-lane .triton-lane build out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .lanes .nvfuser-lane .triton-lane build dist out .pytest_cache .ruff_cache .hypothesis

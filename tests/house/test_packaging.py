@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import email
 import importlib.metadata
+import importlib.util
 import os
-import shutil
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import dovetail
@@ -93,7 +98,9 @@ def test_the_core_has_the_dependencies_that_contributing_explains(root, project)
     explained = (root / "CONTRIBUTING.md").read_text()
 
     for requirement in (*project(".")["project"]["dependencies"], *project(".")["dependency-groups"]["dev"]):
-        assert f"| `{Requirement(requirement).name}` |" in explained, f"CONTRIBUTING.md does not say why {requirement} is there"
+        assert re.search(rf"^\| .*`{Requirement(requirement).name}`.* \|", explained, re.MULTILINE), (
+            f"CONTRIBUTING.md does not say why {requirement} is there"
+        )
 
 
 def test_the_version_is_the_same_in_the_package_and_in_its_metadata(project):
@@ -137,22 +144,27 @@ def test_importing_core_raises_with_a_hint(root):
 
 
 @pytest.fixture(scope="module")
-def wheels(root, tmp_path_factory) -> dict[str, Path]:
-    """The wheel of each distribution, each built from a copy of its own files alone."""
-    out = tmp_path_factory.mktemp("wheels")
-    made = {}
-    for folder, name in DISTRIBUTIONS.items():
-        alone = tmp_path_factory.mktemp("source") / name
-        alone.mkdir()
-        for file in ("pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(root / folder / file, alone / file)
-        for source in SOURCES[folder].values():
-            shutil.copytree(root / folder / source, alone / source, ignore=shutil.ignore_patterns("__pycache__"))
-        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(out), str(alone)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        (made[name],) = out.glob(f"{name.replace('-', '_')}-*.whl")
-    return made
+def dist(root):
+    """The module release/dist.py."""
+    sys.path.insert(0, str(root / "release"))
+    try:
+        return importlib.import_module("dist")
+    finally:
+        sys.path.remove(str(root / "release"))
+
+
+@pytest.fixture(scope="module")
+def distributions(dist, tmp_path_factory) -> Path:
+    """A folder with the sdist and the wheel of every distribution, as `make dist` builds them."""
+    out = tmp_path_factory.mktemp("dist")
+    dist.build_all(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheels(distributions) -> dict[str, Path]:
+    """The wheel of each distribution."""
+    return {name: next(distributions.glob(f"{name.replace('-', '_')}-*.whl")) for name in DISTRIBUTIONS.values()}
 
 
 @pytest.fixture(scope="module")
@@ -239,3 +251,126 @@ def test_the_conformance_suite_imports_without_the_torch_executor(installed):
     run = installed("dovetail", "dovetail-conformance")
 
     assert run("import dovetail_conformance; print('there')") == "there\n"
+
+
+@built_once
+@every_distribution
+def test_an_sdist_holds_what_its_wheel_is_built_from(wheels, distributions, folder):
+    name = DISTRIBUTIONS[folder].replace("-", "_")
+    with tarfile.open(next(distributions.glob(f"{name}-[0-9]*.tar.gz"))) as archive:
+        inside = {member.partition("/")[2] for member in archive.getnames()}
+    in_wheel = {path for path in zipfile.ZipFile(wheels[DISTRIBUTIONS[folder]]).namelist() if ".dist-info/" not in path}
+
+    assert {f"{SOURCES[folder][path.partition('/')[0]]}/{path.partition('/')[2]}" for path in in_wheel} <= inside
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= inside
+    assert ("CHANGELOG.md" in inside) == (folder == ".")
+    assert not any(path.startswith("tests/") for path in inside)
+
+
+@built_once
+def test_distributions_built_again_are_the_same_bytes_and_pass_twine(root, dist, distributions, tmp_path):
+    """Under another umask, in another time zone and another folder."""
+    command = [sys.executable, str(root / "release" / "dist.py"), "--output", str(tmp_path / "again")]
+    environment = os.environ | {"TZ": "Asia/Kathmandu", "SOURCE_DATE_EPOCH": str(dist.epoch())}
+    done = subprocess.run(command, capture_output=True, text=True, umask=0o077, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = {file.name: file.read_bytes() for file in distributions.iterdir()}
+    again = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir() if file.name != "SHA256SUMS"}
+
+    assert len(built) == 2 * len(DISTRIBUTIONS)
+    assert [name for name in built.keys() | again.keys() if built.get(name) != again.get(name)] == []
+    assert done.stdout.count("PASSED") == len(built)
+
+
+def metadata(wheel: Path) -> email.message.Message:
+    inside = zipfile.ZipFile(wheel)
+    return email.message_from_bytes(inside.read(next(name for name in inside.namelist() if name.endswith(".dist-info/METADATA"))))
+
+
+INSIDE = re.compile(r"\]\((?!https?://|#)[^)\s]+\)")  # a link that leads nowhere outside of the repository
+
+
+@built_once
+@every_distribution
+def test_a_readme_has_no_link_that_only_the_repository_has(wheels, folder):
+    about = metadata(wheels[DISTRIBUTIONS[folder]])
+
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert len(about.get_payload()) > 500 and not INSIDE.findall(about.get_payload())
+    assert about["License-Expression"] == "Apache-2.0"
+
+
+def test_urls_and_links_are_those_of_the_repository_where_it_has_an_address(dist, tmp_path):
+    files = dist.build_all(tmp_path, "https://forge.example/us/dovetail/", ["plugins/onednn_exec"])
+    about = metadata(files[1])
+
+    assert "Changelog, https://forge.example/us/dovetail/blob/v0.1.0/CHANGELOG.md" in about.get_all("Project-URL")
+    assert "[Dovetail](https://forge.example/us/dovetail/blob/v0.1.0/README.md)" in about.get_payload()
+    assert "[below](#packed-weights)" in about.get_payload() and not INSIDE.findall(about.get_payload())
+
+
+def test_links_in_code_stay(dist):
+    links = sys.modules["readme_links"]
+
+    assert doctest.testmod(links).attempted == 2 and not doctest.testmod(links).failed
+    assert links.absolute("```python\nf[a](b)\n```\n[`x`](y)", "", "", "v1") == "```python\nf[a](b)\n```\n`x`"
+
+
+@every_distribution
+def test_classifiers_name_the_pythons_that_it_runs_on(project, folder):
+    about = project(folder)["project"]
+    named = {line.rpartition(" ")[2] for line in about["classifiers"] if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", line)}
+    allowed = SpecifierSet(about["requires-python"])
+
+    assert named == {f"3.{minor}" for minor in range(30) if allowed.contains(f"3.{minor}")}
+
+
+@every_distribution
+def test_type_checkers_are_told_of_the_annotations(root, project, folder):
+    (source,) = SOURCES[folder].values()
+
+    assert (root / folder / source / "py.typed").is_file()
+    assert "Typing :: Typed" in project(folder)["project"]["classifiers"]
+
+
+EXTRAS = {"cpu": "executors for CPUs", "cuda": "executors for NVIDIA GPUs"}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_readme_installs_from_the_clone_what_the_extra_brings(root, project, extra):
+    wanted = {Requirement(line).name for line in project(".")["project"]["optional-dependencies"][extra]}
+    (line,) = re.findall(rf"^    pip install \. (.*?) +# {EXTRAS[extra]}", (root / "README.md").read_text(), re.MULTILINE)
+
+    assert {DISTRIBUTIONS[folder.removeprefix("./")] for folder in line.split()} == wanted
+
+
+@pytest.fixture(scope="module")
+def stranger(distributions, beside_torch, tmp_path_factory) -> Path:
+    """A new environment into which `dovetail[cpu]` was installed, from the built files and what is here already."""
+    folder = tmp_path_factory.mktemp("stranger")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python3.*/site-packages")
+    (site / "beside_torch.pth").write_text(f"{beside_torch}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index"]
+    done = subprocess.run([*pip, "--find-links", str(distributions), "dovetail[cpu]"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@built_once
+def test_the_readmes_first_example_runs_in_a_new_environment(root, stranger, wheels, tmp_path):
+    """As on the package's page: the text is that of the wheel, the folder any other."""
+    first = re.search(r"^```python\n.*?^```$\s+^```text\n.*?^```$", metadata(wheels["dovetail"]).get_payload(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "example.md").write_text(first[0])
+    command = [str(stranger / "bin" / "python"), "-P", str(root / "tests" / "house" / "pages.py"), "example.md"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@built_once
+def test_the_extra_brings_executors_that_work(stranger, tmp_path):
+    done = subprocess.run([str(stranger / "bin" / "dovetail"), "doctor"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(name in done.stdout for name in ("torch", "llvm", "onednn"))
