@@ -1,4 +1,4 @@
-"""Makes what repeats the code or the benchmarks: docs/options.md, docs/api.md, and the table of figures in README.md.
+"""Makes what repeats the code or results: docs/options.md, docs/api.md, the figures in README.md, the lanes in CONTRIBUTING.md.
 
 `make docs` runs it, and a test says when it is due.
 
@@ -7,6 +7,7 @@ python docs/build.py [--check]
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import re
@@ -22,7 +23,9 @@ from dovetail.prims import Symbol
 
 HERE = Path(__file__).parent
 README, RESULTS = HERE.parent / "README.md", HERE.parent / "benchmarks" / "results"
-BEGIN, END = "<!-- figures: made by docs/build.py from benchmarks/results -->", "<!-- end of figures -->"
+FIGURES = ("<!-- figures: made by docs/build.py from benchmarks/results -->", "<!-- end of figures -->")
+CONTRIBUTING = HERE.parent / "CONTRIBUTING.md"
+LANES = ("<!-- lanes: made by docs/build.py from release/results -->", "<!-- end of lanes -->")
 SHOWN = (  # of benchmarks/workloads.py
     *("add-4", "chain-256", "chain-2048", "gelu-norm-softmax", "softmax", "layer-norm", "layer-norm-train", "cross-entropy-train", "mlp-1"),
     *("gpt", "gpt-bf16", "gpt-train", "gpt-train-bf16", "llama", "llama-bf16", "llama-train", "llama-train-bf16", "bert", "bert-bf16"),
@@ -134,11 +137,20 @@ def span(seconds: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
-def readme() -> str:
-    """README.md with the table between its two marks."""
-    before, begin, rest = README.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    return f"{before}{begin}\n{figures()}\n{end}{after}"
+def between(page: Path, marks: tuple[str, str], text: str) -> str:
+    """Return the page with this text between its two marks."""
+    before, begin, rest = page.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def lanes() -> str:
+    """Return what `make lane` kept, as a table; its module lies in release/."""
+    found = importlib.util.spec_from_file_location("lane_results", HERE.parent / "release" / "lane_results.py")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # dataclasses look it up
+    found.loader.exec_module(module)
+    return module.table()
 
 
 def pages() -> dict[Path, str]:
@@ -152,7 +164,8 @@ def pages() -> dict[Path, str]:
         "",
         "",
     ]
-    return {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api(), README: readme()}
+    made = {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api()}
+    return made | {README: between(README, FIGURES, figures()), CONTRIBUTING: between(CONTRIBUTING, LANES, lanes())}
 
 
 def main() -> int:

@@ -154,11 +154,12 @@ def test(environment: Environment, lane: Path, arguments: Sequence[str], commit:
     variables |= {"OMP_NUM_THREADS": "1", "PATH": f"{environment.bin}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(environment.folder)}
     began = time.monotonic()
     command = [environment.bin / "pytest", *options, *arguments]  # the program: `python -m pytest` would look for modules in the checkout
-    process = subprocess.Popen(command, cwd=lane / "checkout", env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with log.open("w") as file:
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            file.write(line)
+    process = subprocess.Popen(command, cwd=lane / "checkout", env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with log.open("wb") as file:
+        while piece := process.stdout.read1():
+            for out in (sys.stdout.buffer, file):
+                out.write(piece)
+                out.flush()
     if process.wait() not in (0, 1) or not junit.exists():
         raise click.ClickException(f"pytest ended with code {process.returncode}, so there is no result; its output is in {log}")
     about = subprocess.run([environment.bin / "python", "-c", ABOUT], capture_output=True, text=True, check=True).stdout.split()

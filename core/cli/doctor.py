@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import torch
+from packaging.version import Version
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -37,6 +38,7 @@ sys.path[:] = request["sys.path"]
 from dovetail.cli.smoke import answer
 answer(request)
 """
+NEWEST_TORCH = "2.13"  # the newest that was tested; a test compares it with the lanes in CONTRIBUTING.md
 TAIL = 2000  # characters of what a process printed before it crashed
 
 
@@ -85,6 +87,9 @@ def host(candidates: list[Candidate]) -> Iterator[Finding]:
     about = f"dovetail {dovetail.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     yield Finding("dovetail", "installed", "ok", about)
     yield from internals()
+    if Version(torch.__version__).release[:2] > Version(NEWEST_TORCH).release:
+        newer = f"torch {torch.__version__} is newer than {NEWEST_TORCH}, the newest one tested"
+        yield Finding("dovetail", "torch", "note", f"{newer}; if something fails, try `pip install torch=={NEWEST_TORCH}.*`")
     if not candidates:
         yield Finding("dovetail", "executors", "failed", "no plugin can be loaded, so no program can run")
 

@@ -26,8 +26,8 @@ PLUGINS = tuple(
     f"plugins/{name}/README.md"
     for name in ("torch_exec", "llvm_exec", "onednn_exec", "apex_xentropy", "triton_exec", "nvfuser_exec", "inductor_exec")
 )
-PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "docs/api.md", "docs/options.md", "docs/benchmarks.md", "conformance/README.md")
-LINK = re.compile(r"\]\(([^)#]+)\)")
+PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "CHANGELOG.md", "docs/api.md", "docs/options.md", "docs/benchmarks.md", "conformance/README.md")
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
 @pytest.fixture(scope="module")
