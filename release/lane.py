@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -27,12 +26,16 @@ from rich.console import Console
 from rich.filesize import decimal
 
 ROOT = Path(__file__).parents[1]
-SMOKE = (  # the README, the commands, the interpreter's programs, gradients, kernels: a minute
-    "tests/house/test_installed.py",
-    "tests/house/test_docs.py::test_the_examples_of_a_page_run_and_print_what_it_says[README.md]",
-    *(f"tests/interpreter/{name}.py" for name in ("test_interpret", "test_jit_python", "test_jit_modules")),
-    *(f"tests/{name}.py" for name in ("trace/test_docstrings", "training/test_modes", "grad/test_functional")),
-)
+README = "tests/house/test_docs.py::test_the_examples_of_a_page_run_and_print_what_it_says[README.md]"
+SELECTIONS = {  # what pytest is told at each level: `core` is make test, `all` is make test-all
+    "smoke": (
+        *("-m", "", "tests/house/test_installed.py", README),
+        *(f"tests/interpreter/{name}.py" for name in ("test_interpret", "test_jit_python", "test_jit_modules")),
+        *(f"tests/{name}.py" for name in ("trace/test_docstrings", "training/test_modes", "grad/test_functional")),
+    ),
+    "core": (),
+    "all": ("-m", ""),
+}
 DUE = {"CONTRIBUTING.md", "core/cli/doctor.py"}  # what changes when a result does
 console = Console(highlight=False)
 
@@ -44,18 +47,13 @@ console = Console(highlight=False)
 @click.option("--workers", default=2, show_default=True, help="How many processes run the tests.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=ROOT / ".lanes", envvar="LANES", help="Where environments lie.")
 @click.option("--distribution", "distributions", multiple=True, envvar="DISTRIBUTIONS", help="Folders of what is installed; all by default.")
-@click.option("--core", "core_arguments", default="", envvar="CORE", help="What selects the tests of level core, for pytest.")
-@click.option("--all", "all_arguments", default="", envvar="ALL", help="What selects the tests of level all, for pytest.")
-def main(
-    wanted: str, torch: str, level: str, workers: int, folder: Path, distributions: tuple[str, ...], core_arguments: str, all_arguments: str
-) -> None:
+def main(wanted: str, torch: str, level: str, workers: int, folder: Path, distributions: tuple[str, ...]) -> None:
     """Install wheels of this clone beside one torch on one Python, run the tests there, and keep the result."""
     if not wanted or not re.fullmatch(r"\d+\.\d+\.\d+\S*", torch):
         raise click.ClickException(f"which pair? make lane PYTHON=3.13 TORCH=2.15.0 is one; got PYTHON={wanted} TORCH={torch}")
     base = find_python(wanted)
     minor = subprocess.run([base, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True).stdout.strip()
     pair = f"{minor}-{Version(torch)}"
-    selection = {"smoke": list(SMOKE), "core": shlex.split(core_arguments), "all": shlex.split(all_arguments)}[level]
     lane = folder.absolute() / pair
     lane.mkdir(parents=True, exist_ok=True)
     try:
@@ -64,7 +62,7 @@ def main(
             commit, modified = checkout(lane / "checkout")
             environment = Environment(lane / "env")
             prepare(environment, base, torch, lane, distributions)
-            result = test(environment, lane, ["-n", str(workers), *selection], commit)
+            result = test(environment, lane, ["-n", str(workers), *SELECTIONS[level]], commit)
     except Timeout:
         raise click.ClickException(f"another run uses {lane}") from None
     keep(pair, level, result, lane, modified)
@@ -168,7 +166,7 @@ def test(environment: Environment, lane: Path, arguments: Sequence[str], commit:
 
 
 ABOUT = "import platform, torch; print(platform.python_version(), torch.__version__)"
-INHERITED = ("PYTHON", "TORCH", "TESTS", "WORKERS", "LANES", "DISTRIBUTIONS", "CORE", "ALL", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # of `make lane`
+INHERITED = ("PYTHON", "TORCH", "TESTS", "WORKERS", "LANES", "DISTRIBUTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # of `make lane`
 
 
 def keep(pair: str, level: str, result: Result, lane: Path, modified: bool) -> None:
