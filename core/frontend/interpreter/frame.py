@@ -204,13 +204,16 @@ class Frame:
         return found
 
     def unwind(self, error: BaseException, pc: int) -> int | None:
-        """Give `error` the user's traceback; the index of its handler, or None when it leaves this frame."""
+        """Give `error` the user's traceback; the index of its handler, or None when it leaves this frame, as every refusal does."""
         rest = strip(error.__traceback__)
         if self.reraised:
             self.reraised, error.__traceback__ = False, rest
         else:
             error.__traceback__ = entry(self, pc, rest)
         target = self._handler(pc)
+        if isinstance(error, self.world.refusals):
+            self.world.refusal = self.world.refusal or error
+            target = None
         if target is not None:
             self.stack.append(error)
         del error  # the traceback entry knows the frame that made it, so that keeping the exception here would be a cycle

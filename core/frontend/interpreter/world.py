@@ -42,7 +42,10 @@ class World:
     opcodes = OPCODES.get(sys.version_info[:2])
     lookasides: Mapping[Any, Callable[..., Any]] = {**CLASSES, **SCOPES, **INTROSPECTION}
 
+    refusals: tuple[type[BaseException], ...] = ()  # errors of the interpreter itself, which no handler of the program sees
+
     def __init__(self) -> None:
+        self.refusal: BaseException | None = None  # the first of them
         if self.opcodes is None:
             version = ".".join(map(str, sys.version_info[:2]))
             raise Unsupported(

@@ -50,6 +50,8 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
             given = [tracker.reach(value, sources.item(listed, i)) for i, value in enumerate(args)]
             named_given = {name: tracker.reach(value, sources.item(named, name)) for name, value in kwargs.items()}
             result = tracker.call(function, given, named_given, None)
+            if tracker.refusal is not None:  # code that is not interpreted has swallowed it
+                raise tracker.refusal
     except BaseException as error:
         error.__traceback__ = strip(error.__traceback__)
         raise

@@ -25,6 +25,7 @@ from types import (
 )
 from typing import Any
 
+from dovetail.errors import NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
@@ -61,6 +62,8 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
 
     `reach` is the one door through which outside values come in.  The program's values are never wrapped.
     """
+
+    refusals = (NoGradRule, TracedValueError, Unsupported)
 
     def __init__(self, recorder: Recorder | None = None):
         super().__init__()

@@ -1,0 +1,139 @@
+"""What tracing refuses reaches the caller: no handler, `finally` or context manager of the program turns it into another result."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import TracedValueError, Unsupported
+
+
+def branch(x):
+    return x * 2 if x.sum() > 0 else x * 3
+
+
+def by_except(x):
+    try:
+        return branch(x)
+    except Exception:
+        return x * 100
+
+
+def by_its_own_type(x):
+    try:
+        return branch(x)
+    except TypeError:
+        return x * 100
+
+
+def by_everything(x):
+    try:
+        return branch(x)
+    except:  # noqa: E722
+        return x * 100
+
+
+def by_finally(x):
+    try:
+        branch(x)
+    finally:
+        return x * 100  # noqa: B012
+
+
+def by_suppress(x):
+    with suppress(Exception):
+        return branch(x)
+    return x * 100
+
+
+@contextmanager
+def quiet():
+    try:
+        yield
+    except Exception as error:
+        str(error)
+
+
+def by_a_generator(x):
+    with quiet():
+        return branch(x)
+    return x * 100
+
+
+class Quiet:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return True
+
+
+def by_exit(x):
+    with Quiet():
+        return branch(x)
+    return x * 100
+
+
+def by_delegation(x):
+    def inner():
+        try:
+            yield branch(x)
+        except Exception:
+            yield x * 100
+
+    def outer():
+        yield from inner()
+
+    return next(outer())
+
+
+def by_a_callback(x):
+    try:
+        return sorted([1, 2], key=lambda _: branch(x))[0] * x
+    except Exception:
+        return x * 100
+
+
+PROGRAMS = [by_except, by_its_own_type, by_everything, by_finally, by_suppress, by_a_generator, by_exit, by_delegation, by_a_callback]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_no_handler_sees_a_refusal(program):
+    with pytest.raises(TracedValueError, match="the value of t"):
+        dovetail.jit(program)(torch.ones(3))
+
+
+def test_no_handler_sees_what_is_unsupported():
+    def program(x):
+        try:
+            return torch.func.grad(lambda x: x.sum())(x)
+        except NotImplementedError:
+            return x * 100
+
+    with pytest.raises(Unsupported, match=r"torch\.func"):
+        dovetail.jit(program)(torch.ones(3))
+
+
+def test_a_handler_sees_the_errors_of_the_program():
+    def program(x, y):
+        try:
+            return x @ y
+        except RuntimeError:
+            return x.sum() + y.sum()
+
+    x, y = torch.ones(2, 3), torch.ones(2, 3)
+
+    torch.testing.assert_close(dovetail.jit(program)(x, y), program(x, y))
+
+
+def test_a_refusal_leaves_torch_and_the_function_usable():
+    compiled = dovetail.jit(lambda x, flag: by_except(x) if flag else x + 1)
+
+    with pytest.raises(TracedValueError):
+        compiled(torch.ones(3), True)
+
+    torch.testing.assert_close(compiled(torch.ones(3), False), torch.full((3,), 2.0))
+    assert torch.is_grad_enabled()
