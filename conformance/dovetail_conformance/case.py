@@ -135,10 +135,10 @@ def executed(function: Callable[..., Any]) -> list[Trace]:
     return [traces[-1] for traces in groups if traces]
 
 
-def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, most: int, extremes: bool) -> list[Case]:
-    """The samples of an operation as cases: `most` of them, spread over all there are, and those with extreme values."""
+def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, choose: Callable[[list[Case]], list[Case]], extremes: bool) -> list[Case]:
+    """The samples of an operation as cases: those that `choose` keeps, and those with extreme values."""
     found = [Case(subject, info, program_of(info.symbol, sample), said(sample), sample) for sample in islice(info.samples(dtype, device), MOST)]
-    found = chosen(found, most)
+    found = choose(found)
     return found + (list(_extremes(subject, info, found)) if extremes else [])
 
 

@@ -8,9 +8,10 @@ from functools import cached_property
 
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail_conformance.case import Case, cases
+from dovetail_conformance.case import Case, cases, chosen
 from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import OpInfo
+from dovetail_conformance.sampling import dealt, pairwise
 from dovetail_conformance.subject import Subject
 
 FEW = 2
@@ -42,10 +43,22 @@ class Cell:
     def cases(self) -> list[Case]:
         """The samples; of an operation that the executor does not name, a few, unless it runs a part of those."""
         if self.subject.says(self.info.symbol.id, self.dtype, self.device.type) == "no":
-            few = cases(self.subject, self.info, self.dtype, self.there, FEW, False)
+            few = cases(self.subject, self.info, self.dtype, self.there, lambda found: chosen(found, FEW), False)
             if not any(case.claimed for case in few):
                 return few
-        return cases(self.subject, self.info, self.dtype, self.there, self.level.samples, self.dtype in self.level.extremes)
+        return cases(self.subject, self.info, self.dtype, self.there, self._choose, self.dtype in self.level.extremes)
+
+    def _choose(self, found: list[Case]) -> list[Case]:
+        """Choose the samples that the level runs with this dtype."""
+        if not self.level.dealt:
+            return chosen(found, self.level.samples)
+        accepted = self.level.dtypes_for(self.info.dtypes)
+        return pairwise(found) if self.first else dealt(found, accepted.index(self.dtype) - 1, len(accepted) - 1)
+
+    @property
+    def first(self) -> bool:
+        """Whether the dtype is the first of those that the level runs the operation with."""
+        return self.dtype is self.level.dtypes_for(self.info.dtypes)[0] or self.dtype not in self.level.dtypes
 
     @cached_property
     def claimed(self) -> list[Case]:

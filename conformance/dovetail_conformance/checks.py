@@ -28,12 +28,21 @@ SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
 
 @dataclass(frozen=True)
 class Check:
-    """A question asked of every cell from a level on.  `run` gives None where it does not apply; `since` is the suite that it came with."""
+    """A question asked of every cell from a level on.
+
+    `run` gives None where it does not apply.  `once` says that the answer hardly depends on the dtype: level quick asks it of the first alone.
+    `since` is the version of the suite that it came with.
+    """
 
     name: str
     run: Callable[[Cell], Outcome | None]
     level: int
     since: str = "0.1"
+    once: bool = False
+
+    def applies(self, cell: Cell) -> bool:
+        """Whether the level asks this of the cell."""
+        return self.level <= cell.level.rank and not (self.once and cell.level.dealt and not cell.first)
 
     @property
     def doc(self) -> str:
@@ -389,14 +398,14 @@ def _largest(cell: Cell) -> Case | None:
 CHECKS: tuple[Check, ...] = (
     Check("forward", forward, 0),
     Check("reference", reference, 0),
-    Check("meta", meta, 0),
+    Check("meta", meta, 0, once=True),
     Check("inputs", inputs, 0),
     Check("backward", backward, 1),
     Check("gradcheck", gradcheck, 1),
-    Check("determinism", determinism, 1),
+    Check("determinism", determinism, 1, once=True),
     Check("repeat", repeat, 1),
-    Check("shapes", shapes, 1),
-    Check("threads", threads, 1),
+    Check("shapes", shapes, 1, once=True),
+    Check("threads", threads, 1, once=True),
     Check("errors", errors, 0),
     Check("recompiles", recompiles, 2),
     Check("speed", speed, 2),

@@ -23,7 +23,7 @@ from dovetail_conformance.render.junit import junit
 from dovetail_conformance.render.markdown import markdown
 from dovetail_conformance.report import Report, Row
 
-LEVELS = ("smoke", "core", "full", "stress")
+LEVELS = ("smoke", "quick", "core", "full", "stress")
 MOST = 20  # changes that `diff` tells of each kind
 HELP = {"help_option_names": ["-h", "--help"]}
 OUT = click.Path(dir_okay=False, writable=True, path_type=Path)

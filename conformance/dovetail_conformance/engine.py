@@ -94,7 +94,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
     if guarded(lambda: Outcome("pass" if cell.claimed else "not-claimed")).state != "pass":
         return
     for check in CHECKS:
-        if check.level <= level.rank and wanted.check(check.name):
+        if check.applies(cell) and wanted.check(check.name):
             yield from row(check.name, lambda check=check: check.run(cell))
 
 

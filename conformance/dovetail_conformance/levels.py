@@ -13,7 +13,8 @@ class Level:
     """What is tested at a level: dtypes, how many samples of each operation, how many random programs.
 
     `first` means the first of `dtypes` alone that an operation takes; `extremes` are the dtypes whose samples also come with large values,
-    infinities and NaN.
+    infinities and NaN.  `dealt` means that the first dtype runs a sample for each pair of layout and style of arguments, and each other dtype a
+    share of all samples (see `sampling.py`); checks that hardly depend on the dtype are made of the first alone.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Level:
     programs: int
     extremes: tuple[DType, ...] = ()
     first: bool = False
+    dealt: bool = False
 
     def dtypes_for(self, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
         """The dtypes of an operation that takes these ones."""
@@ -34,6 +36,7 @@ FEW = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
 MANY = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_, dtypes.complex64)
 LEVELS = {
     "smoke": Level("smoke", 0, FEW, samples=3, programs=10, first=True),
+    "quick": Level("quick", 1, MANY, samples=10, programs=20, extremes=(dtypes.float32,), dealt=True),
     "core": Level("core", 1, MANY, samples=10, programs=50, extremes=(dtypes.float32, dtypes.float16)),
     "full": Level("full", 2, dtypes.ALL, samples=400, programs=300, extremes=dtypes.ALL),
     "stress": Level("stress", 3, dtypes.ALL, samples=400, programs=3000, extremes=dtypes.ALL),

@@ -5,6 +5,7 @@
     test_executor = suite("mine")
 
 `pytest -k unfold` runs one operation, `pytest -rs` shows what an executor refuses and why, `pytest -n 4` uses four processes.
+What an executor's declaration excludes is no test; the summary counts it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def suite(*executors: Any, level: str | None = None, **options: Any) -> Callable
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "conformance of Dovetail's executors")
-    group.addoption("--conformance-level", choices=("smoke", "core", "full", "stress"), default="core", help="how much is tested (core)")
+    group.addoption("--conformance-level", choices=("smoke", "quick", "core", "full", "stress"), default="core", help="how much is tested (core)")
     group.addoption("--conformance-inline", action="store_true", help="test in pytest's own process, for a debugger: a crash ends the run")
     group.addoption("--conformance-json", metavar="FILE", help="write the report of each executor there")
 
@@ -76,7 +77,7 @@ class Collected:
     """The rows of all tests; at the end of a whole run they are held to the lock and written down."""
 
     def __init__(self, config: pytest.Config):
-        self.config, self.rows, self.said = config, {}, []
+        self.config, self.rows, self.said, self.left_out = config, {}, [], []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
@@ -87,13 +88,16 @@ class Collected:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not self.rows:
             return
-        from dovetail_conformance.session import finished
+        from dovetail_conformance.session import finished, left_out
 
+        self.left_out = [line for run, values in self.rows.items() if (line := left_out(run, values))]
         for run, values in self.rows.items():
             self.said += finished(run, values, self.config.getoption("--conformance-json"), len(self.rows) == 1)
         if self.said and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for line in self.left_out:
+            terminalreporter.write_line(f"conformance: {line}")
         for line in self.said:
             terminalreporter.write_line(f"conformance: {line}", red=True)

@@ -49,7 +49,7 @@ def check(
     """Hold an executor to the suite, and report what was found.
 
     `executor` is an executor, the name of one that is installed, or "file.py:name" or "package.module:name" of one or of a function that
-    makes it.  `level` is "smoke", "core", "full" or "stress"; `operations` are names, parts of names or patterns, `checks`, `dtypes` and
+    makes it.  `level` is "smoke", "quick", "core", "full" or "stress"; `operations` are names, parts of names or patterns, `checks`, `dtypes` and
     `devices` names, None for all.  With `processes` the work is done in so many others, where a crash is a row and `timeout` seconds are
     the most that a task may take; an executor that is passed as an object stays in this process.  `expectations` and `lock` are files,
     looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.  `update_lock` and

@@ -12,6 +12,7 @@ import pytest
 
 from dovetail.extend import Executor, executors
 from dovetail_conformance import environment, expectations
+from dovetail_conformance.declared import has_room
 from dovetail_conformance.engine import rows_of
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, tasks
@@ -32,6 +33,8 @@ class Run:
     level: str
     wanted: Wanted
     options: dict[str, Any]
+    planned: int = 0  # tasks that are tests
+    left_out: int = 0  # cells that are none, since the executor's declaration excludes them
 
     @property
     def name(self) -> str:
@@ -42,13 +45,19 @@ class Run:
         if not isinstance(self.executor, str):
             return None
         options = {key: str(value) if isinstance(value, Path) else value for key, value in self.options.items()}
-        return {"executor": self.executor, "level": self.level, "wanted": asdict(self.wanted), "options": options}
+        return {
+            "executor": self.executor,
+            "level": self.level,
+            "wanted": asdict(self.wanted),
+            "options": options,
+            "counts": (self.planned, self.left_out),
+        }
 
 
 def run_of(about: dict[str, Any]) -> Run:
     """The run that `about` made data of."""
     wanted = {key: value and tuple(value) for key, value in about["wanted"].items()}
-    return Run(about["executor"], about["level"], Wanted(**wanted), about["options"])
+    return Run(about["executor"], about["level"], Wanted(**wanted), about["options"], *about["counts"])
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ def subject_of(executor: Executor | str, expectations: str | Path | None = None)
 
 
 def cases(asked: Asked, level: str) -> list[Case]:
-    """Every task of every executor that is asked for."""
+    """Return the tasks of every executor that is asked for, but for cells that its declaration excludes."""
     import_opinfos()
     found = []
     for executor in asked.executors or [ex.name for ex in executors() if ex.available() is True]:
@@ -77,10 +86,15 @@ def cases(asked: Asked, level: str) -> list[Case]:
         wanted = Wanted(**{key: tuple(value) if value is not None else None for key, value in given.items()})
         if problem := next(wanted.problems(), None):
             raise pytest.UsageError(problem)
-        run = Run(executor, level, wanted, asked.options)
+        subject, run = subject_of(executor, asked.options.get("expectations")), Run(executor, level, wanted, asked.options)
+        every_task = tasks(subject, LEVELS[level], wanted)
+        chosen = [task for task in every_task if has_room(subject, task)]
+        if every_task and not chosen:
+            raise pytest.UsageError(f"the declaration of {run.name} excludes every operation that is asked for; name one that it implements")
+        run.planned, run.left_out = len(chosen), len(every_task) - len(chosen)
         key = f"{run.name} {level} {wanted}"
         RUNS[key] = run
-        found += [Case(key, run.name.rpartition(":")[2], task) for task in tasks(subject_of(executor), LEVELS[level], wanted)]
+        found += [Case(key, run.name.rpartition(":")[2], task) for task in chosen]
     return found
 
 
@@ -137,6 +151,12 @@ def known(run: Run) -> list[expectations.Expectation]:
     return expectations.found(expectations.expectations_of(ex, run.options.get("expectations")), ex.version)
 
 
+def left_out(key: str, values: list[dict[str, Any]]) -> str:
+    """Say how many cells of a run are no tests, or nothing."""
+    run = RUNS.get(key) or (run_of(values[0]["about"]) if values[0]["about"] else None)
+    return f"{run.left_out:,} cells of {run.name} are deselected: its declaration excludes them" if run is not None and run.left_out else ""
+
+
 def said(row: Row) -> str:
     """A failing row as pytest shows it."""
     return f"{row}: {row.state}\n{row.said}" + (f"\n\nTo see it without the suite:\n\n{row.replay}" if row.replay else "")
@@ -149,8 +169,9 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
         return []
     import_opinfos()
     subject = subject_of(run.executor)
-    plan = [str(task) for task in tasks(subject, LEVELS[run.level], run.wanted)]
-    whole = run.wanted.whole and set(plan) <= {value["task"] for value in values}
+    every_task = tasks(subject, LEVELS[run.level], run.wanted)
+    plan = [str(task) for task in every_task]
+    whole = run.wanted.whole and len({value["task"] for value in values}) >= run.planned
     place = {name: i for i, name in enumerate(plan)}
     values = sorted(values, key=lambda value: place.get(value["task"], len(place)))  # a worker may have collected OpInfos of a plugin's tests
     rows = [of_data(row) for value in values for row in value["rows"]]
@@ -164,9 +185,18 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
         rows += unspoken(subject, {id for value in values for id in value["ran"]}, run.level)
         finish(rows, run.level, run.wanted.devices, expected, expectations.lock_of(subject.executor, run.options.get("lock")), update=False)
     if json:
+        rows += _deselected(every_task, values) if whole else []
         about = (environment.suite(), environment.machine(), environment.source(subject.executor))
         made = datetime.now(UTC).isoformat(timespec="seconds")
         report = Report(environment.identity(subject.executor), run.level, *about, run.options.get("seed", 0), 0.0, made, rows)
         path = Path(json)
         report.save(path if alone else path.with_name(f"{path.stem}-{report.name}{path.suffix}"))
     return [f"{row}: {row.said}" for row in rows[before:] if row.failed]
+
+
+def _deselected(plan: list[Task], values: list[dict[str, Any]]) -> list[Row]:
+    """A row for each cell that was no test, so that the report is whole."""
+    done, said = {value["task"] for value in values}, "the executor's declaration excludes it"
+    return [
+        Row(task.operation, "claims", task.dtype.name, task.device, "not-claimed", said=said) for task in plan if task.dtype and str(task) not in done
+    ]

@@ -123,7 +123,7 @@ def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(asked):
     ("words", "said"),
     [
         ([], "Usage: dovetail"),
-        (["mine", "--level", "most"], "'most' is not one of 'smoke', 'core', 'full', 'stress'"),
+        (["mine", "--level", "most"], "'most' is not one of 'smoke', 'quick', 'core', 'full', 'stress'"),
         (["mine", "--dtype", "int3"], "no dtype is called int3"),
         (["nobody"], "no executor is called nobody"),
         (["idle"], "nothing was checked"),

@@ -137,7 +137,7 @@ def test_a_failure_comes_with_a_script_that_shows_it() -> None:
 @mark.parametrize(
     ("how", "said"),
     [
-        ({"level": "extreme"}, "there is no level 'extreme'; there are smoke, core, full, stress"),
+        ({"level": "extreme"}, "there is no level 'extreme'; there are smoke, quick, core, full, stress"),
         ({"operations": ["sinusoid"]}, "no operation matches sinusoid"),
         ({"checks": ["fast"]}, "no check is called fast; there are "),
         ({"dtypes": ["float33"]}, "no dtype is called float33"),

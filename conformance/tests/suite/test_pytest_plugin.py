@@ -57,8 +57,20 @@ def test_an_executor_of_the_test_file_itself(tmp_path) -> None:
     done = run(tmp_path, text, "-q")
 
     assert done.returncode == 0, done.stdout
-    assert "1 passed, 1 skipped" in done.stdout
-    assert "not-claimed: does not implement torch.cos" in done.stdout
+    assert "1 passed in" in done.stdout
+    assert "conformance: 1 cells of mine are deselected: its declaration excludes them" in done.stdout
+
+
+def test_a_declaration_that_excludes_everything_is_an_error(tmp_path) -> None:
+    text = (
+        "import torch\nfrom dovetail.extend import OperatorExecutor\n"
+        'ex = OperatorExecutor("mine")\nex.implements("torch.sin", torch.sin)\ntest_it = suite(ex, operations=["torch.cos"])\n'
+    )
+
+    done = run(tmp_path, text)
+
+    assert done.returncode != 0
+    assert "the declaration of mine excludes every operation that is asked for" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

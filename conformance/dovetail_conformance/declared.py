@@ -1,0 +1,85 @@
+"""Which cells an executor's declaration leaves room for, decided from recorded programs before anything runs."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from dovetail.devices import Device
+from dovetail.devices import device as named
+from dovetail.dtypes import DType
+from dovetail.extend import BoundSymbol, Executor, Trace
+from dovetail_conformance.case import MOST, Case
+from dovetail_conformance.opinfo import OpInfo
+from dovetail_conformance.plan import Task, opinfos
+from dovetail_conformance.program import program_of
+from dovetail_conformance.subject import Subject, every
+
+PROGRAMS = 8  # samples of an operation that are recorded, each with its arguments passed in another way
+
+
+def has_room(subject: Subject, task: Task) -> bool:
+    """Whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
+
+    A cell without room would end as `not-claimed`: `suite` leaves it out, and `check` still reports it.
+    """
+    rows = subject.declared["operations"]
+    if task.dtype is None or rows is None or subject.declared.get("family"):
+        return True
+    if task.operation in rows and subject.says(task.operation, task.dtype, task.device) != "no":
+        return True
+    with subject.configured():
+        return _is_offered(subject, rows, task, task.dtype)
+
+
+def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType) -> bool:
+    """Whether recorded programs of the operation have a line that the executor takes."""
+    device = named(task.device if task.device in (subject.declared["devices"] or (task.device,)) else "cpu")
+    first = opinfos()[task.operation].dtypes[0]
+    if not any(line.symbol.id in rows for line in offered(subject.executor, task.operation, first, device)):
+        return False
+    lines = offered(subject.executor, task.operation, dtype, device)
+    return any(line.symbol.id in rows and _takes(subject.executor, line) for line in lines)
+
+
+def _takes(ex: Executor, line: BoundSymbol) -> bool:
+    """Whether the executor takes a line; one whose checker raises has to run, so that a check can report it."""
+    try:
+        verdict = ex.verdict(line)
+    except Exception:
+        return True
+    return verdict is not False and not isinstance(verdict, str)
+
+
+@cache
+def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple[BoundSymbol, ...]:
+    """Record a few samples; return the lines that the executor would be offered, before and after it rewrites each program."""
+    found: list[BoundSymbol] = []
+    for trace in recorded(opinfos()[operation], dtype, device):
+        found += every(trace.lines, whole=False)
+        try:
+            found += every(ex.prepare(trace, (ex,)).lines, whole=False)
+        except Exception:  # the checks that run the program say so
+            continue
+    return tuple(found)
+
+
+def recorded(info: OpInfo, dtype: DType, device: Device) -> list[Trace]:
+    """Record the operation's samples, one for each way in which the other arguments are passed, for tensors that are not there."""
+    programs: dict[object, Case] = {}
+    try:
+        for sample in islice(info.samples(dtype, named("cpu")), MOST):
+            program = program_of(info.symbol, sample)
+            programs.setdefault(program.template, Case(None, info, program, "", sample))
+            if len(programs) == PROGRAMS:
+                break
+    except Exception:
+        pass  # those that could be made
+    traces = []
+    for case in programs.values():
+        try:
+            traces.append(case.specs(device))
+        except Exception:  # the operation is refused before any executor is asked, or needs values
+            continue
+    return traces
