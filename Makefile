@@ -23,11 +23,11 @@ EXECUTORS ?= torch apex_xentropy llvm onednn
 demo: install
 	@$(PYTHON) examples/gpt.py
 
-# All but the slow tests.  One thread for each of the workers, so that they do not fight over the cores.
+# All but the slow tests, at level quick of the conformance suite.  One thread for each of the workers, so that they do not fight over the cores.
 test: install
-	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --conformance-level quick $(TESTS)
 
-# Those marked slow as well, and every sample of level core: what continuous integration runs.
+# The slow tests as well, and level core: what continuous integration runs.
 test-all: install
 	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "" $(TESTS)
 

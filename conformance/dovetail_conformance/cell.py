@@ -46,7 +46,11 @@ class Cell:
             few = cases(self.subject, self.info, self.dtype, self.there, lambda found: chosen(found, FEW), False)
             if not any(case.claimed for case in few):
                 return few
-        return cases(self.subject, self.info, self.dtype, self.there, self._choose, self.dtype in self.level.extremes)
+        extremes = self.dtype in self.level.extremes
+        found = cases(self.subject, self.info, self.dtype, self.there, self._choose, extremes)
+        if self.level.dealt and not any(case.claimed for case in found):  # others may be what the executor takes
+            return cases(self.subject, self.info, self.dtype, self.there, lambda all: chosen(all, self.level.samples), extremes)
+        return found
 
     def _choose(self, found: list[Case]) -> list[Case]:
         """Choose the samples that the level runs with this dtype."""

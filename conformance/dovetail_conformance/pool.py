@@ -16,7 +16,7 @@ from typing import Any
 from dovetail_conformance.plan import Task, as_words
 from dovetail_conformance.report import Row, of_data
 
-LATE = 120.0  # seconds for a process to start, besides the limit of a task
+LATE = 600.0  # seconds for a process to start, besides the limit of a task
 LONG = 10  # times the limit is what checks of the whole executor may take
 
 

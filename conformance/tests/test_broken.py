@@ -28,7 +28,7 @@ def test_a_process_that_ends_is_a_row(broken: Broken) -> None:
         dtypes=["float32", "int64"],
         devices=["cpu"],
         processes=1,
-        timeout=5,
+        timeout=10 if broken.check == "timeout" else 600,  # a busy machine is slow to crash
     )
 
     assert [row.state for row in report.failures] == [broken.check] * 2

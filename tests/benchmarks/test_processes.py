@@ -30,7 +30,7 @@ def worker():
     """worker(program) is a process that runs it."""
     made = []
 
-    def start(program, timeout=20.0):
+    def start(program, timeout=300.0):
         made.append(Worker([sys.executable, "-S", "-c", program], timeout))
         return made[-1]
 
@@ -79,7 +79,7 @@ def test_closing_ends_what_the_process_started_and_removes_its_caches(worker):
     child = there.answer()["pid"]
     there.close()
 
-    for _ in range(100):
+    for _ in range(1200):
         try:
             state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
@@ -100,7 +100,7 @@ def test_every_process_has_caches_of_its_own(worker):
 
 def test_real_processes_from_the_first_call_to_the_memory(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    start = Started(threads=1, timeout=60, definitions="fakes")
+    start = Started(threads=1, timeout=600, definitions="fakes")
     effort = Effort(rounds=2, a_round=0.001, warm=0.001, firsts=1)
     rows = Measurement("double", ["eager", "same", "wrong", "dies", "raises"], start, effort).run()
 

@@ -34,7 +34,7 @@ SOURCES = {
 def findings(site):
     """findings(names, timeout) is what the doctor finds where these plugins are installed, by plugin and check."""
 
-    def look(*names: str, timeout: float = 120) -> dict[tuple[str, str], Finding]:
+    def look(*names: str, timeout: float = 600) -> dict[tuple[str, str], Finding]:
         for name in names:
             site(name, SOURCES[name])
         return {(each.plugin, each.check): each for each in examine(Selection(allow=names, allowed_by="this test"), timeout)}

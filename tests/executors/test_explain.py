@@ -207,7 +207,7 @@ def test_in_a_browser_lines_have_colours_and_a_click_shows_refusals(forward, tmp
     page.write_text(dovetail.explain(forward).to_html().replace("</body>", CLICK))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom"]
-    done = subprocess.run([CHROMIUM, *flags, page.as_uri()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([CHROMIUM, *flags, page.as_uri()], capture_output=True, text=True, timeout=600)
     head = re.search(r"<html[^>]*>", done.stdout)
     assert head, done.stderr
     assert "pointwise refuses: fuses elementwise operations, and prims.amax is none" in head.group()

@@ -57,7 +57,7 @@ def open_page(page: str, folder: Path, *, hash: str = "", flags: tuple[str, ...]
     file = folder / "page.html"
     file.write_text(page, encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", f"--user-data-dir={folder / 'profile'}"]
-    done = subprocess.run([*command, *flags, "--dump-dom", f"{file.as_uri()}{hash}"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, *flags, "--dump-dom", f"{file.as_uri()}{hash}"], capture_output=True, text=True, timeout=600)
     assert 'data-ready="yes"' in done.stdout, done.stderr[-2000:]
     return done.stdout
 

@@ -16,7 +16,7 @@ def run(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess:
     """What pytest says of a test file in an empty folder."""
     Path(folder, "test_mine.py").write_text(HEAD + text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def test_an_installed_executor_by_its_name(tmp_path) -> None:
@@ -38,9 +38,7 @@ def test_failures_name_operation_and_check_and_bring_a_script(tmp_path) -> None:
 
 
 def test_a_crash_fails_one_test(tmp_path) -> None:
-    text = (
-        'test_it = suite("dovetail_conformance.broken:crashes", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"], timeout=20)\n'
-    )
+    text = 'test_it = suite("dovetail_conformance.broken:crashes", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"])\n'
 
     done = run(tmp_path, text, "-q")
 

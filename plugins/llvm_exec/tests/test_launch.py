@@ -150,8 +150,8 @@ def test_threads_of_python_call_one_program():
 
 
 def status_of(child):
-    """What a child process ended with, after half a minute at most."""
-    for _ in range(600):
+    """What a child process ended with, after five minutes at most."""
+    for _ in range(6000):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)

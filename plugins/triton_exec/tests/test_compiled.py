@@ -20,7 +20,7 @@ def printed(program):
     """What a program of this folder prints, in a process of its own, which does not interpret."""
     environment = quiet_cache() | {"PYTHONPATH": ":".join(p for p in sys.path if p), "TRITON_CACHE_DIR": FOLDER.name}
     command = [sys.executable, str(Path(__file__).parent / program), FOLDER.name]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 
