@@ -21,6 +21,7 @@ from dovetail.frontend import trees
 from dovetail.langs.torch import TABLE, TorchSymbol
 
 MOST = 8  # samples per operation
+FEW = 2  # of them in tests that are not slow
 
 REFUSED = (dovetail.errors.Unsupported, dovetail.errors.TracedValueError, dovetail.errors.Unclaimed)  # the forward tests know which and why
 
@@ -31,11 +32,11 @@ INFOS = {
 }
 
 
-def samples(info: Any) -> Iterator[tuple[tuple, dict]]:
+def samples(info: Any, most: int) -> Iterator[tuple[tuple, dict]]:
     """The samples, with inputs that require gradients."""
     torch.manual_seed(0)
     for i, sample in enumerate(info.sample_inputs("cpu", torch.float64, requires_grad=True)):
-        if i == MOST:
+        if i == most:
             return
         yield (sample.input, *sample.args), sample.kwargs
 
@@ -53,10 +54,10 @@ def gradients(run: Any, args: tuple, kwargs: dict) -> list[Any] | None:
     return list(torch.autograd.grad(results, leaves, [torch.randn_like(y) for y in results], allow_unused=True, materialize_grads=True))
 
 
-def failures(info: Any) -> Iterator[str]:
+def failures(info: Any, most: int) -> Iterator[str]:
     """A sentence for each sample and way in which gradients differ from eager's."""
     op = opdb.spelled(info.op)
-    for i, (args, kwargs) in enumerate(samples(info)):
+    for i, (args, kwargs) in enumerate(samples(info, most)):
         try:
             want = gradients(lambda args, kwargs: op(*args, **kwargs), args, kwargs)
         except Exception:
@@ -74,9 +75,10 @@ def failures(info: Any) -> Iterator[str]:
                 yield f"{info.formatted_name} sample {i} {way}: {type(error).__name__}: {error}"
 
 
+@pytest.mark.parametrize("most", [FEW, pytest.param(MOST, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(INFOS))
-def test_scenario_31_gradients_of_an_operation_are_eagers(name: str) -> None:
+def test_scenario_31_gradients_of_an_operation_are_eagers(name: str, most: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = list(failures(INFOS[name]))
+        found = list(failures(INFOS[name], most))
     assert not found, "\n".join(found)

@@ -14,7 +14,15 @@ from dovetail_llvm_exec.claims import CHECKS, PLAIN
 
 DTYPES = [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.uint8, dtypes.bool_]
 TAKEN = [info for info in OPINFOS if info.symbol.module == "prims" and (info.symbol.name in CHECKS or info.symbol.name in PLAIN)]
-CASES = [pytest.param(info, dtype, id=f"{info}-{dtype.short}") for info in TAKEN for dtype in DTYPES if dtype in info.dtypes]
+
+
+def cases():
+    """Each prim with each dtype; all but the first of a prim are slow, since the conformance suite has the prims in four dtypes too."""
+    for info in TAKEN:
+        for i, dtype in enumerate([dtype for dtype in DTYPES if dtype in info.dtypes]):
+            yield pytest.param(info, dtype, id=f"{info}-{dtype.short}", marks=[pytest.mark.slow] * (i > 0))
+
+
 LOOSE = {"pow": 8.0, "prod": 50.0, "sum": 20.0, "var": 50.0, "var_mean": 50.0, "tan": 20.0, "erfc": 20.0, "scatter_add": 4.0}
 
 
@@ -33,12 +41,12 @@ def of_tensors(info: OpInfo, sample):
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
-@pytest.mark.parametrize(("info", "dtype"), CASES)
+@pytest.mark.parametrize(("info", "dtype"), cases())
 def test_a_prim_is_what_the_torch_executor_makes_of_it(info, dtype):
     scale = LOOSE.get(info.symbol.name, 4.0)
     for sample in info.samples(dtype, devices.cpu):
         fn, tensors = of_tensors(info, sample)
-        ours, theirs = dovetail.jit(fn, executors=[EX, "torch"]), dovetail.jit(fn, executors=["torch"])
+        ours, theirs = (dovetail.jit(fn, executors=executors, interpretation="native") for executors in ([EX, "torch"], ["torch"]))
         want = theirs(*tensors)
         got = ours(*tensors)
         assert_same(got, want, scale=scale)
@@ -51,7 +59,7 @@ def test_most_samples_are_taken():
     for info in TAKEN:
         for sample in info.samples(dtypes.float32, devices.cpu) if dtypes.float32 in info.dtypes else ():
             fn, tensors = of_tensors(info, sample)
-            ours = dovetail.jit(fn, executors=[EX, "torch"])
+            ours = dovetail.jit(fn, executors=[EX, "torch"], interpretation="native")
             ours(*tensors)
             lines = dovetail.last_traces(ours)[-1].lines
             taken += any(line.implementation is not None and line.implementation.executor == "llvm" for line in lines)
