@@ -1,4 +1,4 @@
-"""What holds for every test of the repository: the same random numbers in whatever order, and processes of their own where `alone` asks for one."""
+"""What holds for every test: the same random numbers in any order, and a process of its own where `alone` asks for one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,3 +39,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if done.returncode:
         pytest.fail(f"in a process of its own:\n{done.stdout}{done.stderr}", pytrace=False)
     return True
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the order of a shuffled run, which the header does and -q hides."""
+    asked = terminalreporter.config.getoption
+    bucket, seed = (str(asked(name, "default:")) for name in ("random_order_bucket", "random_order_seed"))
+    if asked("random_order_enabled", False) or not bucket.startswith("default:") or not seed.startswith("default:"):
+        words = (bucket.removeprefix("default:"), seed.removeprefix("default:"))
+        terminalreporter.write_line("shuffled: --random-order-bucket={} --random-order-seed={}".format(*words))

@@ -55,6 +55,7 @@ def test_gradients_are_the_compiled_programs(ex):
     assert {line.implementation.executor for line in backward.lines if line.implementation is not None} == {"inductor"}
 
 
+@pytest.mark.slow
 def test_equal_layers_are_compiled_once_and_sizes_of_one_may_have_any_stride(ex):
     def layers(x, w):
         for _ in range(3):
@@ -71,6 +72,7 @@ def test_equal_layers_are_compiled_once_and_sizes_of_one_may_have_any_stride(ex)
     assert dovetail.cache_misses(run) == ["the first call"]
 
 
+@pytest.mark.slow
 def test_floors_of_quotients_that_rounding_would_change(ex):
     def fn(x, y):
         return (x // y + 1) * 2, (torch.remainder(x, y) + 1) * 2
@@ -82,6 +84,7 @@ def test_floors_of_quotients_that_rounding_would_change(ex):
     assert all(map(torch.equal, *([x.nan_to_num(7) for x in each] for each in (got, want))))
 
 
+@pytest.mark.slow
 def test_functions_are_right_where_numbers_are_tiny_and_large(ex):
     def fn(x, y):
         return torch.expm1(x) * 2, torch.atanh(x) * 2, torch.asinh(x) * 2, torch.log1p(x) * 2, torch.acosh(y) * 2, torch.asinh(y) * 2
@@ -92,6 +95,7 @@ def test_functions_are_right_where_numbers_are_tiny_and_large(ex):
         assert torch.equal(got.signbit(), want.signbit())
 
 
+@pytest.mark.slow
 def test_inputs_that_require_grad_where_nothing_is_differentiated(ex):
     x = torch.randn(1, 8, requires_grad=True)
     run = compiled(lambda x: torch.tanh(x) * 0.5 + 1 > 1.2, ex)
@@ -99,6 +103,7 @@ def test_inputs_that_require_grad_where_nothing_is_differentiated(ex):
     assert torch.equal(run(x), torch.tanh(x) * 0.5 + 1 > 1.2)
 
 
+@pytest.mark.slow
 def test_what_was_compiled_is_found_on_disk_again():
 
     def fn(x):
@@ -118,6 +123,7 @@ def looked_up() -> tuple[int, int]:
     return counters["fxgraph_cache_hit"], counters["fxgraph_cache_miss"]
 
 
+@pytest.mark.slow
 def test_what_was_compiled_can_be_taken_elsewhere():
     """torch.compiler.save_cache_artifacts holds the kernels; where they are loaded, nothing is compiled again."""
 

@@ -54,6 +54,7 @@ def test_a_prim_is_what_the_torch_executor_makes_of_it(info, dtype):
         assert all(word is True or (word[0].islower() and len(word.split()) > 3) for word in said)
 
 
+@pytest.mark.slow
 def test_most_samples_are_taken():
     taken = total = 0
     for info in TAKEN:
