@@ -20,12 +20,22 @@ settings.register_profile("searching", deadline=None, print_blob=True)
 settings.load_profile("repeatable")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Seed the generators, so that what a test draws does not depend on the tests before it."""
+def seed_generators() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.default_generator.manual_seed(0)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Seed the generators before a file is imported, so that its constants do not depend on the files before it."""
+    if isinstance(collector, pytest.Module):
+        seed_generators()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed the generators, so that what a test draws does not depend on the tests before it."""
+    seed_generators()
 
 
 @pytest.hookimpl(tryfirst=True)

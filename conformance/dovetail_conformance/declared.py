@@ -19,6 +19,17 @@ from dovetail_conformance.subject import Subject, every
 PROGRAMS = 8  # samples of an operation that are recorded, each with its arguments passed in another way
 
 
+@cache
+def has_samples(operation: str, dtype: DType) -> bool:
+    """Whether the operation has a sample with this dtype: eager does not run every operation in place with each dtype of its twin."""
+    if not (operation.startswith("torch.Tensor.") and operation.endswith("_")):
+        return True
+    try:
+        return next(opinfos()[operation].samples(dtype, named("cpu")), None) is not None
+    except Exception:  # samples that cannot be made are a matter of the checks
+        return True
+
+
 def has_room(subject: Subject, task: Task) -> bool:
     """Whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
 

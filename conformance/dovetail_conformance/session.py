@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.extend import Executor, executors
 from dovetail_conformance import environment, expectations
-from dovetail_conformance.declared import has_room
+from dovetail_conformance.declared import has_room, has_samples
 from dovetail_conformance.engine import rows_of
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, tasks
@@ -87,7 +87,7 @@ def cases(asked: Asked, level: str) -> list[Case]:
         if problem := next(wanted.problems(), None):
             raise pytest.UsageError(problem)
         subject, run = subject_of(executor, asked.options.get("expectations")), Run(executor, level, wanted, asked.options)
-        every_task = tasks(subject, LEVELS[level], wanted)
+        every_task = [task for task in tasks(subject, LEVELS[level], wanted) if task.dtype is None or has_samples(task.operation, task.dtype)]
         chosen = [task for task in every_task if has_room(subject, task)]
         if every_task and not chosen:
             raise pytest.UsageError(f"the declaration of {run.name} excludes every operation that is asked for; name one that it implements")
