@@ -5,16 +5,17 @@ C code would call `__annotate__` natively, and what that reads of outside object
 
 from __future__ import annotations
 
-from types import FunctionType, GetSetDescriptorType, MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.interpreter.frame import NULL
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 ANNOTATIONS = "__annotations__"
 REPLACING = frozenset({ANNOTATIONS, "__annotate__"})  # attributes which, when set, replace the evaluated annotations of a function
+OF_CLASSES = type.__dict__[ANNOTATIONS]  # the descriptor by which annotationlib reads the annotations of a class
 _VALUE = 1  # annotationlib.Format.VALUE
 _CACHE = "__annotations_cache__"  # where a class keeps its evaluated annotations
 _WRAPPERS = (MethodType, staticmethod, classmethod)
@@ -42,9 +43,6 @@ def annotations_of(tracker: Tracker, owner: Any) -> Any:
     return found
 
 
-def through_descriptor(tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Call `descriptor.__get__(owner)` of an attribute in C; annotationlib reads the annotations of a class in this way."""
-    is_read = not kwargs and len(args) in (2, 3) and type(args[0]) is GetSetDescriptorType and args[1] is not None
-    if is_read and args[0].__name__ == ANNOTATIONS:
-        return tracker.native_bound(args[0], args[1], type(args[1]), ANNOTATIONS)
-    return tracker.call_native(function, args, kwargs, frame)
+def annotations_of_class(tracker: Tracker, cls: type, kind: Any = None) -> Any:
+    """Return what `OF_CLASSES.__get__(cls)` is."""
+    return tracker.native_bound(OF_CLASSES, cls, type(cls), ANNOTATIONS)

@@ -13,7 +13,7 @@ from functools import cmp_to_key, lru_cache, partial, reduce
 from itertools import accumulate, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
 from logging import Logger
 from random import Random
-from types import CellType, GetSetDescriptorType, MethodType, SimpleNamespace
+from types import CellType, MethodType, SimpleNamespace
 from typing import Any
 
 from dovetail.frontend.interpreter.binding import partial_arguments
@@ -21,7 +21,7 @@ from dovetail.frontend.interpreter.classes import instantiate, lookup, make
 from dovetail.frontend.interpreter.frame import NULL, VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
-from dovetail.frontend.interpreter.tracking.annotations import through_descriptor
+from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 
 
 def _answer(function: Callable) -> Callable:
@@ -292,7 +292,7 @@ TABLE: dict[Any, Callable] = {
     globals: _globals,
     min: _extremum(operator.lt),
     max: _extremum(operator.gt),
-    GetSetDescriptorType.__get__: through_descriptor,
+    OF_CLASSES.__get__: _answer(annotations_of_class),
     MethodType: _answer(lambda tracker, function, owner: MethodType(function, owner)),
     **{getattr(operator, name): _operator(getattr(operator, name), "unary") for name in _UNARY},
     **{getattr(operator, name): _operator(getattr(operator, name), "binary") for name in _BINARY},
