@@ -11,7 +11,7 @@ from dovetail_llvm_exec.forms import inside
 from dovetail_llvm_exec.ir import Value
 from dovetail_llvm_exec.nest import Nest
 from dovetail_llvm_exec.passes import passes
-from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
+from dovetail_llvm_exec.stage import Stage, first_lanes, size_of
 from dovetail_llvm_exec.stash import Store
 
 BLOCK = 4096  # elements of the innermost loop that are one unit
@@ -46,8 +46,7 @@ class Elements(Stage):
             else:
                 self._stored(nest, self.stores)
             nest.leave()
-        self._finish(b, nest)
-        self.phases.append(Phase(b.name, blocks * tiles * size_of(outer), self.cost))
+        self._finish(b, nest, blocks * tiles * size_of(outer), self.cost, [*self.outer, *(self.columns if blocks > 1 else [])])
 
     def _passes(self, nest: Nest, axis: Axis, start: Value | None, block: int) -> None:
         """All passes over one unit but the last: each leaves in arrays what later ones read."""

@@ -14,6 +14,8 @@ from dovetail_llvm_exec.ir import Builder, Value, lanes_of, vector
 from dovetail_llvm_exec.ops import EXACT, Op, written
 from dovetail_llvm_exec.philox import DRAWS
 
+Access = tuple[Buffer, Form | None]  # a place in memory; without a form, one of the unit's own
+
 AHEAD = 1024  # bytes from what is read to what is asked for
 FAR = 4 * AHEAD  # bytes in a row from which that pays
 FAULTS = {"IndexError": 1, "ZeroDivisionError": 2, "RuntimeError": 4}  # what a kernel's status says
@@ -41,6 +43,8 @@ class Nest:
         self.stashed: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
         self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
+        self.reads: set[Access] = set()  # what the function really does to memory, for the verifier
+        self.writes: set[Access] = set()
         self.narrow: dict[tuple[str, DType], Value] = {}  # values that were rounded to 16 bits, as they are in memory
 
     # --- scopes
@@ -288,6 +292,7 @@ class Nest:
         buffer, form = expr.data
         own = expr.args[0] if expr.args else None
         type = kinds.stored(buffer.dtype, lanes)
+        self.reads.add((buffer, form))
         mask = self._mask(own, lanes)
         at = self.pointer(buffer, form)
         if lanes == 1:
@@ -313,6 +318,7 @@ class Nest:
     def put(self, buffer: Buffer, form: Form, value: Value) -> None:
         """Write a value, as it is in memory, where the form says."""
         b, lanes = self.b, lanes_of(value.type)
+        self.writes.add((buffer, form))
         at = self.pointer(buffer, form)
         if lanes == 1:
             b.store(value, at)
@@ -342,6 +348,7 @@ class Nest:
     def get(self, buffer: Buffer, form: Form, lanes: int) -> Value:
         """What lies where the form says, as it is in memory."""
         b, type = self.b, kinds.stored(buffer.dtype, lanes)
+        self.reads.add((buffer, form))
         at, mask = self.pointer(buffer, form), self.scopes[-1].mask
         if lanes == 1:
             return b.load(type, at)

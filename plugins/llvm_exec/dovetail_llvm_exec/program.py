@@ -16,11 +16,15 @@ from dovetail_llvm_exec.groups import Group, Plan
 from dovetail_llvm_exec.ir import Builder, Module
 from dovetail_llvm_exec.rows import Rows
 from dovetail_llvm_exec.stage import Phase, Workspace
+from dovetail_llvm_exec.verifier import verify_phases, verify_plan
 from dovetail_llvm_exec.wide import Wide
 
 
 class Program(NamedTuple):
-    """The text of a module whose function `run` computes the nodes of a plan; bytes of workspace; nanoseconds, by estimate."""
+    """The text of a module whose function `run` computes the nodes of a plan; bytes of workspace; nanoseconds, by estimate.
+
+    `phases` are the functions that `run` calls, in order, and `rooms` what lies where in the workspace.
+    """
 
     text: str
     workspace: int
@@ -28,11 +32,17 @@ class Program(NamedTuple):
     groups: int
     parallel: bool
     plan: Plan
+    phases: list[Phase]
+    rooms: Workspace
 
 
 def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True) -> Program:
-    """The program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line."""
+    """The program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line.
+
+    Raises `Broken` where the verifier refuses it.
+    """
     plan = Plan(graph, stored)
+    verify_plan(plan)
     if fresh:
         plan.stream()
     module, workspace = Module(target), Workspace()
@@ -41,12 +51,13 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
         buffer = plan.memory[node]
         workspace.take(buffer, node.numel, plan.written[node], last.get(buffer, plan.written[node]))
     phases = [phase for g in plan.groups for phase in written(module, g, workspace, len(graph.inputs))]
+    verify_phases(phases, workspace, plan.outputs.values())
     b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
     for phase in phases:
         _call(module, b, phase, parallel)
     b.ret()
     several = parallel and any(_pays(p) for p in phases)
-    return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several, plan)
+    return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several, plan, phases, workspace)
 
 
 def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> list[Phase]:

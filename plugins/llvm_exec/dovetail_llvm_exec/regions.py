@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import OperatorExecutor, Trace, executors
+from dovetail.extend import ExecutorWarning, OperatorExecutor, Trace, executors
 from dovetail.extend import compiled as as_python
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims.spec import fills
@@ -19,6 +20,7 @@ from dovetail_llvm_exec.graph import Graph, Node, flat
 from dovetail_llvm_exec.inplace import chosen, writing
 from dovetail_llvm_exec.launch import Bound, Output, Payload, function
 from dovetail_llvm_exec.program import Program, program
+from dovetail_llvm_exec.verifier import Broken, verify_phases
 
 MOST = 1024  # kernels that are kept for regions to come
 
@@ -132,9 +134,19 @@ def structure(region: Trace) -> tuple:
 
 
 def compiled(region: Trace) -> Made:
-    """The function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort."""
+    """The function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
+
+    So is a region whose plan the verifier refuses, with a warning: that is a bug, and a slow result is better than a wrong one.
+    """
     try:
         return _compiled(region)
+    except Broken as broken:
+        warnings.warn(
+            f"the llvm executor does not compile {region.name}, which runs line by line: {broken}; please report this, with the program",
+            ExecutorWarning,
+            stacklevel=2,
+        )
+        return Made(line_by_line(region), 0)
     except Cut:
         return Made(line_by_line(region), 0)
 
@@ -176,7 +188,10 @@ def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> t
 
 
 def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:
-    """`plain`, the function of a region, with results written into inputs, those of the `wanted` that may be; None where none may."""
+    """`plain`, the function of a region, with results written into inputs, those of the `wanted` that may be; None where none may.
+
+    Where the verifier refuses the plan, `plain` has warned of it, or keeps inputs and results apart.
+    """
     graph, stored = Graph(region), dict[Node, Output]()
     if any(o.base.op == "input" for o in graph.outputs):
         return None
@@ -184,9 +199,11 @@ def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple])
         if _makers(graph.outputs, stored) != list(range(len(region.outputs))):
             return None
         made, bound = _bound(graph, stored, fresh=False)
+        taken = chosen(made.plan, list(stored), graph.inputs, wanted)
+        into = {made.plan.outputs[list(stored)[result]]: made.plan.memory[graph.inputs[given]] for result, given in taken.items()}
+        verify_phases(made.phases, made.rooms, made.plan.outputs.values(), into)
     except Cut:
         return None
-    taken = chosen(made.plan, list(stored), graph.inputs, wanted)
     return writing(bound, taken, plain) if taken else None
 
 

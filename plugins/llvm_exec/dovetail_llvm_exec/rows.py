@@ -17,7 +17,7 @@ from dovetail_llvm_exec.ir import Value, vector
 from dovetail_llvm_exec.nest import Nest
 from dovetail_llvm_exec.reducers import Partial, Reducer, reducer_of, summed, tree
 from dovetail_llvm_exec.shares import blind
-from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
+from dovetail_llvm_exec.stage import Stage, first_lanes, size_of
 from dovetail_llvm_exec.stash import Stashes, Store
 
 FEWEST_ROWS = 16  # that are added up by one unit
@@ -70,8 +70,8 @@ class Rows(Stage):
                 nest.leave()
             else:
                 self._block_of_rows(nest, unit, tallies, blocks, height)
-        self._finish(b, nest)
-        self.phases.append(Phase(b.name, size_of(self.outer) * blocks, self.cost))
+        axes, own = (self.outer, []) if blocks == 1 else ([*self.outer, *self.down], [t.partial for t in tallies])
+        self._finish(b, nest, size_of(self.outer) * blocks, self.cost, axes, own)
         for tally in tallies:
             self._write_together(tally, blocks)
 
@@ -274,5 +274,4 @@ class Rows(Stage):
                 nest.leave()
             nest.put(buffer, form, kinds.to_memory(b, kinds.rounded(b, over.results[0], buffer.dtype), buffer.dtype))
             nest.leave()
-        self._finish(b, nest)
-        self.phases.append(Phase(b.name, units, tally.numel * blocks * 0.05))
+        self._finish(b, nest, units, tally.numel * blocks * 0.05, [axis])

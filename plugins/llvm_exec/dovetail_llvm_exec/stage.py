@@ -6,7 +6,7 @@ what units give together is put together by a function of its own, so results do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -17,22 +17,32 @@ from dovetail_llvm_exec.exprs import Buffer, Expr, forms_of, walk
 from dovetail_llvm_exec.forms import Atom, dot
 from dovetail_llvm_exec.groups import ENOUGH, PARTS, Group, Item
 from dovetail_llvm_exec.ir import Builder, Module, Value, vector
-from dovetail_llvm_exec.nest import Nest
+from dovetail_llvm_exec.nest import Access, Nest
 from dovetail_llvm_exec.stash import Store
 
 LINE = 64  # bytes of a line of the cache, at which everything in a workspace starts
 
 
 class Phase(NamedTuple):
-    """A function and how much there is to do: `units`, and the nanoseconds of all of them."""
+    """A function and how much there is to do: `units`, and the nanoseconds of all of them.
+
+    `reads` and `writes` are what its code does to memory, `split` the loop variables that tell units apart, and each unit has a part of
+    its own of the buffers in `own`.
+    """
 
     name: str
     units: int
     cost: float
+    reads: frozenset[Access] = frozenset()
+    writes: frozenset[Access] = frozenset()
+    split: frozenset[Atom] = frozenset()
+    own: frozenset[Buffer] = frozenset()
 
 
 class Room(NamedTuple):
-    """Bytes `low` to `high` of a workspace, which are in use from the loop nest `first` to the loop nest `last`."""
+    """Bytes `low` to `high` of a workspace, which `buffer` uses from the loop nest `first` to the loop nest `last`."""
+
+    buffer: Buffer
 
     low: int
     high: int
@@ -58,7 +68,7 @@ class Workspace:
             if at + size <= low:
                 break
             at = max(at, high)
-        self.rooms.append(Room(at, at + size, first, last))
+        self.rooms.append(Room(buffer, at, at + size, first, last))
         self.offsets[buffer] = at
         self.size = max(self.size, at + size)
         return buffer
@@ -134,8 +144,8 @@ class Stage:
             return b.load("ptr", b.address(b.params[0], "i64", number), align=8)
         return b.address(b.load("ptr", b.address(b.params[0], "i64", 1), align=8), "i8", self.workspace.offsets[buffer])
 
-    def _finish(self, b: Builder, nest: Nest) -> None:
-        """Say in the status what went wrong, and return."""
+    def _finish(self, b: Builder, nest: Nest, units: int, cost: float, axes: Sequence[Axis], own: Iterable[Buffer] = ()) -> None:
+        """Say in the status what went wrong, and return: a phase, of units that differ in their place along `axes`."""
         fault = b.load("i32", nest.slot("fault"))
 
         def tell() -> Sequence[Value]:
@@ -146,6 +156,8 @@ class Stage:
         if nest.streamed:
             b.line("fence seq_cst")
         b.ret()
+        split = frozenset(a for axis in axes for a in axis.atoms)
+        self.phases.append(Phase(b.name, units, cost, frozenset(nest.reads), frozenset(nest.writes), split, frozenset(own)))
 
     def _decoded(self, b: Builder, unit: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:
         """The index of each axis from a row-major number."""

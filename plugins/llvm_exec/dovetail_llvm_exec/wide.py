@@ -10,7 +10,7 @@ from dovetail_llvm_exec.exprs import Buffer, Expr
 from dovetail_llvm_exec.ir import Value
 from dovetail_llvm_exec.nest import Nest
 from dovetail_llvm_exec.reducers import Partial, Reducer, reducer_of, summed, tree
-from dovetail_llvm_exec.stage import Phase, Stage, first_lanes, size_of
+from dovetail_llvm_exec.stage import Stage, first_lanes, size_of
 from dovetail_llvm_exec.stash import Store
 
 SPAN = 16384  # columns of a row that are one unit
@@ -36,8 +36,8 @@ class Wide(Stage):
             nest.enter(self._decoded(b, row, self.outer))
             self._span(nest, exprs, stores, span, [b.address(nest.pointers[p], kinds.stored(p.dtype), loop.index) for p in parts])
             nest.leave()
-        self._finish(b, nest)
-        self.phases.append(Phase(b.name, rows * spans, self.cost))
+        nest.writes.update((part, None) for part in parts)
+        self._finish(b, nest, rows * spans, self.cost, [*self.outer, axis], parts)
         self._write_spans_together(parts, rows, spans)
 
     def _span(self, nest: Nest, exprs: list[Expr], stores: list[Store], span: Value, places: list[Value]) -> None:
@@ -108,5 +108,5 @@ class Wide(Stage):
                 nest.define(item.expr, kinds.rounded(b, joined[0], item.node.dtype))
             self._stored(nest, stores)
             nest.leave()
-        self._finish(b, nest)
-        self.phases.append(Phase(b.name, rows, rows * spans * 1.0))
+        nest.reads.update((part, None) for part in parts)
+        self._finish(b, nest, rows, rows * spans * 1.0, self.outer)
