@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend import BoundSymbol, Executor, ExecutorWarning, FusionExecutor, Trace, Verdict, options_of
 from dovetail_triton_exec import __version__, availability
 from dovetail_triton_exec.claims import STORED, verdict
 from dovetail_triton_exec.entropy import operations_executor
 from dovetail_triton_exec.graph import VIEWS, flat
-from dovetail_triton_exec.regions import Cache
+from dovetail_triton_exec.regions import Cache, line_by_line
 from dovetail_triton_exec.replay import entry
+from dovetail_triton_exec.verifier import Broken
 
 
 class TritonExecutor(FusionExecutor):
@@ -34,9 +36,20 @@ class TritonExecutor(FusionExecutor):
         return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """The region as a function; regions of equal structure share one.  Triton is imported when it is first called."""
+        """The region as a function; regions of equal structure share one.  Triton is imported when it is first called.
+
+        A region whose plan the verifier refuses runs line by line, with a warning: that is a bug, and a slow result is better than a wrong one.
+        """
         options = options_of(self)
-        return self.cache.get(region, tune=options["tune"], folder=options["folder"])
+        try:
+            return self.cache.get(region, tune=options["tune"], folder=options["folder"])
+        except Broken as broken:
+            warnings.warn(
+                f"the triton executor does not compile {region.name}, which runs line by line: {broken}; please report this, with the program",
+                ExecutorWarning,
+                stacklevel=2,
+            )
+            return line_by_line(region)
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """The same guards before a CUDA graph, where the option asks for one and the program can be one."""

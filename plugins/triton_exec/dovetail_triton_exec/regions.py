@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.dtypes import DType
-from dovetail.extend import Trace
+from dovetail.extend import OperatorExecutor, Trace, executors
+from dovetail.extend import compiled as as_python
 from dovetail.langs.torch import TO_TORCH
 from dovetail_triton_exec import availability, emit, files, tune
 from dovetail_triton_exec.exprs import Buffer
 from dovetail_triton_exec.graph import Graph, Node, flat
 from dovetail_triton_exec.plan import Kernel, Plan
 from dovetail_triton_exec.tiles import Tile, tile
+from dovetail_triton_exec.verifier import verify
 
 MOST = 1024  # functions of regions that are kept for regions to come
 
@@ -176,6 +178,14 @@ def structure(region: Trace) -> tuple:
     return (*rows, tuple(numbers[p] for p in region.outputs))
 
 
+def line_by_line(region: Trace) -> Callable[..., tuple]:
+    """Return the region as a program of its prims, run as they would be run without this executor."""
+    last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
+    plain = region.derive("dispatch")
+    plain.lines = [line.replace(implementation=next(i for ex in last if (i := ex.implementation(line.symbol)))) for line in flat(region.lines)]
+    return as_python(plain)
+
+
 def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[[Kernel], Tile] | None = None) -> Region:
     """The function of a region, from its lines; `tiles` stands in for the table, but where a program sweeps over rows."""
     interpreted = availability.interpreting() if interpreted is None else interpreted
@@ -183,6 +193,7 @@ def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[
     stored = list(dict.fromkeys(o.base for o in graph.outputs if o.base.op != "input" and o.numel))
     makers = [_maker(graph, o, stored) for o in graph.outputs]
     plan = Plan(graph, stored)
+    verify(plan)
     table = functools.partial(tile, interpreted=interpreted)
     choose = table if tiles is None else lambda kernel: table(kernel) if kernel.sweeps else tiles(kernel)
     launches = [_launch(i, kernel, choose(kernel)) for i, kernel in enumerate(plan.kernels)]
