@@ -212,6 +212,71 @@ def cross_entropy_train() -> Case:
     return Case(lambda x, wanted: F.cross_entropy(x, wanted), (x, torch.randint(32000, (2048,))), leaves=[x])
 
 
+# Shapes and values that kernels are easily slow on.
+
+
+def saturated() -> Tensor:
+    """Numbers whose exponentials are below the normal ones in float32, for the most part."""
+    return torch.randn(512, 512) * 40 - 60
+
+
+@workload("silu-saturated", "silu of saturated values, 512 x 512", seconds=3e-4, compiling=9)
+def silu_saturated() -> Case:
+    return Case(lambda x: F.silu(x), (saturated(),))
+
+
+@workload("gelu-saturated", "gelu of saturated values, 512 x 512", seconds=3e-4, compiling=9)
+def gelu_saturated() -> Case:
+    return Case(lambda x: F.gelu(x), (saturated() * 0.3,))
+
+
+@workload("softplus-saturated", "softplus of saturated values, 512 x 512", seconds=0.05, compiling=9)
+def softplus_saturated() -> Case:
+    return Case(lambda x: F.softplus(x), (saturated(),))
+
+
+@workload("logsumexp-short", "logsumexp of rows of 7, 32 x 128 x 7", seconds=5e-3, compiling=10)
+def logsumexp_short() -> Case:
+    return Case(lambda x: torch.logsumexp(x, 3), (torch.randn(32, 128, 7, 7),))
+
+
+@workload("softmax-expanded", "softmax of an expanded column, 1024 x 1024", seconds=2e-3, compiling=10)
+def softmax_expanded() -> Case:
+    column = torch.randn(1024, 1)
+    return Case(lambda x: torch.softmax(x, -1), (column.expand(1024, 1024),), inputs=[column])
+
+
+@workload("sum-expanded", "sum of an expanded column, 1024 x 1024", seconds=6e-5, compiling=10)
+def sum_expanded() -> Case:
+    column = torch.randn(1024, 1)
+    return Case(lambda x: x.sum(-1), (column.expand(1024, 1024),), inputs=[column])
+
+
+@workload("sum-int64", "sum of int64 over (1, 2), 8 x 1 x 16384", seconds=2e-5, compiling=10)
+def sum_int64() -> Case:
+    return Case(lambda x: x.sum((1, 2)), (torch.randint(0, 9, (8, 1, 16384)),))
+
+
+@workload("sum-all", "sum of 1000 x 1000 squares", seconds=3e-4, compiling=10)
+def sum_all() -> Case:
+    return Case(lambda x: (x * x).sum(), (torch.randn(1000, 1000),))
+
+
+@workload("norm-strided", "vector_norm of every other column, 1024 x 512", seconds=1e-3, compiling=10)
+def norm_strided() -> Case:
+    return Case(lambda x: torch.linalg.vector_norm(x), (torch.randn(1024, 1024)[:, ::2],))
+
+
+@workload("transposed-sum", "x.t() + y * 2, 1024 x 1024", seconds=5e-3, compiling=10)
+def transposed_sum() -> Case:
+    return Case(lambda x, y: x.t() + y * 2, (torch.randn(1024, 1024), torch.randn(1024, 1024)))
+
+
+@workload("view", "one view, 256 elements", seconds=1e-6, compiling=9)
+def view() -> Case:
+    return Case(lambda x: x.view(-1), (torch.randn(16, 16),))
+
+
 # Models.
 
 

@@ -6,12 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, takes
+from dovetail.prims.spec import prod
 from dovetail_llvm_exec.biases import SHOWN, apart
 from dovetail_llvm_exec.claims import verdict
 from dovetail_llvm_exec.entry import entry
-from dovetail_llvm_exec.graph import flat
+from dovetail_llvm_exec.graph import REDUCTIONS, flat
 from dovetail_llvm_exec.kinds import STORED
 from dovetail_llvm_exec.regions import Cache
+
+SHORTEST = 8  # elements of a row from which a logarithm for each of them costs little beside the rest
+
+
+def _width(region: Trace) -> int:
+    """How many elements the first reduction of a region makes one of."""
+    reduction = next(line for line in flat(region.lines) if "dims" in line.kwargs and line.symbol.name in REDUCTIONS)
+    return prod(reduction.args[0].spec.shape[d] for d in reduction.kwargs["dims"])
 
 
 class LLVMExecutor(FusionExecutor):
@@ -38,6 +47,8 @@ class LLVMExecutor(FusionExecutor):
         """Whether a region computes anything: views alone are made by others for less."""
         if all(line.symbol.name in SHOWN for line in flat(region.lines)):
             return "leaves views that no kernel of its own reads to executors that make them one by one"
+        if len(region.lines) == 1 and region.lines[0].symbol.id == "torch.logsumexp" and (width := _width(region)) < SHORTEST:
+            return f"leaves the logarithm of each {width} numbers alone to executors that compute many at once"
         return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:

@@ -19,7 +19,7 @@ ERF_ONE = {"float": 3.95, "double": 5.95}  # erf is 1 beyond
 SHIFT = {"float": 0.0, "double": 1.0}  # the variable of L is a less this
 CENTER = {"float": 2.0, "double": 3.75}  # K
 ERFC_TURN = 0.81  # 1 - erf(x) up to here, where that is above 1/4
-LOG2_ZERO = -151.0  # 2**L is 0 below
+LOG2_NORMAL = -126.0  # 2**L is a normal number above
 ERFC_ZERO = {"float": 10.1, "double": 27.3}  # erfc is 0 beyond
 
 
@@ -45,10 +45,10 @@ def _sum_of_tails(b: Builder, x: Value, log2: Sequence[float], exp2: Sequence[fl
     """2**L(a) where x < 0, and `whole` - 2**L(a) above: L(a) = a Q(a) - 2 + whole, a = abs(x).  Its relative error grows as it vanishes."""
     a = b.abs(x)
     y = b.mul(polynomial(b, a, log2), a) if whole == 2 else b.muladd(polynomial(b, a, log2), a, float(whole - 2))
-    y = b.at_least(y, LOG2_ZERO)
-    t, n = rounding_sum(b, y, 1.0)
-    r = b.sub(y, n)
+    t, n = rounding_sum(b, b.at_least(y, LOG2_NORMAL), 1.0)
+    r = b.sub(b.at_least(y, LOG2_NORMAL), n)
     tail = scaled(b, b.muladd(polynomial(b, r, exp2), r, 1.0), t)
+    tail = b.select(b.compare("lt", y, LOG2_NORMAL), b.zero(x.type), tail)  # denormal numbers would cost a hundred cycles each
     return b.select(b.compare("lt", x, 0.0), tail, b.sub(b.constant(float(whole), x.type), tail))
 
 

@@ -31,6 +31,8 @@ from dovetail_llvm_exec.vmath.arithmetic import (
 from dovetail_llvm_exec.vmath.coefficients import LOG, LOG2, LOG10, LOGS
 from dovetail_llvm_exec.vmath.exponential import ln2_parts
 
+TINY = {"float": 2.0**-30, "double": 2.0**-60}  # log(1 + x) rounds to x below
+
 
 def of_log1p(b: Builder, f: Value) -> tuple[Value, Value]:
     """h = f**2 / 2 and g with log(1 + f) = f - h + g, for sqrt(1/2) <= 1 + f < sqrt(2)"""
@@ -108,10 +110,11 @@ def log_of_sum(b: Builder, high: Value, low: Value, offset: Value | None = None)
 
 
 def log1p(b: Builder, x: Value) -> Value:
-    """log(1 + x), precise near 0"""
-    high, low = two_sum(b, x, b.constant(1.0, x.type))
+    """log(1 + x), precise near 0: x itself where that is tiny, without a product that would be a denormal number"""
+    tiny = b.compare("lt", b.abs(x), TINY[element_of(x.type)])
+    high, low = two_sum(b, b.select(tiny, b.zero(x.type), x), b.constant(1.0, x.type))
     y = log_of_sum(b, high, low)
     y = b.select(b.compare("lt", x, infinity(b, x)), y, x)
     y = b.select(b.compare("eq", x, -1.0), b.constant(float("-inf"), x.type), y)
     y = b.select(b.compare("lt", x, -1.0), nan(b, x), y)
-    return b.select(b.compare("eq", x, 0.0), x, y)  # -0 stays -0
+    return b.select(tiny, x, y)  # -0 stays -0
