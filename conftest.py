@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ALONE = "TEST_RUNS_ALONE"  # set in the process of a test that runs alone
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
-settings.register_profile("searching", deadline=None, print_blob=True)
+BUSY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a busy machine draws slowly
+settings.register_profile("repeatable", derandomize=True, database=None, **BUSY)
+settings.register_profile("searching", print_blob=True, **BUSY)
 settings.load_profile("repeatable")
 
 

@@ -13,9 +13,10 @@ HERE = [broken for broken in BROKEN.values() if not broken.isolated]
 ELSEWHERE = [broken for broken in BROKEN.values() if broken.isolated]
 
 
+@pytest.mark.parametrize("level", ["quick", pytest.param("core", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("broken", HERE, ids=lambda broken: broken.name)
-def test_the_named_check_finds_it(broken: Broken) -> None:
-    report = check(broken.make(), operations=broken.operations, devices=["cpu"])
+def test_the_named_check_finds_it(broken: Broken, level: str) -> None:
+    report = check(broken.make(), operations=broken.operations, devices=["cpu"], level=level)
 
     assert broken.check in {row.check for row in report.failures}, report.counts
 
