@@ -325,6 +325,7 @@ _KINDS: dict[str, Callable[[Prologue, Proxy, Any, str], None]] = {
     "key identities": lambda build, at, value, why: build.check(prims.check_key_identities, at, keys=build.constant(tuple(value)), reason=why),
     "has": lambda build, at, value, why: build.check(prims.check_contains, at, key=value, present=True, reason=why),
     "hasnot": lambda build, at, value, why: build.check(prims.check_contains, at, key=value, present=False, reason=why),
+    "unset": lambda build, at, value, why: build.check(prims.check_unset, at, name=value, has=hasattr, reason=why),
     "truthy": lambda build, at, value, why: build.check(prims.check_truth, at, value=True, reason=why),
     "falsy": lambda build, at, value, why: build.check(prims.check_truth, at, value=False, reason=why),
     "env": lambda build, at, value, why: build.switch(at, value, why),

@@ -74,6 +74,7 @@ from dovetail.prims.guard import check_tensor as check_tensor
 from dovetail.prims.guard import check_tensors as check_tensors
 from dovetail.prims.guard import check_truth as check_truth
 from dovetail.prims.guard import check_type as check_type
+from dovetail.prims.guard import check_unset as check_unset
 from dovetail.prims.guard import check_value as check_value
 from dovetail.prims.guard import unpack_attr as unpack_attr
 from dovetail.prims.guard import unpack_call as unpack_call

@@ -206,6 +206,16 @@ def check_contains_python(target: str, x: str, *, key: str, present: str, miss: 
 
 
 @prim(tags=GUARD)
+def check_unset(x: Any, *, name: str, has: Any, miss: Any) -> None:
+    """x has no attribute `name`, by `has`, which is hasattr."""
+
+
+@check_unset.python
+def check_unset_python(target: str, x: str, *, name: str, has: str, miss: str) -> str:
+    return f"if {has}({x}, {name}): return {miss}"
+
+
+@prim(tags=GUARD)
 def check_truth(x: Any, *, value: bool, miss: Any) -> None:
     """x is true, or not."""
 

@@ -41,11 +41,12 @@ def _load(name):
     return module
 
 
-values, objects, tensors, newest = (_load(name) for name in ("stale_programs", "stale_objects", "stale_tensors", "stale_python314"))
+values, objects, tensors, constants, newest = (_load(f"stale_{name}") for name in ("programs", "objects", "tensors", "constants", "python314"))
 PROGRAMS = [
     *values.programs(values.TEXT),
     *values.programs(objects.TEXT, BOX=objects.BOX, ITEMS=objects.ITEMS),
     *values.programs(tensors.TEXT, NET=tensors.NET),
+    *values.programs(constants.TEXT, CLASSES=constants.CLASSES),
     *(values.programs(newest.TEXT) if sys.version_info >= (3, 14) else ()),
 ]
 LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, CellType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from dovetail.frontend.interpreter.classes import lookup
@@ -64,8 +64,13 @@ class Attributes:
             return now
         if name == ANNOTATIONS and (evaluated := annotations_of(self, owner)) is not NULL:
             return evaluated
-        found = super().native_bound(raw, owner, cls, name)
         source = self.source(owner)
+        try:
+            found = super().native_bound(raw, owner, cls, name)
+        except AttributeError:
+            if source is not None and type(raw) is MemberDescriptorType:
+                self.guard("unset", source, name)
+            raise
         if source is not None and name == "__dict__":
             return self.view(found, owner, self.sources.attr(source, name))
         if source is None or callable(raw):  # a C function bound to its owner is a new object

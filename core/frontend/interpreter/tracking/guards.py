@@ -33,6 +33,7 @@ KINDS = {  # s: the value at the source, v: what it is compared with, n: its nam
     "key identities": ("list(map(id, {s})) == list(map(id, {v}))", "{s} no longer has the keys {v}"),
     "has": ("{v} in {s}", "{s} no longer has {v}"),
     "hasnot": ("{v} not in {s}", "{s} now has {v}"),
+    "unset": ("the slot {v} of {s} is empty", "the slot {v} of {s} has been set"),
     "truthy": ("{s}", "{s} has become false, or empty"),
     "falsy": ("not {s}", "{s} has become true, or is no longer empty"),
     "tensor": ("{s} is a tensor {v}", "{s} is no longer a tensor {v}"),

@@ -29,6 +29,7 @@ from dovetail.errors import NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
+from dovetail.frontend.interpreter.tracking.constants import guard_content, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.guards import Guard
@@ -116,7 +117,7 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
             return value
         if self.recorder.is_tensor(value):
             return self.recorder.reach(self, value, source)
-        if isinstance(value, FIXED):
+        if isinstance(value, FIXED) or is_member(value):
             if source.kind != "const":
                 self.guard("is", source, value)
             self.known.setdefault(id(value), (value, self.sources.const(value)))
@@ -126,6 +127,7 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
             return value
         if kind in T_STRINGS:
             guard_parts(self, value, source)
+        guard_content(self, value, source)
         self._object(value, source)
         return value
 

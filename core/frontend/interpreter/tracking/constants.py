@@ -1,0 +1,67 @@
+"""Immutable values of classes in C that are no atoms: guarded by all that C code could read of them."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.classes import lookup
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+# class -> attributes, and methods without arguments, that together say the whole value; a class stands before its bases
+_CONTENT: dict[type, tuple[str, ...]] = {
+    str: ("__getnewargs__()",),
+    bytes: ("__getnewargs__()",),
+    int: ("__getnewargs__()",),
+    float: ("hex()",),
+    complex: ("__getnewargs__()",),
+    Decimal: ("__str__()",),
+    timedelta: ("days", "seconds", "microseconds"),
+    datetime: ("isoformat()", "fold", "tzinfo"),
+    date: ("isoformat()",),
+    time: ("isoformat()", "fold", "tzinfo"),
+    re.Pattern: ("pattern", "flags"),
+}
+_CLASSES = tuple(_CONTENT)
+
+
+@lru_cache(maxsize=4096)
+def _base_of(kind: type) -> type | None:
+    return next((cls for cls in _CLASSES if issubclass(kind, cls)), None)
+
+
+def is_member(value: Any) -> bool:
+    """Return whether a value is a member of an enumeration: there is one object for each, so its identity says all."""
+    return isinstance(value, Enum)
+
+
+def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
+    """Guard an outside value by class and content where it is an instance of an immutable class in C, or of a subclass of one.
+
+    C code reads such a value without a call that the interpreter sees: "%s" % value, {value: 1}, value == 2.
+    Raises Unsupported where a subclass replaces the methods that say the content.
+    """
+    base = _base_of(type(value))
+    if base is None:
+        return
+    tracker.guard("type", source, type(value))
+    for name in _CONTENT[base]:
+        name, call, _ = name.partition("()")
+        if lookup(type(value), name) is not lookup(base, name):
+            raise Unsupported(
+                f"{source} is a {type(value).__name__}, a subclass of {base.__name__} with a {name} of its own, so its value cannot be guarded; "
+                f"pass {base.__name__}(...) of it"
+            )
+        part, found = tracker.sources.attr(source, name), getattr(value, name)
+        if call:
+            tracker.guard("equal", tracker.sources.call(part), found())
+        else:
+            tracker.reach(found, part)
