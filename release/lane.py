@@ -37,7 +37,7 @@ SELECTIONS = {  # what pytest is told at each level: `core` is make test, `all` 
     "all": ("-m", ""),
 }
 DUE = {"CONTRIBUTING.md", "core/cli/doctor.py", "release/lanes.toml"}  # what changes when a result does
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 @click.command()
@@ -96,7 +96,7 @@ def prepare(environment: Environment, base: Path, torch: str, lane: Path, distri
     """Install torch, what the packages and their tests need, where that changed, and the wheels of this checkout."""
     wheels = build(lane, distributions)
     environment.create(base)
-    arguments, requirements = wanted(torch, lane)
+    arguments, requirements = select(torch, lane)
     if not environment.has(requirements):
         arguments = [*arguments, *map(str, wheels)]
         console.print(announce(environment.downloads(arguments)))
@@ -121,7 +121,7 @@ def project(folder: Path) -> dict:
     return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
 
 
-def wanted(torch: str, lane: Path) -> tuple[list[str], list[str]]:
+def select(torch: str, lane: Path) -> tuple[list[str], list[str]]:
     """Return what to tell pip beside the wheels, and all requirements as lines: where these are unchanged, so is the environment."""
     source = lane / "checkout"
     pins = [line for line in (source / "constraints.txt").read_text().splitlines() if not line.startswith("torch==")]
