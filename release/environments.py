@@ -77,7 +77,7 @@ class Environment:
         self.stamp.write_text(digest(requirements))
 
     def install(self, arguments: Sequence[str]) -> None:
-        done = subprocess.run([*PIP, "--python", self.bin / "python", "install", "--quiet", "--quiet", *arguments])
+        done = subprocess.run([*PIP, "--python", self.bin / "python", "install", "--quiet", "--quiet", "--no-compile", *arguments])
         if done.returncode:
             raise click.ClickException(f"pip could not install into {self.folder}; its message is above")
 
