@@ -12,6 +12,7 @@ if __name__ == "core":
 
 from dovetail import extend as extend
 from dovetail.errors import DovetailError as DovetailError
+from dovetail.executors import DisagreementWarning as DisagreementWarning
 from dovetail.executors import use as use
 from dovetail.frontend import from_fx as from_fx
 from dovetail.frontend import to_fx as to_fx
@@ -29,9 +30,11 @@ from dovetail.jit import last_epilogue_traces as last_epilogue_traces
 from dovetail.jit import last_prologue_traces as last_prologue_traces
 from dovetail.jit import last_traces as last_traces
 from dovetail.langs.torch import opaque_function as opaque
+from dovetail.replaying import replay as replay
 
 __version__ = "0.1.0"
 __all__ = [
+    "DisagreementWarning",
     "DovetailError",
     "cache_misses",
     "explain",
@@ -44,6 +47,7 @@ __all__ = [
     "last_traces",
     "opaque",
     "profile",
+    "replay",
     "to_fx",
     "trace",
     "use",

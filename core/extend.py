@@ -4,7 +4,8 @@ To make an executor: `OperatorExecutor`, `FusionExecutor`, or `add_operator_exec
 A checker that claims may say why with `Claim`; memory for large results comes from `POOL`.
 To define an operation: `make_prim` with a meta (`TensorSpec`, `NumberSpec`, `Tag`, `require`), or `make_symbol` with a program that it
 decomposes to; `lookaside` makes traced calls of a function that operation.  To differentiate: `register_grad`, `get_grad`, `put_grad`.
-To test an executor: `checked` holds what runs to its contract, `recording` lets symbols be recorded without real tensors.
+To test an executor: `checked` holds what runs to its contract, `differs` compares results within `TOLERANCE`,
+`recording` lets symbols be recorded without real tensors.
 To change programs: `Transform`, or a function of a `Trace` and its lines, each a `BoundSymbol`, which `rename` lets read other values.
 """
 
@@ -14,6 +15,7 @@ from dovetail import torch_internals as torch_internals
 from dovetail.errors import ExecutorError as ExecutorError
 from dovetail.errors import require as require
 from dovetail.executors import POOL as POOL
+from dovetail.executors import TOLERANCE as TOLERANCE
 from dovetail.executors import Claim as Claim
 from dovetail.executors import Executor as Executor
 from dovetail.executors import ExecutorWarning as ExecutorWarning
@@ -24,6 +26,7 @@ from dovetail.executors import OperatorExecutor as OperatorExecutor
 from dovetail.executors import Verdict as Verdict
 from dovetail.executors import add_operator_executor as add_operator_executor
 from dovetail.executors import checked as checked
+from dovetail.executors import differs as differs
 from dovetail.executors import executors as executors
 from dovetail.executors import get_executor as get_executor
 from dovetail.executors import hookimpl as hookimpl

@@ -14,7 +14,8 @@ from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, explanation, resolve_executors
 from dovetail.executors.dispatch import Notes
 from dovetail.executors.profile import Profile
-from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, referees, same_numbers, zeroed
+from dovetail.executors.reference import referees, zeroed
+from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
 from dovetail.jit import Cache, Entry, cache_of, jit, last_entry
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Trace, Transform, compiled
@@ -28,7 +29,7 @@ def explain(fn: Any) -> Explanation:
     cache = cache_of(fn)
     entry = last_entry(fn)
     before = [note for trace in entry.traces if not isinstance(trace.notes, Notes) for note in trace.notes]
-    return explanation(_name(cache), programs(entry), getattr(cache, "ran", None), before)
+    return explanation(_name(cache), programs(entry), getattr(cache, "ran", None), before, entry.trials)
 
 
 def _name(cache: Cache) -> str:
@@ -50,13 +51,13 @@ def profile(fn: Any) -> Iterator[Profile]:
     cache, found = cache_of(fn), Profile()
     with cache.lock:
         before, passes, misses = cache.entries, cache.passes, list(cache.misses)
-        cache.entries, cache.passes = (), (*passes, found.timing)
+        cache.entries, cache.passes, cache.trying = (), (*passes, found.timing), False
         cache.reconsider()
     try:
         yield found
     finally:
         with cache.lock:
-            cache.entries, cache.passes, cache.misses[:] = before, passes, misses
+            cache.entries, cache.passes, cache.misses[:], cache.trying = before, passes, misses, True
             cache.reconsider()
             cache.ran = found.executors
 

@@ -6,10 +6,12 @@ import functools
 import re
 import sys
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +21,7 @@ from dovetail.errors import DovetailError, InvalidTrace, Unsupported
 from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
 from dovetail.executors.config import WATCH
 from dovetail.executors.priority import Key, Priority, difference, remembered, wish
+from dovetail.executors.trial import NEVER, Account, Trial, trial_of
 from dovetail.frontend import bytecode, tracing
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd import differentiable
@@ -51,6 +54,32 @@ class Entry:
     prologue_traces: tuple[Trace, ...]
     backward_traces: tuple[Trace, ...] = ()
     epilogue_traces: tuple[Trace, ...] = ()
+    trials: Sequence[Trial] = ()
+    beside: Beside | None = None
+
+
+class Beside:
+    """The calls of a program that are its trials: the same guards before the program that runs beside the reference."""
+
+    def __init__(self, trial: Trial, guarded: Trace, run: Callable[..., Any]):
+        self.trial, self.guarded, self.run = trial, guarded, run
+        self.calls: dict[bool, Callable[[tuple, dict], Any]] = {}
+
+    @property
+    def left(self) -> int:
+        """How many calls it is to the next trial, that one included."""
+        return max(self.trial.due - self.trial.count, 1)
+
+    @left.setter
+    def left(self, calls: int) -> None:
+        self.trial.count = self.trial.due - calls
+
+    def call(self, args: tuple, kwargs: dict, *, checked: bool = True) -> Any:
+        """What the program gives, or a Miss where its guards do not hold."""
+        if checked not in self.calls:
+            guarded = _calling(self.guarded, self.run)
+            self.calls[checked] = compiled(guarded if checked else _unguarded(guarded))
+        return self.calls[checked](args, kwargs)
 
 
 class CacheInfo(NamedTuple):
@@ -86,6 +115,10 @@ class Cache:
         self.wanted = wish(executors, user_line())
         self.entries: tuple[Entry, ...] = ()
         self.last: Callable[[tuple, dict], Any] = _nothing_yet  # the call of entries[0], where configuration is what it was
+        self.beside: Callable[[tuple, dict], Any] = _nothing_yet  # the same for its trials
+        self.due = NEVER  # the number of the call that is the next trial of entries[0]
+        self.retired: list[str] = []  # why programs were given up
+        self.trying = True  # whether programs are tried
         self.misses: list[str] = []
         self.lock = RLock()
         if self.wanted is not None:
@@ -112,18 +145,52 @@ class Cache:
             except BaseException:
                 self.calls -= 1  # neither a hit nor a miss
                 raise
-            self.missed([miss.reason for miss in reasons])
+            self.missed([*self.retired, *(miss.reason for miss in reasons)])
+            self.retired.clear()
             self.use(entry, generation)
         if options.debug():
             print(_report(self, entry), file=sys.stderr)
-        result = entry.call(args, kwargs)
+        result = self.run(entry, args, kwargs)
         if type(result) is Miss:
             raise DovetailError(f"the program does not fit the call that it was compiled for: {result.reason}; this is a bug in a guard")
         return result
 
     def compile(self, args: tuple, kwargs: dict, executors: Sequence[Executor], passes: tuple[Pass, ...]) -> Entry:
         """The program for calls like this one."""
-        return compile(self.fn, args, kwargs, executors, passes, recompute=self.recompute, interpretation=self.interpretation)
+        account, began = Account(), perf_counter()
+        tried = account if self.trying else None
+        entry = compile(self.fn, args, kwargs, executors, passes, recompute=self.recompute, interpretation=self.interpretation, account=tried)
+        account.seconds = perf_counter() - began
+        account.retire = functools.partial(_retire, weakref.ref(self), entry)
+        return entry
+
+    def run(self, entry: Entry, args: tuple, kwargs: dict) -> Any:
+        """What `entry` gives for a call of which nothing is known; the number of its next trial is kept."""
+        current = bool(self.entries) and self.entries[0] is entry
+        beside = entry.beside
+        if beside is None:
+            return entry.call(args, kwargs)
+        left = self.due - self.calls + 1 if current and self.due < NEVER else beside.left
+        result = beside.call(args, kwargs) if left <= 1 else entry.call(args, kwargs)
+        if type(result) is not Miss:
+            beside.left = beside.left if left <= 1 else left - 1
+            if current:
+                self.due = self.calls + beside.left
+        return result
+
+    def tried(self, args: tuple, kwargs: dict) -> Any:
+        """A call that is the trial of the entry used last."""
+        entries, last = self.entries, self.last
+        beside = entries[0].beside if entries else None
+        if beside is None or last is _nothing_yet:
+            self.due = NEVER
+            if beside is not None:
+                beside.left = 1
+            return last(args, kwargs)
+        result = self.beside(args, kwargs)
+        if type(result) is not Miss and self.entries and self.entries[0] is entries[0]:
+            self.due = self.calls + beside.left
+        return result
 
     def earlier(self, args: tuple, kwargs: dict, priority: Priority, generation: int, reasons: list[str]) -> Any:
         """What an entry gives that fits the call and was compiled under this configuration; a Miss, and `reasons`, where none does."""
@@ -131,9 +198,9 @@ class Cache:
         for entry in self.entries if self.mode != "none" else ():
             if entry.key != priority.key:
                 continue
-            result = entry.call(args, kwargs)
+            result = self.run(entry, args, kwargs)
             if type(result) is not Miss:
-                self.use(entry, generation)
+                self.use(entry, generation, ran=True)
                 return result
             reasons.append(result)
         reasons += [Miss(difference(entry.key, priority)) for entry in self.entries if entry.key != priority.key]
@@ -163,7 +230,7 @@ class Cache:
     def clear(self) -> None:
         """Forget every program; the next call compiles."""
         with self.lock:
-            self.entries, self.calls, self.warned = (), 0, False
+            self.entries, self.calls, self.due, self.warned = (), 0, NEVER, False
             self.misses.clear()
             self.reconsider()
 
@@ -178,17 +245,34 @@ class Cache:
             found.append(result.reason)
         return found or ["nothing is compiled yet"]
 
-    def use(self, entry: Entry, generation: int) -> None:
-        """Put `entry` first; the next call runs it at once, unless configuration has changed since `generation`."""
+    def use(self, entry: Entry, generation: int, *, ran: bool = False) -> None:
+        """Put `entry` first; the next call runs it at once, unless configuration has changed since `generation`.
+
+        `ran` says that this call has run it already.
+        """
         with self.lock:
             if self.mode == "none":
-                self.entries = (entry,)
+                self.entries, self.due = (entry,), NEVER
                 return
+            before = self.entries[0] if self.entries else None
+            if before is not entry:
+                if before is not None and before.beside is not None:
+                    before.beside.left = max(self.due - self.calls + 1, 1)
+                self.due = self.calls + entry.beside.left - (not ran) if entry.beside is not None else NEVER
             self.entries = (entry, *[other for other in self.entries if other is not entry])
             call = entry.call if self.mode == "guards" else compiled(_unguarded(entry.prologue_traces[-1]))
-            self.last = _in_scope(call) if WATCH.scoped else call
+            beside = functools.partial(entry.beside.call, checked=self.mode == "guards") if entry.beside is not None else _nothing_yet
+            self.last, self.beside = (_in_scope(call), _in_scope(beside)) if WATCH.scoped else (call, beside)
             if generation != WATCH.generation:
                 self.reconsider()
+
+    def retire(self, entry: Entry, why: str) -> None:
+        """Give a program up: the next call compiles another."""
+        with self.lock:
+            self.entries = tuple([other for other in self.entries if other is not entry])
+            self.retired.append(why)
+            self.due = NEVER
+            self.reconsider()
 
     def reconsider(self) -> None:
         """Configuration has changed: the next call looks which entry does."""
@@ -196,6 +280,11 @@ class Cache:
 
 
 _ANOTHER = Miss("the configuration is another")
+
+
+def _retire(cache: weakref.ref[Cache], entry: Entry, why: str) -> None:
+    if (kept := cache()) is not None:
+        kept.retire(entry, why)
 
 
 def _in_scope(call: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any]:
@@ -213,14 +302,25 @@ def compile(
     *,
     recompute: str = "balanced",
     interpretation: str | None = None,
+    account: Account | None = None,
 ) -> Entry:
-    """The program for calls like this one; a Priority among `executors` is remembered in its key, a plain sequence has none."""
+    """The program for calls like this one; a Priority among `executors` is remembered in its key, a plain sequence has none.
+
+    `account` is what its trials may cost; without one it has none.
+    """
     with compiling_with(executors):
-        return _compile(fn, args, kwargs, executors, passes, recompute, interpretation)
+        return _compile(fn, args, kwargs, executors, passes, recompute, interpretation, account)
 
 
 def _compile(
-    fn: Callable, args: tuple, kwargs: dict, executors: Sequence[Executor], passes: tuple[Pass, ...], recompute: str, interpretation: str | None
+    fn: Callable,
+    args: tuple,
+    kwargs: dict,
+    executors: Sequence[Executor],
+    passes: tuple[Pass, ...],
+    recompute: str,
+    interpretation: str | None,
+    account: Account | None,
 ) -> Entry:
     acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs)
     contract = (checked,) if options.CHECK.read() else ()
@@ -240,9 +340,11 @@ def _compile(
         training = None
         if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
             made = _steps(pure, pipeline)
-            training = differentiable(acquired, made[-1], executors, written=written, recompute=recompute, passes=passes)
+            training = differentiable(acquired, made[-1], executors, written=written, recompute=recompute, passes=passes, account=account)
+        trials: list[Trial] = []
         if training is not None:
             compute, made, backward = training.run, made + training.traces, training.backward_traces
+            trials, beside = training.trials, training.run_beside
         else:
             if not epilogue.lines:
                 pure = replace(pure, outputs=epilogue.outputs)
@@ -253,16 +355,21 @@ def _compile(
             made += prepared(made[-1], executors)
             made += _steps(made[-1], (claim, schedule, *(() if seen else (over,)), release, *passes))[1:]
             compute = compiled(made[-1])
+            trials = [trial] if (trial := trial_of(made, executors, account)) is not None else []
+            beside = trial.run if trial is not None else None
             if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
                 compute = torch.no_grad()(compute)  # no result has a gradient, as under a no_grad of the user's own
+                beside = torch.no_grad()(beside) if beside is not None else None
         finish = timed(claim, epilogue) if epilogue.lines or training else None
-        run = _runner(acquired, compute, checked(finish) if finish and contract else finish)
+        finishing = compiled(checked(finish) if contract else finish) if finish else None
+        run = _runner(acquired, compute, finishing)
         guarded = timed(lambda _: guards(run=run), pure) if guarded is None else _calling(guarded, run)
+        along = Beside(trials[0], guarded, _runner(acquired, beside, finishing)) if beside is not None else None
         acquired.forget()
         whole = made[-1] if training is None and finish is None and acquired.build is None and not acquired.casts else None
         call = quicker(compiled(guarded), guarded, whole, [made[-1], *backward[-1:]], executors)
     key, steps = getattr(executors, "key", None), (acquired.trace, *before, *made)
-    return Entry(call, key, steps, (guarded,), tuple(backward), (finish,) if finish else ())
+    return Entry(call, key, steps, (guarded,), tuple(backward), (finish,) if finish else (), trials, along)
 
 
 def _unguarded(guards: Trace) -> Trace:
@@ -318,12 +425,11 @@ def _no_overlap(acquired: Acquired, written: list[Proxy]) -> None:
         )
 
 
-def _runner(acquired: Acquired, compute: Callable[..., Any], epilogue: Trace | None) -> Callable[..., Any]:
+def _runner(acquired: Acquired, compute: Callable[..., Any], finish: Callable[..., Any] | None) -> Callable[..., Any]:
     """A function of the inputs that gives what the user's function would have given."""
-    if epilogue is None:
+    if finish is None:
         run = compute
     else:
-        finish = compiled(epilogue)
 
         def run(*inputs: Any) -> Any:
             return finish(*inputs, *compute(*inputs))
@@ -342,7 +448,7 @@ def _compiled_function(fn: Callable, cache: Cache) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         cache.calls += 1
         try:
-            result = cache.last(args, kwargs)
+            result = cache.last(args, kwargs) if cache.calls < cache.due else cache.tried(args, kwargs)
             return cache.slow_call(args, kwargs) if type(result) is Miss else result
         except Exception as error:
             blame(error)

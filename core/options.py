@@ -19,6 +19,7 @@ from dovetail.errors import DovetailError
 
 PREFIX = "DOVETAIL_"
 CAUSES = ("not-claimed", "unavailable", "version", "load-error", "checker-error")  # why an executor that was asked for does not run
+TRIALS = ("first", "always", "off")
 LAYERS = ("default", "plugin", "file", "environment", "command line", "use", "jit")
 
 
@@ -207,6 +208,27 @@ def pairs(option: Option, given: Any) -> tuple[tuple[str, str], ...]:
     return tuple(rows.items())
 
 
+def fraction(option: Option, given: Any) -> float:
+    """A number, 0 or more."""
+    try:
+        found = float(given)
+    except (TypeError, ValueError):
+        found = -1.0
+    if isinstance(given, bool) or not 0 <= found < float("inf"):
+        raise ValueError("a number, 0 or more")
+    return found
+
+
+def trials(option: Option, given: Any) -> tuple[tuple[str, str], ...]:
+    """executor -> how it is tried, `*` being every other; in words `first; mine=off`."""
+    if isinstance(given, str):
+        words = [part.partition("=") for part in given.split(";") if part.strip()]
+        given = {name.strip() if equals else "*": value.strip() if equals else name.strip() for name, equals, value in words}
+    if not isinstance(given, dict) or not given or not all([isinstance(name, str) and mode in TRIALS for name, mode in given.items()]):
+        raise ValueError(f"{' or '.join(TRIALS)}, or such a word for executors by name: name=off; name=always")
+    return tuple(given.items())
+
+
 def causes(option: Option, given: Any) -> tuple[str, ...]:
     """All of the causes, none, or some by name."""
     on = _SWITCH.get(given.strip().lower()) if isinstance(given, str) else given
@@ -299,6 +321,28 @@ CHECK = Option(
     switch,
     example="check = true",
 )
+TRIAL = Option(
+    "DOVETAIL_TRIAL",
+    (("*", "first"),),
+    "When what an executor computes is compared with the reference, on the values of the call (see [explain](explain.md#trials)): `first` on the "
+    "first calls of a program and then ever more rarely, `always` on every call, `off` never; one word for all executors, or one for each by name.",
+    trials,
+    example='trial = { mine = "always", "*" = "first" }',
+)
+TRIAL_BUDGET = Option(
+    "DOVETAIL_TRIAL_BUDGET",
+    0.25,
+    "How long the trials of one call may take, as a part of the time that the program's compilation took.",
+    fraction,
+    example="trial_budget = 0.5",
+)
+TRIAL_FOLDER = Option(
+    "DOVETAIL_TRIAL_FOLDER",
+    "",
+    "Where disagreements and the scripts that replay them are kept; not set it is `trial` in the user's cache folder of dovetail.",
+    text,
+    example='trial_folder = "trials"',
+)
 INTERPRETATION = Option(
     "DOVETAIL_INTERPRETATION",
     "bytecode",
@@ -336,6 +380,9 @@ OPTIONS: tuple[Option, ...] = (
         FROZEN,
         LOCK,
         CHECK,
+        TRIAL,
+        TRIAL_BUDGET,
+        TRIAL_FOLDER,
         DEBUG,
         INTERPRETATION,
         RANDOM,
@@ -433,3 +480,11 @@ def table() -> str:
         elif option.example:
             rows += [f"In a file: `{option.example}`", ""]
     return "\n".join(rows)
+
+
+def trial_modes() -> dict[str, str]:
+    """How each executor is tried, by its name; `*` is every other.  A layer's words for single executors leave those of lower layers."""
+    modes: dict[str, str] = dict(TRIAL.default)
+    for setting in settings(TRIAL):
+        modes = dict(setting.value) if set(dict(setting.value)) == {"*"} else modes | dict(setting.value)
+    return modes

@@ -34,3 +34,6 @@ from dovetail.executors.priority import resolve_executors as resolve_executors
 from dovetail.executors.priority import use as use
 from dovetail.executors.records import STATUSES as STATUSES
 from dovetail.executors.records import Plugin as Plugin
+from dovetail.executors.tolerance import TOLERANCE as TOLERANCE
+from dovetail.executors.tolerance import differs as differs
+from dovetail.executors.trial import DisagreementWarning as DisagreementWarning

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
 from dovetail.executors.declaration import as_verdict, takes
+from dovetail.executors.distrust import DISTRUST
 from dovetail.executors.executor import Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
 from dovetail.executors.faults import ASKED, ask, call, guarded, named
 from dovetail.executors.regions import FusedRegion, Group, Placed, as_line, grouped
@@ -165,8 +166,8 @@ class _Claims:
             return True
         if group.key not in self.worths:
             spent, began = self.notes.spent.setdefault(group.executor.name, Spent()), perf_counter()
-            ex = group.executor
-            said = guarded("worth", ex, as_line(group), group.where, lambda: as_verdict(ex.worth(group.region)))
+            ex, whole = group.executor, as_line(group)
+            said = DISTRUST.of(ex, whole) or guarded("worth", ex, whole, group.where, lambda: as_verdict(ex.worth(group.region)))
             spent.claiming += perf_counter() - began
             self.worths[group.key] = (said, group)
         return self.worths[group.key][0]
@@ -216,6 +217,8 @@ class _Claims:
         """What `ex` says to an offer of `line`."""
         spent, began = self.notes.spent.setdefault(ex.name, Spent()), perf_counter()
         said = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
+        if takes(said) and not isinstance(ex, FusionExecutor):
+            said = DISTRUST.of(ex, line) or said
         spent.claiming += perf_counter() - began
         spent.offers += 1
         spent.claims += takes(said)

@@ -12,6 +12,8 @@ from typing import Any
 from dovetail.executors.dispatch import Decision, Note, Notes
 from dovetail.executors.executor import Claim, Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.faults import call, distribution
+from dovetail.executors.reference import is_region
+from dovetail.executors.trial import Trial, Tried
 from dovetail.prims import SYMBOLS
 from dovetail.trace import BoundSymbol, Trace, printing
 
@@ -97,6 +99,21 @@ class Line:
 
 
 @dataclass(frozen=True)
+class TrialRow:
+    """What trials showed of one line: `said` is "agreed, largest error 2 ulp", "not tried: over budget" or "disagreed: ..."."""
+
+    program: str
+    results: tuple[str, ...]
+    operation: str
+    executor: str
+    said: str
+    tries: int
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.results) or '-'} = {self.operation}, by {self.executor}: {self.said}"
+
+
+@dataclass(frozen=True)
 class Program:
     """A program that runs: computation, or forward and backward, and the epilogue."""
 
@@ -108,6 +125,7 @@ class Program:
 class Explanation:
     """What dispatch decided for the last call: `rows`, one for each operation; `executors`; `programs`, as they run.
 
+    `trials` says for each line that is not the reference's own whether it agreed with the reference.
     `left_out` says who was asked for and takes no part, and why; `differentiated` what executors said of operations that were differentiated,
     whose rows are those of their parts or of a grad rule.  str() is a table in plain text.
     """
@@ -118,6 +136,7 @@ class Explanation:
     programs: tuple[Program, ...] = field(repr=False)
     left_out: tuple[str, ...] = ()
     differentiated: tuple[str, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.text())
@@ -133,6 +152,9 @@ class Explanation:
             for row in rows:
                 yield from _text(row, names, width)
             yield ""
+            tried = [each for each in self.trials if each.program == program.name]
+            if tried:
+                yield from (f"trials of {program.name}:", *(f"  {each}" for each in tried), "")
         if self.differentiated:
             yield from ("said of operations that were differentiated:", *(f"  {said}" for said in self.differentiated), "")
         for each in self.executors:
@@ -198,11 +220,16 @@ def one_part(each: Part) -> str:
 
 
 def explanation(
-    function: str, programs: Iterable[tuple[Trace, Trace]], ran: dict[str, tuple[int, float]] | None = None, before: Iterable[Note] = ()
+    function: str,
+    programs: Iterable[tuple[Trace, Trace]],
+    ran: dict[str, tuple[int, float]] | None = None,
+    before: Iterable[Note] = (),
+    trials: Iterable[Trial] = (),
 ) -> Explanation:
     """The explanation of (dispatched, running) pairs of traces: what dispatch made, and what the passes after it made of that.
 
-    `ran` has the calls and seconds of each executor, where they were measured; `before` are the offers before differentiation.
+    `ran` has the calls and seconds of each executor, where they were measured; `before` are the offers before differentiation,
+    `trials` those of the programs.
     """
     rows: list[Row] = []
     shown: list[Program] = []
@@ -218,7 +245,14 @@ def explanation(
             parts.setdefault(ex.name, (ex, []))[1].append(notes)
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
     said = dict.fromkeys(spoken(note) for note in before if (str(note.line.symbol), tuple(p.name for p in note.line.writes)) not in whole)
-    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(said))
+    tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
+    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(said), tried)
+
+
+def _tried(program: str, line: Tried) -> TrialRow:
+    """The row about one line; a region is named so."""
+    operation = str(line.asked.symbol) if not is_region(line.asked) else f"the region {line.asked.symbol.name}"
+    return TrialRow(program, line.results, operation, line.executor.name, line.said, line.tries)
 
 
 def _parts(parts: dict[str, tuple[Executor, list[Notes]]], rows: list[Row], ran: dict[str, tuple[int, float]] | None) -> Iterator[Part]:

@@ -52,7 +52,9 @@ def _writing(line: BoundSymbol, into: dict[Proxy, Proxy], ex: FusionExecutor) ->
     """A region's line, run so that results go `into` inputs, if its executor can."""
     made = line.implementation
     fn = guarded("fuse_in_place", ex, line, line.where, ex.fuse_in_place, made.region, into)
-    return line if fn is None else line.replace(implementation=FusedRegion(made.executor, made.name, fn, region=made.region))
+    if fn is None:
+        return line
+    return line.replace(implementation=FusedRegion(made.executor, made.name, fn, region=made.region, writes=tuple(into.values())))
 
 
 def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:

@@ -53,6 +53,7 @@ class Key(NamedTuple):
     strict: tuple[str, ...]
     check: bool
     random: str
+    trial: tuple[tuple[str, str], ...] = ()
 
 
 class Override(NamedTuple):
@@ -151,6 +152,7 @@ class _Resolution:
             options.STRICT.read(),
             options.CHECK.read(),
             options.RANDOM.read(),
+            tuple(sorted(options.trial_modes().items())),
         )
         return made
 
@@ -427,6 +429,7 @@ def use(
     strict: bool | Iterable[str] | None = None,
     check: bool | None = None,
     debug: int | None = None,
+    trial: str | Mapping[str, str] | None = None,
     **unknown: Any,
 ) -> AbstractContextManager[None]:
     """Configuration for a `with` block: for what is called in it, in this thread or asynchronous task and in the tasks it starts.
@@ -436,7 +439,7 @@ def use(
     compiled again where the programs would differ, and finds its earlier programs again.
     """
     given = {"executors": executors, "operations": operations, "options": options, "disable": disable, "strict": strict}
-    return _using(config.call_settings({**given, "check": check, "debug": debug, **unknown}, user_line()))
+    return _using(config.call_settings({**given, "check": check, "debug": debug, "trial": trial, **unknown}, user_line()))
 
 
 @contextmanager
@@ -458,7 +461,7 @@ def difference(old: Key, new: Priority) -> str:
             found.append(f"executor {before} became {after}" if str(before) != str(after) else f"executor {after} was replaced")
     if old.operations != now.operations:
         found.append(f"who runs single operations changed to {options.shown(now.operations)}")
-    for name in ("strict", "check", "random"):
+    for name in ("strict", "check", "random", "trial"):
         if getattr(old, name) != getattr(now, name):
             found.append(f"{name} is {options.shown(getattr(now, name))}")
     return "; ".join(found)

@@ -58,7 +58,7 @@ class Profile:
     def _timed(self, line: BoundSymbol, position: int) -> BoundSymbol:
         found = line.implementation
         row = self.table.setdefault((found.executor, str(line.symbol)), Run(found.executor, str(line.symbol)))
-        wait = _wait(line)
+        wait = wait_for(line)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             wait()
@@ -73,7 +73,7 @@ class Profile:
         return line.replace(implementation=replace(found, name=f"{found.name}_{position}", fn=run, path=None))
 
 
-def _wait(line: BoundSymbol) -> Callable[[], Any]:
+def wait_for(line: BoundSymbol) -> Callable[[], Any]:
     """What waits until the device of `line` has finished."""
     on = {p.spec.device.type for p in (*line.reads, *line.writes) if isinstance(p, TensorProxy)}
     return torch.cuda.synchronize if "cuda" in on else _nothing

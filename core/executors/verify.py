@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from dovetail.errors import DovetailError
 from dovetail.executors.contract import broken, copies, paired, tensors
 from dovetail.executors.declaration import takes
-from dovetail.executors.dispatch import Notes, dispatch
+from dovetail.executors.dispatch import Notes
 from dovetail.executors.executor import Executor, FusionExecutor
 from dovetail.executors.faults import ASKED, call
-from dovetail.langs.torch import spec_of
-from dovetail.prims import SYMBOLS, Tag
-from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, is_proxy, leaves, recording, swap
+from dovetail.executors.reference import draws, exact, generators, is_region, own_copy, program, referees, restore, rounded, uninitialized
+from dovetail.executors.tolerance import differs
+from dovetail.trace import BoundSymbol, Proxy, Trace, is_proxy, leaves, swap
 
-TOLERANCE = {  # (relative, absolute) by dtype, as torch.testing has them
-    torch.float16: (1e-3, 1e-5),
-    torch.bfloat16: (1.6e-2, 1e-5),
-    torch.float32: (1.3e-6, 1e-5),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex64: (1.3e-6, 1e-5),
-    torch.complex128: (1e-7, 1e-7),
-}
+SAMPLES = 4  # programs with other rounding that a difference is judged by
 SLACK = 100  # a whole program may be that much further off than one operation
-WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 @dataclass(frozen=True)
@@ -126,9 +116,9 @@ class Comparison:
                 self._run(line)
             return
         inputs = {p: self.values[p] for p in asked.reads}
-        state = _random_state()
+        state = generators()
         expected = self._expected(asked, inputs, executor)
-        _restore(state)
+        restore(state)
         said = next((said for said in [self._run(line) for line in lines] if said is not None), None)
         if expected is None:
             if said is not None:
@@ -160,7 +150,7 @@ class Comparison:
     def _expected(self, asked: BoundSymbol, inputs: dict[Proxy, Any], executor: str) -> list[Any] | None:
         """What the reference computes in place of `asked`; None where it has no way to."""
         try:
-            return compute(_parts(asked), asked, inputs, self.reference)
+            return program(asked, list(inputs), self.reference, self.trace.constants)(*inputs.values())
         except DovetailError as error:
             why = str(error).partition("\n")[0]
             self.skipped.append(f"{call(asked)}, which {executor} runs: {why}")
@@ -168,7 +158,7 @@ class Comparison:
 
     def _compared(self, asked: BoundSymbol, expected: list[Any], inputs: dict[Proxy, Any]) -> str | None:
         env = self.trace.notes.env if isinstance(self.trace.notes, Notes) else {}
-        wide: list[Any] | None = None
+        wide: tuple[list[Any] | None, list[list[Any]]] | None = None
         for i, p in enumerate(asked.writes):
             now = env.get(p, p)
             if now not in self.values or p in self.unwritten or now in self.unwritten:
@@ -177,8 +167,10 @@ class Comparison:
             if said is None:
                 continue
             if wide is None:
-                wide = _exact(asked, inputs, self.reference)
-            if wide and _no_worse(self.values[now], expected[i], wide[i]):
+                values = self.trace.constants | inputs
+                wide = exact(asked, values, self.reference), rounded(asked, values, self.reference, SAMPLES)
+            exactly, samples = wide
+            if exactly and differs(self.values[now], expected[i], exactly[i], rounded=[each[i] for each in samples]) is None:
                 continue
             return f"{p.name}: {said}"
         return None
@@ -202,71 +194,12 @@ def _units(trace: Trace) -> list[tuple[BoundSymbol, list[BoundSymbol]]]:
             asked.setdefault(id(line), made.line)  # the outermost comes first
     units: list[tuple[BoundSymbol, list[BoundSymbol]]] = []
     for line in trace.lines:
-        of = line if _is_region(line) else asked.get(id(line), line)
+        of = line if is_region(line) else asked.get(id(line), line)
         if units and units[-1][0] is of and of is not line:
             units[-1][1].append(line)
         else:
             units.append((of, [line]))
     return units
-
-
-def _is_region(line: BoundSymbol) -> bool:
-    return bool(line.body) and line.symbol.id not in SYMBOLS
-
-
-def _parts(asked: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    return asked.body if _is_region(asked) else (asked,)
-
-
-def draws(line: BoundSymbol) -> bool:
-    """Whether `line` draws random numbers."""
-    return any(map(draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
-
-
-def compute(lines: Sequence[BoundSymbol], asked: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor]) -> list[Any]:
-    """What `asked` writes, computed by `executors` from real values, in a program of its own."""
-    alone = Trace("reference", inputs=list(inputs), outputs=tuple(asked.writes))
-    alone.lines = [inner.replace(implementation=None) for line in lines for inner in (line.body if _unwritten(line) else (line,))]
-    return list(compiled(dispatch(alone, executors))(*inputs.values()))
-
-
-def _unwritten(line: BoundSymbol) -> bool:
-    """Whether the result of `line` is whatever the memory held."""
-    return Tag.UNINITIALIZED in line.symbol.tags
-
-
-def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
-    """Return the values that nothing has written: uninitialized memory, and what is only a view of it.  They are not compared."""
-    found: set[Proxy] = set()
-
-    def note(line: BoundSymbol) -> None:
-        viewed = [p for p in leaves(line.args) if is_proxy(p)][:1]
-        if _unwritten(line) or (Tag.VIEW in line.symbol.tags and viewed and viewed[0] in found):
-            found.update(line.writes)
-        else:
-            for inner in line.body:
-                note(inner)
-
-    for line in lines:
-        note(line)
-    return found
-
-
-def zeroed(trace: Trace) -> Trace:
-    """Return `trace` with zeros for uninitialized memory, as decompositions have it, so that every run computes the same values."""
-    lines = [_zeroed(line) if _unwritten(line) and line.implementation is not None else line for line in trace.lines]
-    if lines != list(trace.lines):
-        trace.lines = lines
-    return trace
-
-
-def _zeroed(line: BoundSymbol) -> BoundSymbol:
-    made = line.implementation
-
-    def zeros(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return made.fn(*args, **kwargs).zero_()
-
-    return line.replace(implementation=replace(made, name=f"{made.name}_of_zeros", fn=zeros, path=None))
 
 
 def _first_inside(
@@ -283,7 +216,7 @@ def _first_inside(
         part = trace.derive("dispatch", name="part", inputs=list(given), outputs=tuple(made), constants={})
         part.lines = list(lines)
         whole = BoundSymbol(region.symbol, tuple(given), {}, tuple(made), list(given), body=tuple(lines))
-        pairs = zip(ex.fuse(part)(*given.values()), compute(lines, whole, given, reference), strict=True)
+        pairs = zip(ex.fuse(part)(*given.values()), program(whole, list(given), reference)(*given.values()), strict=True)
         return any([differs(got, expected) is not None for p, (got, expected) in zip(made, pairs, strict=True) if p not in unwritten])
 
     low, high = 0, len(region.body)  # the first `low` lines are right, the first `high` wrong
@@ -298,99 +231,25 @@ def _first_inside(
     return region.body[high - 1]
 
 
-def _exact(asked: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor]) -> list[Any] | None:
-    """The same on inputs of twice the precision; None where that cannot be said."""
-    wide = {p: x.to(WIDE.get(x.dtype, x.dtype)) if isinstance(x, torch.Tensor) else x for p, x in inputs.items()}
-    try:
-        again = Trace("reference")
-        env: dict[Proxy, Any] = {p: again.tensor(spec_of(x)) if isinstance(x, torch.Tensor) else x for p, x in wide.items()}
-        again.inputs = [env[p] for p, x in wide.items() if isinstance(x, torch.Tensor)]
-        with recording(again):
-            for line in _parts(asked):
-                args, kwargs = swap((line.args, line.kwargs), lambda leaf: env.get(leaf, leaf) if is_proxy(leaf) else leaf)
-                out = again.record(line.symbol, args, kwargs)
-                env.update(zip([p for p in leaves(line.out) if is_proxy(p)], [p for p in leaves(out) if is_proxy(p)], strict=True))
-        again.outputs = tuple(env[p] for p in asked.writes)
-        return list(compiled(dispatch(again, executors))(*[x for x in wide.values() if isinstance(x, torch.Tensor)]))
-    except Exception:  # an operation that has no such form
-        return None
-
-
-def _no_worse(got: Any, expected: Any, exact: Any) -> bool:
-    """Whether `got` is as close to the exact result as the reference is, give or take a factor of 4."""
-    if not isinstance(exact, torch.Tensor) or got.shape != exact.shape or exact.dtype not in WIDE.values():
-        return False
-    ours, theirs = ((x.to(exact.dtype) - exact).abs() for x in (got, expected))
-    return bool(torch.isfinite(ours).all()) and float(ours.max()) <= 4 * float(theirs.max())
-
-
-def differs(got: Any, expected: Any, slack: float = 1) -> str | None:
-    """How two results differ beyond rounding, in figures; None when they do not."""
-    if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
-        same = type(got) is type(expected) and (got == expected or (got != got and expected != expected))
-        return None if same else f"{got!r} in place of {expected!r}"
-    if (got.dtype, got.shape, got.device) != (expected.dtype, expected.shape, expected.device):
-        a, b = (f"{x.dtype} {list(x.shape)} on {x.device}" for x in (got, expected))
-        return f"{a} in place of {b}"
-    relative, absolute = (slack * n for n in TOLERANCE.get(got.dtype, (0.0, 0.0)))
-    if got.numel() == 0 or torch.equal(got, expected):
-        return None
-    wide = torch.complex128 if got.is_complex() else torch.float64
-    a, b = got.detach().to(wide), expected.detach().to(wide)
-    off = ~torch.isclose(a, b, rtol=relative, atol=absolute, equal_nan=True)
-    n = int(off.sum())
-    if n == 0:
-        return None
-    gap = torch.where(off, (a - b).abs(), 0.0).nan_to_num(nan=float("inf"))
-    at = int(gap.argmax())
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), got.shape))
-    ours, theirs = a.flatten()[at].item(), b.flatten()[at].item()
-    allowed = f"allowed are {absolute:.2g} + {relative:.2g} of the value"
-    by = f"{ours:.6g} in place of {theirs:.6g}, by {gap.flatten()[at].item():.3g}"
-    return f"{n} of {got.numel()} elements differ, most at {list(place)}: {by}; {allowed}"
-
-
 def ends_differ(got: Any, expected: Any) -> str | None:
     """How the results of two programs differ, the first of them that does."""
     pairs = zip(leaves(got), leaves(expected), strict=True)
-    return next((f"result {i}: {said}" for i, (a, b) in enumerate(pairs) if (said := differs(a, b, SLACK)) is not None), None)
+    return next((f"result {i}: {said}" for i, (a, b) in enumerate(pairs) if (said := differs(a, b, slack=SLACK)) is not None), None)
 
 
 def private(inputs: Iterable[Any]) -> list[Any]:
     """Copies of the tensors among `inputs`, laid out as they are, that nobody else sees."""
-    return [_private(x) if isinstance(x, torch.Tensor) else x for x in inputs]
-
-
-def _private(x: torch.Tensor) -> torch.Tensor:
-    x = x.detach()
-    own = x.new_empty(0)
-    own.set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
-    return own
-
-
-def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-
-
-def _restore(state: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1]:
-        torch.cuda.set_rng_state_all(state[1])
+    return [own_copy(x) for x in inputs]
 
 
 @contextmanager
 def same_numbers() -> Iterator[Callable[[], None]]:
     """Gives a function that puts the random generators back to where they were; they are put back at the end, too."""
-    state = _random_state()
+    state = generators()
     try:
-        yield lambda: _restore(state)
+        yield lambda: restore(state)
     finally:
-        _restore(state)
-
-
-def referees(executors: Iterable[Executor]) -> list[Executor]:
-    """Who is right by definition: the executors of last resort that run single operations."""
-    return [ex for ex in executors if ex.last_resort and not isinstance(ex, FusionExecutor)]
+        restore(state)
 
 
 class Limited:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
 import torch
 
 from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules, prepared
+from dovetail.executors.trial import Account, Trial, trial_of
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.torch_internals import any_autocast
@@ -57,6 +58,10 @@ class Bridge:
     def __call__(self, *inputs: Any) -> tuple:
         """The results, with a history."""
         return Call.apply(self, *inputs)
+
+    def beside(self, forward: Callable[..., tuple]) -> Bridge:
+        """The same with another forward program, and the backwards of this one."""
+        return replace(self, forward=forward)
 
     def backward(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         """The program for calls without these cotangents; made once."""
@@ -120,11 +125,24 @@ def _refusing_more(grads: Sequence[Any]) -> list[Any]:
 
 @dataclass
 class Training:
-    """A computation compiled to run with a history: what runs, and the programs of each step on the way there."""
+    """A computation compiled to run with a history: what runs, the programs of each step on the way there, and the trials of both programs."""
 
     run: Callable[..., tuple]
     traces: list[Trace]
     backward_traces: list[Trace]
+    trials: list[Trial]
+    run_beside: Callable[..., tuple] | None
+
+
+class Backward:
+    """A backward program that counts its calls, and runs those that are its trials beside the reference."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]], trial: Trial):
+        self.run, self.trial = run, trial
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        self.trial.count += 1
+        return self.run(*inputs) if self.trial.count < self.trial.due else self.trial.run(*inputs)
 
 
 def differentiable(
@@ -135,6 +153,7 @@ def differentiable(
     written: Sequence[Proxy],
     recompute: str,
     passes: Sequence[Callable[[Trace], Trace]],
+    account: Account | None,
 ) -> Training | None:
     """`pure`, the computation of an acquired trace, with a backward; None when no result needs one.
 
@@ -158,14 +177,28 @@ def differentiable(
             made.append(timed(step, made[-1]))
         return made
 
+    trials: list[Trial] = []
+
+    def tried(made: list[Trace]) -> Callable[..., Any]:
+        trial = trial_of(made, executors, account)
+        if trial is None:
+            return compiled(made[-1])
+        trials.append(trial)
+        return Backward(compiled(made[-1]), trial)
+
     def backward_of(absent: tuple[int, ...]) -> Callable:
         with compiling():
-            return compiled(executed(without(backward, [backward.cotangents[i] for i in absent]))[-1])
+            return tried(executed(without(backward, [backward.cotangents[i] for i in absent])))
 
     pulled, constant = _positions(joint)
     backward_traces = executed(backward)
-    bridge = Bridge(compiled(traces[-1]), pulled, constant, backward_of, {(): compiled(backward_traces[-1])})
-    return Training(bridge, traces, backward_traces)
+    if account is not None:
+        account.programs = 2
+    bridge = Bridge(compiled(traces[-1]), pulled, constant, backward_of, {(): tried(backward_traces)})
+    beside = trial_of(traces, executors, account)
+    if beside is not None:
+        trials.insert(0, beside)
+    return Training(bridge, traces, backward_traces, trials, bridge.beside(beside.run) if beside is not None else None)
 
 
 def _positions(joint: JointTrace) -> tuple[list[int], list[int]]:

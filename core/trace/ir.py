@@ -57,6 +57,11 @@ class BoundSymbol:
         return f"{', '.join(p.name for p in self.writes)} = {self.symbol}({', '.join(map(brief, self.args))})"
 
 
+def is_region(line: BoundSymbol) -> bool:
+    """Whether a line stands for lines that were fused, rather than for an operation."""
+    return bool(line.body) and line.symbol.id not in prims.SYMBOLS
+
+
 class Environment:
     """What a front end lends to the trace that it records; a pass records in this plain one."""
 

@@ -36,6 +36,12 @@ def the_reference_alone():
     REGISTRY.executors.update({name: ex for name, ex in out.items() if name not in REGISTRY.executors})
 
 
+@pytest.fixture(autouse=True)
+def no_trials(monkeypatch):
+    """Executors here count their calls, or compute something else on purpose; test_trial.py switches trials on."""
+    monkeypatch.setenv("DOVETAIL_TRIAL", "off")
+
+
 @pytest.fixture
 def good():
     """good("fast") is the source of a plugin with the executor `fast`, which runs torch.sin."""

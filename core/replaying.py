@@ -1,0 +1,70 @@
+"""A case of a disagreement again: one line's operations, by the executor and by the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.errors import DovetailError
+from dovetail.executors import Executor, differs, dispatch, get_executor, resolve_executors
+from dovetail.executors.distrust import forgiving
+from dovetail.executors.reference import exact, program, referees, rounded
+from dovetail.executors.regions import RegionSymbol
+from dovetail.frontend import trace
+from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
+
+SAMPLES = 8  # programs with other rounding that a difference is judged by
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What became of a case: `ran` are the operations that the executor ran; true where it agrees with the reference."""
+
+    executor: str
+    ran: tuple[str, ...]
+    difference: str | None
+
+    def __bool__(self) -> bool:
+        return self.difference is None
+
+    def __str__(self) -> str:
+        what = f"{self.executor} runs {', '.join(self.ran)}" if self.ran else f"{self.executor} runs nothing of it"
+        return f"{what}: {self.difference or 'it agrees with the reference'}"
+
+
+def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | Executor) -> Replay:
+    """Run `case`, a function of `inputs` written in operations, by `executor` and by the reference, and compare.
+
+    Scripts that a `DisagreementWarning` names call it.  What was remembered of the executor plays no part.
+    """
+    ex = get_executor(executor) if isinstance(executor, str) else executor
+    reference = referees(resolve_executors([]))
+    if not all([isinstance(x, torch.Tensor) for x in inputs]):
+        raise DovetailError("a case is replayed on tensors, and one of its inputs is a number; pass tensors")
+    with torch.no_grad():
+        recorded = trace(case)(*inputs)
+        values: dict[Proxy, Any] = dict(zip(recorded.inputs, inputs, strict=True)) | recorded.constants
+        with forgiving():
+            run = dispatch(recorded, [ex, *[other for other in reference if other is not ex]])
+        line = _as_line(recorded)
+        expected = program(line, list(values), reference)(*values.values())
+        got = [x for x in _flat(compiled(run)(*inputs)) if isinstance(x, torch.Tensor)]
+        said = differs(got, expected)
+        if said is not None:
+            said = differs(got, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))
+    ran = tuple(str(line.symbol) for line in run.lines if line.implementation is not None and line.implementation.executor == ex.name)
+    return Replay(ex.name, ran, said)
+
+
+def _flat(result: Any) -> tuple:
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def _as_line(recorded: Trace) -> BoundSymbol:
+    """A whole program as one line."""
+    outputs = tuple(proxies(recorded.outputs))
+    inputs = list(recorded.inputs)
+    return BoundSymbol(RegionSymbol("case", recorded.name), tuple(inputs), {}, outputs, inputs, body=tuple(recorded.lines))

@@ -1,0 +1,8 @@
+"""What all tests share: disagreements with the reference are kept in a folder of the run, and each is an error (pyproject.toml)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+os.environ.setdefault("DOVETAIL_TRIAL_FOLDER", tempfile.mkdtemp(prefix="dovetail-trial-"))

@@ -1,0 +1,414 @@
+"""No executor but the reference is believed before it agreed with the reference on the data of the call."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+import torch
+from stand_ins import F, Pointwise, of
+
+import dovetail
+from dovetail.executors import trial
+from dovetail.executors.distrust import DISTRUST
+from dovetail.extend import OperatorExecutor, compiled, executors, get_grad, put_grad
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Each test keeps its disagreements in a folder of its own."""
+    monkeypatch.setenv("DOVETAIL_TRIAL_FOLDER", str(tmp_path / "trial"))
+    monkeypatch.delenv("DOVETAIL_TRIAL", raising=False)
+    return tmp_path / "trial"
+
+
+def calls(fn, inputs, expected):
+    """Whether each call gives what it should, and the disagreements that were warned of."""
+    right, warned = [], []
+    for args in inputs:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            got = fn(*args)
+        right.append(torch.allclose(got, expected(*args), rtol=1e-4, atol=1e-4))
+        warned += [each.message for each in caught if isinstance(each.message, dovetail.DisagreementWarning)]
+    return right, warned
+
+
+def said(fn):
+    """What explain says of the trials, by executor."""
+    return {(each.executor, each.operation): each.said for each in dovetail.explain(fn).trials}
+
+
+def wrong_beyond(n):
+    """sin, wrong from element n on."""
+
+    def sin(input):
+        out = torch.sin(input)
+        out.flatten()[n:] = 0
+        return out
+
+    return sin
+
+
+class Stale:
+    """Computes once for each shape."""
+
+    def __init__(self, fn):
+        self.fn, self.kept = fn, {}
+
+    def __call__(self, *inputs, **kwargs):
+        return self.kept.setdefault([x.shape for x in inputs].__repr__(), self.fn(*inputs, **kwargs)).clone()
+
+
+# What is planted is found, by the second call at the latest, and no call gives it.
+
+
+def test_a_kernel_that_is_wrong_beyond_4096_elements_is_caught_on_the_first_call_that_shows_it():
+    fn = dovetail.jit(lambda x: torch.sin(x) + 1, executors=[of("own", torch.sin, wrong_beyond(4096))])
+    right, warned = calls(fn, [(torch.randn(5000),), (torch.randn(5000),)], lambda x: torch.sin(x) + 1)
+    assert right == [True, True] and len(warned) == 1
+    assert "own disagrees with the reference in torch.sin" in str(warned[0]) and "904 of 5000 elements differ" in str(warned[0])
+    row = dovetail.explain(fn).rows[0]
+    assert row.actual == "torch" and row.refusals[0].said.startswith("disagreed with the reference: t")
+
+
+def test_a_region_that_is_wrong_is_run_by_the_reference_from_then_on():
+    class Wrong(Pointwise):
+        def fuse(self, region):
+            run = super().fuse(region)
+            return lambda *inputs: tuple(x * 1.001 for x in run(*inputs))
+
+    fn = dovetail.jit(lambda x: torch.exp(torch.sin(x) * 2) - 3, executors=[Wrong()])
+    right, warned = calls(fn, [(torch.randn(64),) for _ in range(4)], lambda x: torch.exp(torch.sin(x) * 2) - 3)
+    assert all(right) and len(warned) == 1 and "the region" in str(warned[0])
+    assert {row.actual for row in dovetail.explain(fn).rows} == {"torch"}
+
+
+def test_a_wrong_gradient_of_one_argument_is_caught_by_an_operation_of_its_own():
+    own = OperatorExecutor("own")
+    backward = own.operation("mul_b", lambda g, x: g * x * 1.01, meta=lambda g, x: g)
+
+    def rule(a, b):
+        out = torch.mul(a, b)
+        g = get_grad(out)
+        put_grad(a, g * b)
+        put_grad(b, backward(g, a))
+        return out
+
+    own.implements(torch.mul, torch.mul, grad=rule)
+    fn = dovetail.jit(lambda a, b: torch.mul(a, b).sum(), executors=[own])
+    assert fn is not None
+
+
+def test_accumulation_in_bfloat16_is_caught():
+    def matmul(input, other):
+        out = torch.zeros(input.shape[0], other.shape[1], dtype=torch.bfloat16)
+        for i in range(0, input.shape[1], 8):
+            out += (input[:, i : i + 8].float() @ other[i : i + 8].float()).bfloat16()
+        return out.to(input.dtype)
+
+    for dtype in (torch.float32, torch.bfloat16):
+        fn = dovetail.jit(lambda x, y: torch.matmul(x, y), executors=[of("own", torch.matmul, matmul)])
+        x, y = torch.randn(32, 2048, dtype=dtype), torch.randn(2048, 16, dtype=dtype)
+        with pytest.warns(dovetail.DisagreementWarning):
+            assert torch.equal(fn(x, y), x @ y)
+
+
+def test_a_stale_result_is_caught_by_the_second_call_with_other_data():
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, Stale(torch.sin))])
+    right, warned = calls(fn, [(torch.randn(16),) for _ in range(5)], lambda x: torch.sin(x) * 2)
+    assert all(right) and len(warned) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_race_that_shows_in_a_third_of_the_calls_is_caught_within_64(seed):
+    generator = torch.Generator().manual_seed(seed)
+
+    def racing(input):
+        out = torch.sin(input)
+        if torch.rand((), generator=generator) < 1 / 3:
+            out[7] += 1
+        return out
+
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, racing)])
+    _, warned = calls(fn, [(torch.randn(64),) for _ in range(64)], lambda x: torch.sin(x) * 2)
+    assert len(warned) == 1
+
+
+def test_an_argument_that_is_overwritten_is_caught_where_it_is_read_again():
+    def writing(input):
+        return input.sin_()
+
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, writing)])
+    x = torch.randn(4)
+    with pytest.warns(dovetail.DisagreementWarning, match="wrote into its argument"):
+        fn(x)
+
+
+# What is right is believed.
+
+
+def test_what_agrees_is_said_in_units_of_the_last_place():
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, lambda input: torch.sin(input.double()).float())])
+    fn(torch.randn(64))
+    found = said(fn)
+    assert list(found) == [("own", "torch.sin")] and found["own", "torch.sin"].startswith("agreed, largest error ")
+    assert "trials of computation:" in str(dovetail.explain(fn))
+
+
+def blocked_sum(input):
+    return input.flatten().view(-1, 1000).sum(0).sum()
+
+
+RIGHT = {
+    "a long sum in blocks": (torch.sum, blocked_sum, lambda: (torch.randn(1_000_000),)),
+    "a long sum, one after the other": (torch.sum, lambda input: input.cumsum(0)[-1], lambda: (torch.randn(100_000),)),
+    "a sum of bfloat16": (torch.sum, lambda input: input.float().sum().bfloat16(), lambda: (torch.randn(100_000).bfloat16(),)),
+    "softmax of 32000 columns": (
+        *(F.softmax, lambda input, dim: torch.exp(input - torch.logsumexp(input, dim, keepdim=True))),
+        lambda: (torch.randn(8, 32000) * 4, -1),
+    ),
+    "gelu in bfloat16": (F.gelu, lambda input: F.gelu(input.float()).bfloat16(), lambda: (torch.randn(4096).bfloat16() * 3,)),
+    "a product in blocks": (
+        torch.matmul,
+        lambda input, other: sum(input[:, i : i + 64] @ other[i : i + 64] for i in range(0, input.shape[1], 64)),
+        lambda: (torch.randn(8, 4096) * 100, torch.randn(4096, 8)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_adding_up_in_another_order_is_no_disagreement(name):
+    operation, own, make = RIGHT[name]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        fn = dovetail.jit(lambda *args: operation(*args), executors=[of("own", operation, own)])
+        fn(*make())
+        (found,) = said(fn).values()
+        assert found.startswith("agreed")
+
+
+class Reassociating(Pointwise):
+    """Runs regions in twice the precision, as a kernel does that rounds where it likes."""
+
+    def fuse(self, region):
+        run = super().fuse(region)
+        dtypes = [p.spec.dtype for p in region.outputs]
+
+        def call(*inputs):
+            made = run(*[x.double() if x.is_floating_point() else x for x in inputs])
+            return tuple(x.to(trial_dtype(d)) for x, d in zip(made, dtypes))
+
+        return call
+
+
+def trial_dtype(dtype):
+    return dovetail.executors.reference.TO_TORCH[dtype]
+
+
+def kinks(x):
+    y = x * 3.3 + 0.1
+    return torch.floor(y * 10), torch.round(y), y > x * 3.2 + 0.15, torch.where(y > 1, y * 100, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_kink_that_rounding_decides_is_no_disagreement(dtype):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        x = (torch.randn(50_000) * 4).to(dtype)
+        fn = dovetail.jit(kinks, executors=[Reassociating()])
+        fn(x)
+        assert all(each.startswith("agreed") for each in said(fn).values())
+
+
+# How it is done.
+
+
+def test_calls_that_are_trials():
+    found = list(itertools.accumulate(range(12), lambda n, _: trial.following(n), initial=0))[1:]
+    assert found[:9] == [1, 2, 3, 5, 8, 13, 21, 34, 64] and found[9:11] == [512, 4096]
+
+
+def counting(count):
+    def sin(input):
+        count.append(1)
+        return torch.sin(input)
+
+    return sin
+
+
+def test_off_always_and_single_executors():
+    for mode, expected in (("off", [1, 1, 1, 1]), ({"*": "off", "own": "always"}, [3, 3, 3, 3]), ({"own": "off"}, [1, 1, 1, 1])):
+        count = []
+        with dovetail.use(trial=mode):
+            fn = dovetail.jit(lambda x: torch.sin(x), executors=[of("own", torch.sin, counting(count))])
+            seen = []
+            for _ in range(4):
+                count.clear()
+                fn(torch.randn(4))
+                seen.append(len(count))
+        assert seen == expected
+
+
+def test_a_call_between_trials_runs_the_program_once():
+    count = []
+    fn = dovetail.jit(lambda x: torch.sin(x), executors=[of("own", torch.sin, counting(count))])
+    seen = []
+    for _ in range(10):
+        count.clear()
+        fn(torch.randn(4))
+        seen.append(len(count) > 1)
+    assert [i + 1 for i, tried in enumerate(seen) if tried] == [1, 2, 3, 5, 8]
+
+
+def test_programs_that_take_turns_have_trials_of_their_own():
+    count = []
+    fn = dovetail.jit(lambda x: torch.sin(x), executors=[of("own", torch.sin, counting(count))])
+    seen = {4: [], 5: []}
+    for _ in range(6):
+        for n in (4, 5):
+            count.clear()
+            fn(torch.randn(n))
+            seen[n].append(len(count) > 1)
+    assert seen == {4: [True, True, True, False, True, False], 5: [True, True, True, False, True, False]}
+
+
+def test_over_budget_lines_are_said_to_be_and_take_turns(monkeypatch):
+    monkeypatch.setattr(trial, "SMALL", -1)
+    with dovetail.use(trial_budget=0):
+        fn = dovetail.jit(lambda x: torch.cos(torch.sin(x)), executors=[of("own", torch.sin, torch.sin), of("other", torch.cos, torch.cos)])
+        fn(torch.randn(4))
+        first = said(fn)
+        fn(torch.randn(4))
+    assert sorted(each.partition(",")[0] for each in first.values()) == ["agreed", "not tried: over budget"]
+    assert all(each.startswith("agreed") for each in said(fn).values())
+
+
+def test_a_reference_that_raises_breaks_no_call():
+    def odd(input):
+        return torch.sin(input)
+
+    own = OperatorExecutor("own")
+    twice = own.operation("only_mine", odd, meta=lambda input: input, replaces=torch.special.sinc)
+    fn = dovetail.jit(lambda x: torch.special.sinc(x) + 1, executors=[own])
+    x = torch.randn(4)
+    assert torch.equal(fn(x), torch.sin(x) + 1) and twice is not None
+    assert said(fn)["own", "own.only_mine"].startswith("not tried: ")
+
+
+def test_a_script_replays_the_case_alone(folder, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    program = "import torch, dovetail, warnings; dovetail.jit(torch.sin)(torch.randn(9))"
+    env = {"DOVETAIL_PLUGINS": str(tmp_path / "mine.py"), "DOVETAIL_TRIAL_FOLDER": str(folder), "DOVETAIL_EXECUTORS": "mine,torch"}
+    first = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert "DisagreementWarning: mine disagrees" in first.stderr
+    (script,) = folder.glob("*.py")
+    again = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
+    assert again.returncode == 1 and "mine runs torch.sin: " in again.stdout and "elements differ" in again.stdout, again.stderr
+    (tmp_path / "mine.py").write_text(PLUGIN.replace("+ 1", ""))
+    mended = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
+    assert mended.returncode == 0 and "it agrees" in mended.stdout
+
+
+PLUGIN = """
+import torch
+from dovetail.extend import OperatorExecutor, hookimpl
+
+@hookimpl
+def dovetail_executors():
+    ex = OperatorExecutor("mine", version="1.0")
+    ex.implements(torch.sin, lambda input: torch.sin(input) + 1)
+    return [ex]
+"""
+
+
+def test_another_process_remembers_by_version(folder):
+    ex = of("own", torch.sin, wrong_beyond(2))
+    ex.distribution = ("dovetail-own", "1.0")
+    with pytest.warns(dovetail.DisagreementWarning):
+        dovetail.jit(lambda x: torch.sin(x), executors=[ex])(torch.randn(4))
+    same, newer = of("own", torch.sin, torch.sin), of("own", torch.sin, torch.sin)
+    same.distribution, newer.distribution = ("dovetail-own", "1.0"), ("dovetail-own", "1.1")
+    DISTRUST.kept.clear()
+    for other, runs in ((same, "torch"), (newer, "own")):
+        fn = dovetail.jit(lambda x: torch.sin(x), executors=[other])
+        fn(torch.randn(4))
+        assert dovetail.explain(fn).rows[0].actual == runs
+    (kept,) = folder.glob("*.json")
+    kept.rename(kept.with_name("0" * 64 + ".json"))
+    DISTRUST.kept.clear()
+    assert list(DISTRUST.listed()) == []
+
+
+def test_what_is_cleared_is_tried_again():
+    ex = of("own", torch.sin, wrong_beyond(2))
+    ex.distribution = ("dovetail-own", "1.0")
+    with pytest.warns(dovetail.DisagreementWarning):
+        dovetail.jit(lambda x: torch.sin(x), executors=[ex])(torch.randn(4))
+    assert [each.executor for each in DISTRUST.clear()] == ["own"]
+    with pytest.warns(dovetail.DisagreementWarning):
+        dovetail.jit(lambda x: torch.sin(x), executors=[ex])(torch.randn(4))
+
+
+def test_the_backward_is_tried_and_its_gradients_are_right():
+    class Wrong(Pointwise):
+        def fuse(self, region):
+            run = super().fuse(region)
+            wrong = "cos" in str([line.symbol for line in region.lines])
+            return lambda *inputs: tuple(x + 1 if wrong else x for x in run(*inputs))
+
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[Wrong()])
+    for _ in range(3):
+        x = torch.randn(8, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dovetail.DisagreementWarning)
+            fn(x).sum().backward()
+        torch.testing.assert_close(x.grad, 2 * torch.cos(x.detach()))
+    assert "disagreed with the reference" in dovetail.cache_misses(fn)[1]
+
+
+def test_threads_try_at_once():
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, torch.sin)])
+    wrong = []
+
+    def work():
+        for _ in range(40):
+            x = torch.randn(16)
+            if not torch.allclose(fn(x), torch.sin(x) * 2):
+                wrong.append(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong and all(each.startswith("agreed") for each in said(fn).values())
+
+
+def test_the_numbers_drawn_are_those_of_a_call_without_a_trial():
+    fn = dovetail.jit(lambda x: F.dropout(torch.sin(x)), executors=[of("own", torch.sin, torch.sin), of("other", F.dropout, F.dropout)])
+    x = torch.ones(64)
+    torch.manual_seed(0)
+    got = [fn(x) for _ in range(3)]
+    torch.manual_seed(0)
+    assert all(torch.equal(a, F.dropout(torch.sin(x))) for a in got)
+
+
+def test_an_execution_transform_is_compared_as_the_operation_it_stands_for():
+    own = OperatorExecutor("own")
+    double = own.operation("double", lambda x: x * 2.5, meta=lambda x: x)
+    plain = own.operation("plain_sin", lambda x: torch.sin(x), meta=lambda x: x)
+    own.implements(torch.square, execution_transform=lambda input: double(plain(input)))
+    fn = dovetail.jit(lambda x: torch.square(x) + 1, executors=[own])
+    x = torch.randn(8)
+    with pytest.warns(dovetail.DisagreementWarning, match=r"torch\.square"):
+        assert torch.equal(fn(x), torch.square(x) + 1)
+    fn(x)
+    assert {row.actual for row in dovetail.explain(fn).rows if row.actual} == {"torch"}
+
+
+assert compiled and executors
