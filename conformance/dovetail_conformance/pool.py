@@ -88,19 +88,19 @@ class CannotStart(RuntimeError):
 class Process:
     """One worker."""
 
-    def __init__(self, setup: dict[str, Any], timeout: float):
+    def __init__(self, setup: dict[str, Any], timeout: float, module: str = "dovetail_conformance.worker"):
         self.timeout, self.over = timeout, False
-        command = [sys.executable, "-X", "faulthandler", "-P", "-m", "dovetail_conformance.worker"]
+        command = [sys.executable, "-X", "faulthandler", "-P", "-m", module]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
         self.printed: list[str] = []
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         self.drain = threading.Thread(target=self._drain, daemon=True)
         self.drain.start()
-        self._say(setup)
-        if self._hear(monotonic() + LATE) is None:
+        self.say(setup)
+        if self.hear(monotonic() + LATE) is None:
             self.close()
-            raise CannotStart(f"a worker of the suite {self._ended()} before it began:\n{self._tail()}")
+            raise CannotStart(f"a worker of the suite {self.ended()} before it began:\n{self.tail()}")
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -112,14 +112,15 @@ class Process:
             self.printed.append(line)
             del self.printed[:-40]
 
-    def _say(self, what: Any) -> None:
+    def say(self, what: Any) -> None:
+        """Send it a line."""
         try:
             self.process.stdin.write(json.dumps(what) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # what it died of is read below
 
-    def _hear(self, until: float) -> dict[str, Any] | None:
+    def hear(self, until: float) -> dict[str, Any] | None:
         """What it says next; None when it has ended, or `until` is over."""
         try:
             line = self.lines.get(timeout=max(0.0, until - monotonic()))
@@ -132,8 +133,8 @@ class Process:
         found, doing = Done(task), "claims"
         limit = self.timeout * (LONG if task.dtype is None else 1)
         until = monotonic() + limit
-        self._say(as_words(task))
-        while (said := self._hear(until)) is not None:
+        self.say(as_words(task))
+        while (said := self.hear(until)) is not None:
             if "doing" in said:
                 doing = said["doing"]
             elif "row" in said:
@@ -144,13 +145,14 @@ class Process:
         self.over = True
         late = monotonic() >= until
         self.close()
-        state, words = ("timeout", f"it was stopped after {limit:g} seconds") if late else ("crash", f"the process {self._ended()}")
+        state, words = ("timeout", f"it was stopped after {limit:g} seconds") if late else ("crash", f"the process {self.ended()}")
         name = task.operation if task.dtype is not None or task.operation.startswith("program.") else ""
         dtype = task.dtype.name if task.dtype is not None else ""
-        found.rows.append(Row(name, doing, dtype, task.device, state, said=f"{words}\n{self._tail()}".strip()))
+        found.rows.append(Row(name, doing, dtype, task.device, state, said=f"{words}\n{self.tail()}".strip()))
         return found
 
-    def _ended(self) -> str:
+    def ended(self) -> str:
+        """Return how it ended, in words."""
         code = self.process.wait()
         if code >= 0:
             return f"ended with code {code}"
@@ -159,7 +161,8 @@ class Process:
         except ValueError:
             return f"crashed with signal {-code}"
 
-    def _tail(self) -> str:
+    def tail(self) -> str:
+        """Return the last lines that it printed."""
         self.drain.join(timeout=1)
         return "".join(self.printed[-12:])
 

@@ -17,7 +17,7 @@ from dovetail import options
 from dovetail.executors.scan import distributions
 
 GROUP = "dovetail.commands"
-KNOWN = {"conformance": "dovetail-conformance"}  # commands that are worth a hint where their distribution is not installed
+KNOWN = dict.fromkeys(("conformance", "fuzz"), "dovetail-conformance")  # commands that are worth a hint where their distribution is not installed
 
 
 @dataclass(frozen=True)

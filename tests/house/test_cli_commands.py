@@ -137,7 +137,7 @@ def test_a_known_command_that_is_not_installed_says_what_to_install(monkeypatch)
 
 
 def test_conformance_is_known():
-    assert KNOWN["conformance"] == "dovetail-conformance"
+    assert KNOWN["conformance"] == KNOWN["fuzz"] == "dovetail-conformance"
 
 
 def test_an_unknown_command_is_a_mistake_in_usage():
