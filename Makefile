@@ -49,6 +49,7 @@ format: install
 # Everything beside its peers, half an hour on two quiet cores; BENCH=--quick takes four minutes, BENCH="--quick --keep" writes benchmarks/results.
 bench: install
 	@$(PYTHON) benchmarks/bench.py $(BENCH)
+	@$(PYTHON) benchmarks/load.py $(filter --keep,$(BENCH))
 
 # What Dovetail alone costs: importing, tracing, finding plugins.
 costs: install

@@ -40,6 +40,11 @@ class Module:
             self.globals[name] = f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{entries}], align 64"
         return Value(f"@{name}", "ptr")
 
+    def counter(self, name: str) -> Value:
+        """The address of a 32-bit number of the module's own, 0 at first; calls that run at once may lose a change of it."""
+        self.globals[name] = f"@{name} = internal global i32 0, align 4"
+        return Value(f"@{name}", "ptr")
+
     def declare(self, name: str, returns: str, params: Sequence[str], attributes: str = "") -> None:
         """Make an external function known; the process or the linker resolves it."""
         self.declarations[name] = f"declare {returns} @{name}({', '.join(params)}){' ' + attributes if attributes else ''}"

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dovetail_llvm_exec.costs import GRAIN
+from dovetail_llvm_exec.crowd import Crowd
 from dovetail_llvm_exec.elements import Elements
 from dovetail_llvm_exec.graph import Graph, Node
 from dovetail_llvm_exec.groups import Group, Plan
-from dovetail_llvm_exec.ir import Builder, Module
+from dovetail_llvm_exec.ir import Builder, Module, Value
 from dovetail_llvm_exec.rows import Rows
 from dovetail_llvm_exec.stage import Phase, Workspace
 from dovetail_llvm_exec.verifier import verify_phases, verify_plan
@@ -53,10 +54,14 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
     phases = [phase for g in plan.groups for phase in written(module, g, workspace, len(graph.inputs))]
     verify_phases(phases, workspace, plan.outputs.values())
     b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
-    for phase in phases:
-        _call(module, b, phase, parallel)
-    b.ret()
     several = parallel and any(_pays(p) for p in phases)
+    crowd = Crowd(b, sum(p.cost for p in phases)) if several and target.clock else None
+    threads = b.params[1] if crowd is None else crowd.enter(b.params[1])
+    for phase in phases:
+        _call(module, b, phase, parallel, threads)
+    if crowd is not None:
+        crowd.leave(threads)
+    b.ret()
     return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several, plan, phases, workspace)
 
 
@@ -75,9 +80,9 @@ def _pays(phase: Phase) -> bool:
     return phase.units > 1 and phase.cost >= GRAIN
 
 
-def _call(module: Module, b: Builder, phase: Phase, parallel: bool) -> None:
+def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Value) -> None:
     """One phase after the other; each is done by one thread where a second does not pay."""
-    args, threads = b.params
+    args = b.params[0]
     most = int(min(phase.units, max(phase.cost / GRAIN * 2, 2), 1 << 16))
 
     def alone() -> Sequence[Any]:

@@ -56,6 +56,11 @@ class Target:
     estimated: str = ""  # the vector type that 1 / y can be estimated of to 14 digits or more
     attributes: str = "nounwind"  # of every function
 
+    @property
+    def clock(self) -> bool:
+        """Whether a program may read the processor's clock; on ARM the kernel of the system forbids it."""
+        return self.triple.startswith("x86_64")
+
     def lanes(self, element: str) -> int:
         """How many elements of an LLVM type ("float") fill a vector."""
         return max(self.vector_bytes * 8 // bits_of(element), 1)
