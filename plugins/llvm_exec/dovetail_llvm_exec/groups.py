@@ -78,7 +78,7 @@ class Group:
             return None
         return self.plan.memory.get(node)
 
-    def result(self, node: Node, coords: Coords) -> Expr:
+    def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
         """The result of a reduction of this row."""
         found = self.results.get(node)
         if found is not None:
@@ -89,7 +89,7 @@ class Group:
         if home is None or home.index >= self.index:
             raise Cut("the reduction is not known yet")
         self.plan.keep(node)
-        return self.lowering.at(node, coords)
+        return self.lowering.at(node, coords, mask)
 
     # --- members
 

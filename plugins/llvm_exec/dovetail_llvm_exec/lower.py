@@ -77,8 +77,8 @@ class Memory(Protocol):
     def buffer(self, node: Node) -> Buffer | None:
         """Where `node` lies, if it does before the loop nest starts."""
 
-    def result(self, node: Node, coords: Coords) -> Expr:
-        """What a reduction gave at `coords`; a Cut where that is not known in the loop nest."""
+    def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+        """What a reduction gave at `coords`, read where `mask` holds; a Cut where that is not known in the loop nest."""
 
 
 class Lowering:
@@ -109,7 +109,7 @@ class Lowering:
                 raise Cut(str(cut), node.base) from None
             return self.at(node.args[0], inner, mask)
         if node.reduces:
-            return self.memory.result(node, coords)
+            return self.memory.result(node, coords, mask)
         special = SPECIAL.get(node.op)
         return self._elementwise(node, coords, mask) if special is None else special(self, node, coords, mask)
 

@@ -170,6 +170,16 @@ def test_a_lookup_that_may_leave_its_table():
     refused(plan, "reads input 0 at 0 to 6362 of 6300 elements")
 
 
+def test_a_result_that_lies_in_memory_is_read_under_the_mask_of_a_pad():
+    """It has fewer elements than the loop nest that pads it."""
+
+    def fn(x):
+        sums = (x * 2)[:, 1:3].sum((0, 2))
+        return torch.nn.functional.pad(sums, (0, 3)) + x.amax((0, 2))
+
+    assert_like_eager(fn, torch.randn(6, 5, 8), scale=100.0)
+
+
 # --- functions
 
 

@@ -37,8 +37,8 @@ class Memory(Protocol):
     def buffer(self, node: Node) -> Buffer | None:
         """Where `node` lies, if it does before the kernel starts."""
 
-    def result(self, node: Node, coords: Coords) -> Expr:
-        """What a reduction gave at `coords`; a Cut where that is not known in the kernel."""
+    def result(self, node: Node, coords: Coords, guard: Guard) -> Expr:
+        """What a reduction gave at `coords`, read where `guard` holds; a Cut where that is not known in the kernel."""
 
 
 class Lowering:
@@ -64,7 +64,7 @@ class Lowering:
         if buffer is not None:
             return self.table.make("load", (), computes_in(buffer.dtype), (buffer, linear(coords, node.steps), guard))
         if node.reduces:
-            return self.memory.result(node, coords)
+            return self.memory.result(node, coords, guard)
         special = SPECIAL.get(node.op)
         made = self._elementwise(node, coords, guard) if special is None else special(self, node, coords, guard)
         return self.table.make("narrow", (made,), float32, node.dtype.name) if node.rounds else made

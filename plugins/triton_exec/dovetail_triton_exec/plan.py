@@ -126,7 +126,7 @@ class Kernel:
             return None
         return self.plan.memory.get(node)
 
-    def result(self, node: Node, coords: Coords) -> Expr:
+    def result(self, node: Node, coords: Coords, guard: Guard) -> Expr:
         """The result of a reduction of this row, or one that lies in memory."""
         node = self.plan.final(node)
         found = self.results.get(node)
@@ -138,7 +138,7 @@ class Kernel:
         if home is None or home.index >= self.index:
             raise Cut("the reduction is not known yet", node)
         self.plan.keep(node)
-        return self.lowering.at(node, coords)
+        return self.lowering.at(node, coords, guard)
 
     # --- members
 
