@@ -157,7 +157,12 @@ def swap(tree: Any, new: Callable[[Any], Any]) -> Any:
     if isinstance(tree, tuple):
         items = [swap(item, new) for item in tree]
         kind = type(tree)
-        return tuple(items) if kind is tuple else kind(*items) if hasattr(tree, "_fields") else kind(items)
+        if kind is tuple or hasattr(tree, "_fields"):
+            return tuple(items) if kind is tuple else kind(*items)
+        try:
+            return kind(items)
+        except TypeError:  # a torch.Size holds integers alone
+            return tuple(items)
     if isinstance(tree, list):
         return [swap(item, new) for item in tree]
     if isinstance(tree, dict):

@@ -176,3 +176,8 @@ def test_deviations_at_extreme_magnitudes(scale: float) -> None:
     x = torch.randn(20, 768) * scale
     for function in (lambda x: x.std(-1), lambda x: x.std(), lambda x: x.std(0)):
         torch.testing.assert_close(dovetail.jit(function)(x), function(x), rtol=1e-5, atol=0)
+
+
+def test_a_norm_over_all_dimensions_given_as_a_shape() -> None:
+    y = torch.randn(128, 1000)
+    torch.testing.assert_close(dovetail.jit(lambda y: F.layer_norm(y, y.shape))(y), F.layer_norm(y, y.shape))
