@@ -21,7 +21,9 @@ from dovetail.errors import DovetailError, InvalidTrace, Unsupported
 from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
 from dovetail.executors.config import WATCH
 from dovetail.executors.priority import Key, Priority, difference, remembered, wish
-from dovetail.executors.trial import NEVER, Account, Trial, trial_of
+from dovetail.executors.reference import widened
+from dovetail.executors.tolerance import differs
+from dovetail.executors.trial import NEVER, Account, GradientDisagreement, Trial, trial_of
 from dovetail.frontend import bytecode, tracing
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd import differentiable
@@ -29,7 +31,24 @@ from dovetail.frontend.functional import compiling_with
 from dovetail.frontend.guards import Miss, overlap
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, compiling
-from dovetail.trace import Proxy, Trace, Transform, compiled, cse, dce, functionalize, philox, release, requires_grad, schedule, timed
+from dovetail.trace import (
+    BoundSymbol,
+    Proxy,
+    Trace,
+    Transform,
+    compiled,
+    cse,
+    dce,
+    functionalize,
+    is_proxy,
+    leaves,
+    philox,
+    release,
+    requires_grad,
+    schedule,
+    swap,
+    timed,
+)
 from dovetail.trace import written as written_by
 from dovetail.trace.where import user_line
 
@@ -151,6 +170,8 @@ class Cache:
         if options.debug():
             print(_report(self, entry), file=sys.stderr)
         result = self.run(entry, args, kwargs)
+        if result is _RETIRED:
+            return self.slow_call(args, kwargs)
         if type(result) is Miss:
             raise DovetailError(f"the program does not fit the call that it was compiled for: {result.reason}; this is a bug in a guard")
         return result
@@ -162,6 +183,7 @@ class Cache:
         entry = compile(self.fn, args, kwargs, executors, passes, recompute=self.recompute, interpretation=self.interpretation, account=tried)
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), entry)
+        account.gradients = _gradients_differ
         return entry
 
     def run(self, entry: Entry, args: tuple, kwargs: dict) -> Any:
@@ -171,7 +193,10 @@ class Cache:
         if beside is None:
             return entry.call(args, kwargs)
         left = self.due - self.calls + 1 if current and self.due < NEVER else beside.left
-        result = beside.call(args, kwargs) if left <= 1 else entry.call(args, kwargs)
+        try:
+            result = beside.call(args, kwargs) if left <= 1 else entry.call(args, kwargs)
+        except GradientDisagreement:
+            return _RETIRED
         if type(result) is not Miss:
             beside.left = beside.left if left <= 1 else left - 1
             if current:
@@ -187,7 +212,10 @@ class Cache:
             if beside is not None:
                 beside.left = 1
             return last(args, kwargs)
-        result = self.beside(args, kwargs)
+        try:
+            result = self.beside(args, kwargs)
+        except GradientDisagreement:
+            return _RETIRED
         if type(result) is not Miss and self.entries and self.entries[0] is entries[0]:
             self.due = self.calls + beside.left
         return result
@@ -280,6 +308,35 @@ class Cache:
 
 
 _ANOTHER = Miss("the configuration is another")
+_RETIRED = Miss("an executor disagreed with the reference")
+
+
+def _gradients_differ(line: BoundSymbol, inputs: dict[Proxy, Any], ex: Executor, reference: Sequence[Executor]) -> str | None:
+    """How `ex` differentiates `line` otherwise than the reference, for random cotangents; None where it does not."""
+
+    def fn(*values: Any) -> Any:
+        env = dict(zip(inputs, values, strict=True))
+        args, kwargs = swap((line.args, line.kwargs), lambda leaf: env[leaf] if is_proxy(leaf) else leaf)
+        return line.symbol(*args, **kwargs)
+
+    def gradients(executors: Sequence[Executor], wide: bool) -> list[Any]:
+        cache = Cache(fn, executors, interpretation="native")
+        cache.trying = False
+        with torch.enable_grad():
+            given = [widened(x.detach()).clone() if wide and isinstance(x, torch.Tensor) else x for x in inputs.values()]
+            given = [x.detach().clone().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in given]
+            results = [x for x in leaves(_compiled_function(fn, cache)(*given)) if isinstance(x, torch.Tensor) and x.requires_grad]
+            seeded = torch.Generator().manual_seed(0)
+            cotangents = [torch.randn(x.shape, generator=seeded).to(x) for x in results]
+            return list(
+                torch.autograd.grad(results, [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad], cotangents, allow_unused=True)
+            )
+
+    got, expected = gradients([ex], False), gradients(reference, False)
+    if (said := differs(got, expected)) is None:
+        return None
+    said = differs(got, expected, gradients(reference, True))
+    return None if said is None else f"in its gradients, {said}"
 
 
 def _retire(cache: weakref.ref[Cache], entry: Entry, why: str) -> None:

@@ -252,6 +252,7 @@ def explanation(
 def _tried(program: str, line: Tried) -> TrialRow:
     """The row about one line; a region is named so."""
     operation = str(line.asked.symbol) if not is_region(line.asked) else f"the region {line.asked.symbol.name}"
+    operation = f"the gradient of {operation}" if line.gradient else operation
     return TrialRow(program, line.results, operation, line.executor.name, line.said, line.tries)
 
 

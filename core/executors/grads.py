@@ -37,7 +37,7 @@ def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSy
 
     An executor that would run the line and has no rule leaves it to the next that would, since without a rule nobody runs it in one piece.
     """
-    would = claimants(trace, executors)
+    would, own = claimants(trace, executors), list[tuple[BoundSymbol, Executor]]()
     operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
 
     def rules(line: BoundSymbol) -> Iterator[Rule]:
@@ -45,9 +45,11 @@ def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSy
         if any([(found := ex.implementation(line.symbol)) is not None and found.grad is not None for ex in operators]):
             ex = next((ex for ex in would(line) if not isinstance(ex, OperatorExecutor) or _rule(ex, line) is not None), None)
             if isinstance(ex, OperatorExecutor):
+                own.append((line, ex))
                 yield partial(guarded, "the grad rule", ex, line, None, _rule(ex, line))
         yield from registered(line)
 
+    rules.own = own  # the lines that executors differentiate by rules of their own, as they are met
     return rules
 
 

@@ -82,7 +82,7 @@ def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Exe
 
 
 def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor], noise: torch.Generator | None) -> list[Any] | None:
-    env = {p: _widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
+    env = {p: widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
     try:
         with torch.no_grad():
             _Wide(env, executors, noise).run(parts(line))
@@ -91,7 +91,8 @@ def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Execu
         return None
 
 
-def _widened(x: Any) -> Any:
+def widened(x: Any) -> Any:
+    """A tensor in twice the precision."""
     return x.to(WIDE[x.dtype]) if isinstance(x, Tensor) and x.dtype in WIDE else x
 
 
@@ -120,7 +121,7 @@ class _Wide:
         result = fn(*args, **kwargs)
         for p, x in paired(line.out, result):
             if is_proxy(p):
-                self.env[p] = self._erring(line, fn, args, kwargs, p, _widened(x))
+                self.env[p] = self._erring(line, fn, args, kwargs, p, widened(x))
 
     def _value(self, leaf: Any) -> Any:
         return self.env[leaf] if is_proxy(leaf) else leaf

@@ -68,6 +68,10 @@ UNTRIED = "not tried yet"
 OVER = "not tried: over budget"
 
 
+class GradientDisagreement(Exception):
+    """A gradient is wrong that a program is about to save for: the call begins anew, with a program compiled without it."""
+
+
 class DisagreementWarning(ExecutorWarning):
     """An executor computed something else than the reference; `case` is the path of a script that replays it."""
 
@@ -84,6 +88,7 @@ class Account:
     share: float = field(default_factory=options.TRIAL_BUDGET.read)
     programs: int = 1  # forward and backward share a trial's time
     retire: Callable[[str], None] | None = None  # called with what was said when lines disagreed
+    gradients: Callable[..., str | None] | None = None  # how an executor differentiates a line otherwise than the reference
 
     def budget(self) -> float:
         """The seconds that a trial of one program may take."""
@@ -103,6 +108,7 @@ class Tried:
     ulps: float = 0.0
     seconds: float = 0.0  # that the next trial is expected to take
     out: bool = False  # whether the reference runs it from now on
+    gradient: bool = False  # whether it is the gradient that is tried
     reference: Callable[..., list[Any]] | None = None
     work: int = 0  # bytes that the reference writes, products counted in
 
@@ -145,8 +151,10 @@ ROUND: ContextVar[Round | None] = ContextVar("trial", default=None)
 class Trial:
     """The trials of one program: `trace` as it runs, of which `dispatched` says what each line stands for."""
 
-    def __init__(self, trace: Trace, dispatched: Trace, executors: Sequence[Executor], account: Account):
-        self.trace, self.account = trace, account
+    def __init__(
+        self, trace: Trace, dispatched: Trace, executors: Sequence[Executor], account: Account, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
+    ):
+        self.trace, self.account, self.ruled = trace, account, ruled
         self.reference = referees(executors)
         self.asked = _asked(dispatched)
         self.env = dispatched.notes.env if isinstance(dispatched.notes, Notes) else {}
@@ -168,9 +176,12 @@ class Trial:
             if self.run_lines is None:
                 self.run_lines = compiled(self.trace_run)
             turn = self._round()
-        token = ROUND.set(turn)
+        token, before = ROUND.set(turn), generators() if self.ruled else None
         try:
             return self.run_lines(*inputs)
+        except GradientDisagreement:
+            restore(before)
+            raise
         finally:
             ROUND.reset(token)
             self._counted()
@@ -211,8 +222,44 @@ class Trial:
                 lines.append(line)
                 if unit[1] == 1:
                     lines += self._behind(unit[0], line, known, len(self.tried))
-        new.lines = lines
+        new.lines = lines + [
+            self._gradient(line, ex, i) for i, (line, ex) in enumerate(self.ruled) if known.issuperset(line.reads) and self._mode(ex.name)
+        ]
         return release(new)
+
+    def _gradient(self, asked: BoundSymbol, ex: Executor, number: int) -> BoundSymbol:
+        """The line that differentiates an operation by an executor's own rule and by the reference's, and compares."""
+        tried, reads = self._new(asked, ex.name, asked.where), list(dict.fromkeys(asked.reads))
+        tried.gradient = True
+
+        def run(*values: Any) -> None:
+            self._differentiated(tried, dict(zip(reads, values)))
+
+        line = BoundSymbol(RegionSymbol(ex.name, f"gradient_{number}"), tuple(reads), {}, None, reads)
+        line.implementation = Implementation(ex.name, f"gradient_trial_{number}", run)
+        return line
+
+    def _differentiated(self, tried: Tried, inputs: dict[Proxy, Any]) -> None:
+        turn = ROUND.get()
+        if turn is None or self.account.gradients is None or (why := self._excuse(tried, turn, 0.0)) is not None:
+            tried.said = tried.said if tried.tries else why
+            return
+        state, began = generators(), time.perf_counter()
+        try:
+            difference = self.account.gradients(tried.asked, inputs, tried.executor, self.reference)
+        except Exception as error:
+            tried.said = _untried(error)
+            return
+        finally:
+            restore(state)
+            tried.seconds = time.perf_counter() - began
+        turn.spend(tried)
+        tried.tries += 1
+        if difference is None:
+            tried.said = "agreed in its gradients"
+            return
+        self._disagreed(tried, inputs, difference)
+        raise GradientDisagreement(difference)
 
     def _units(self) -> dict[Any, list[Any]]:
         """For each line that is tried, the operation that it stands for, and one more than how many lines do so; 1 for a line alone."""
@@ -371,7 +418,7 @@ class Trial:
             return OVER
         if sum(bytes_of(p) for part in parts(tried.asked) for p in part.writes) > MOST_BYTES:
             return "not tried: the reference would need too much memory"
-        return None
+        return "not tried: it draws random numbers" if tried.gradient and draws(tried.asked) else None
 
     def _prepare(self, tried: Tried, inputs: dict[Proxy, Any]) -> None:
         """Compile what the reference runs."""
@@ -457,7 +504,9 @@ def following(count: int) -> int:
     return n
 
 
-def trial_of(traces: Sequence[Trace], executors: Iterable[Executor], account: Account | None) -> Trial | None:
+def trial_of(
+    traces: Sequence[Trace], executors: Iterable[Executor], account: Account | None, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
+) -> Trial | None:
     """Return the trials of a program, given what its passes made of it; None where there is nothing to try."""
     modes = options.trial_modes()
     if account is None or set(modes.values()) == {"off"}:
@@ -467,10 +516,10 @@ def trial_of(traces: Sequence[Trace], executors: Iterable[Executor], account: Ac
     executors = tuple(executors)
     reference = referees(executors)
     names = {ex.name for ex in executors if ex not in reference and modes.get(ex.name, modes["*"]) != "off"}
-    if not reference or not running & names:
+    if not reference or not (running & names or ruled):
         return None
     dispatched = next(made for made in traces if isinstance(made.notes, Notes))
-    return Trial(trace, dispatched, executors, account) or None
+    return Trial(trace, dispatched, executors, account, ruled) or None
 
 
 def _asked(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ...]]]:

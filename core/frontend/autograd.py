@@ -195,7 +195,7 @@ def differentiable(
     if account is not None:
         account.programs = 2
     bridge = Bridge(compiled(traces[-1]), pulled, constant, backward_of, {(): tried(backward_traces)})
-    beside = trial_of(traces, executors, account)
+    beside = trial_of(traces, executors, account, [(line, ex) for line, ex in rules.own if not ex.last_resort])
     if beside is not None:
         trials.insert(0, beside)
     return Training(bridge, traces, backward_traces, trials, bridge.beside(beside.run) if beside is not None else None)

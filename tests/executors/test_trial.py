@@ -15,7 +15,7 @@ from stand_ins import F, Pointwise, of
 import dovetail
 from dovetail.executors import trial
 from dovetail.executors.distrust import DISTRUST
-from dovetail.extend import OperatorExecutor, compiled, executors, get_grad, put_grad
+from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
 
 @pytest.fixture(autouse=True)
@@ -88,20 +88,36 @@ def test_a_region_that_is_wrong_is_run_by_the_reference_from_then_on():
     assert {row.actual for row in dovetail.explain(fn).rows} == {"torch"}
 
 
-def test_a_wrong_gradient_of_one_argument_is_caught_by_an_operation_of_its_own():
+def multiplying(factor):
+    """An executor of torch.mul with a grad rule of its own, which is wrong for the second argument unless `factor` is 1."""
     own = OperatorExecutor("own")
-    backward = own.operation("mul_b", lambda g, x: g * x * 1.01, meta=lambda g, x: g)
+    backward = own.operation("times", lambda g, x: g * x * factor, meta=lambda g, x: g, replace=True)
 
-    def rule(a, b):
-        out = torch.mul(a, b)
+    def rule(input, other):
+        out = torch.mul(input, other)
         g = get_grad(out)
-        put_grad(a, g * b)
-        put_grad(b, backward(g, a))
+        put_grad(input, g * other)
+        put_grad(other, backward(g, input))
         return out
 
     own.implements(torch.mul, torch.mul, grad=rule)
-    fn = dovetail.jit(lambda a, b: torch.mul(a, b).sum(), executors=[own])
-    assert fn is not None
+    return own
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_a_wrong_gradient_of_one_argument_is_caught(factor):
+    fn = dovetail.jit(lambda a, b: torch.mul(a, b) + 1, executors=[multiplying(factor)])
+    warned = []
+    for _ in range(2):
+        a, b = (torch.randn(16, requires_grad=True) for _ in range(2))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fn(a, b).sum().backward()
+        warned += [each for each in caught if each.category is dovetail.DisagreementWarning]
+        torch.testing.assert_close(a.grad, b.detach())
+        torch.testing.assert_close(b.grad, a.detach())
+    assert len(warned) == (factor != 1)
+    assert factor != 1 or said(fn)["own", "the gradient of torch.mul"] == "agreed in its gradients"
 
 
 def test_accumulation_in_bfloat16_is_caught():
@@ -409,6 +425,3 @@ def test_an_execution_transform_is_compared_as_the_operation_it_stands_for():
         assert torch.equal(fn(x), torch.square(x) + 1)
     fn(x)
     assert {row.actual for row in dovetail.explain(fn).rows if row.actual} == {"torch"}
-
-
-assert compiled and executors
