@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
@@ -63,12 +62,6 @@ def job_of(
     return Job(Setup((first, *executors[1:]), threads, repeats), seed, tuple(dtypes), shrinking)
 
 
-@contextmanager
-def configured(job: Job) -> Iterator[None]:
-    """While open, nothing stands between a program and its executor."""
-    yield
-
-
 def campaign(
     job: Job,
     programs: int | None = None,
@@ -80,18 +73,17 @@ def campaign(
 ) -> Campaign:
     """Run programs from number `first` on, in this process or by `source`; `told` hears of each program and each new finding."""
     done, began = Campaign(job), monotonic()
-    with configured(job):
-        for number in count(first):
-            if fail_fast and done.findings:
-                return done
-            if (programs is not None and number - first >= programs) or (minutes is not None and monotonic() - began >= minutes * 60):
-                return done
-            for event in source(number) if source else events(job, number):
-                new = event["finding"] if "finding" in event and done.add(event["finding"]) else None
-                if "end" in event:
-                    done.counts.add(event["end"])
-                done.counts.seconds = monotonic() - began
-                told(done, new)
+    for number in count(first):
+        if fail_fast and done.findings:
+            return done
+        if (programs is not None and number - first >= programs) or (minutes is not None and monotonic() - began >= minutes * 60):
+            return done
+        for event in source(number) if source else events(job, number):
+            new = event["finding"] if "finding" in event and done.add(event["finding"]) else None
+            if "end" in event:
+                done.counts.add(event["end"])
+            done.counts.seconds = monotonic() - began
+            told(done, new)
     raise AssertionError("numbers do not end")
 
 

@@ -19,16 +19,15 @@ def main() -> None:
 
 def serve(setup: dict[str, Any], answers: TextIO) -> None:
     """Answer each number with the events of its program."""
-    from dovetail_conformance.fuzz.campaign import configured, job_of
+    from dovetail_conformance.fuzz.campaign import job_of
     from dovetail_conformance.fuzz.hunt import events
 
     job = job_of(**setup)
-    with configured(job):
-        answers.write('{"ready": true}\n')
-        for line in sys.stdin:
-            for event in events(job, json.loads(line)):
-                answers.write(json.dumps(event) + "\n")
-                answers.flush()
+    answers.write('{"ready": true}\n')
+    for line in sys.stdin:
+        for event in events(job, json.loads(line)):
+            answers.write(json.dumps(event) + "\n")
+            answers.flush()
 
 
 if __name__ == "__main__":
