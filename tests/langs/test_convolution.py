@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from harness import agrees, gradients_agree, raises_as_eager
 
+import dovetail
+
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -95,3 +97,22 @@ def test_columns_never_share_the_images_storage():
         return columns
 
     agrees(f, torch.randn(1, 3, 4, 4))
+
+
+@pytest.mark.parametrize("convolve", [F.conv1d, F.conv_transpose1d])
+@pytest.mark.parametrize("which", ["input", "weight", "both"])
+def test_a_kernel_behind_a_convolution_of_sequences_reads_it_as_it_lies(convolve, which):
+    x, w = torch.randn(3, 4, 7), torch.randn(4, 4, 3)
+    x = x.mT.contiguous().mT if which != "weight" else x
+    w = w.mT.contiguous().mT if which != "input" else w
+    leaves = x.requires_grad_(), w.requires_grad_()
+
+    def program(x, w):
+        return torch.sin(convolve(x * 1, w, padding=1) * 0.2)
+
+    want = program(*leaves)
+    with dovetail.use(trial="off"):
+        got = dovetail.jit(program)(*leaves)
+        torch.testing.assert_close(got, want, **TOLERANCE)
+        for a, b in zip(*(torch.autograd.grad(out.square().sum(), leaves) for out in (got, want)), strict=True):
+            torch.testing.assert_close(a, b, **TOLERANCE)

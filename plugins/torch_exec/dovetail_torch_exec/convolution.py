@@ -16,7 +16,15 @@ def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
 def _convolution(
     x: Tensor, weight: Tensor, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
 ) -> Tensor:
-    return torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    return sequence(torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups))
+
+
+def sequence(out: Tensor) -> Tensor:
+    """Lay out a result of a one-dimensional convolution row by row, as the meta promises.
+
+    PyTorch runs such a convolution as one of images, whose results are channels last where the weight is: for sequences no layout.
+    """
+    return out.contiguous() if out.ndim == 3 else out
 
 
 def _by_parts(fn: Callable, a: Tensor, b: Tensor, keywords: dict) -> Tensor:
@@ -54,7 +62,8 @@ def _convolution_backward(
     output_padding: tuple,
     groups: int,
 ) -> tuple:
-    return torch.ops.aten.convolution_backward(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
+    found = torch.ops.aten.convolution_backward(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
+    return tuple([out if out is None else sequence(out) for out in found])
 
 
 def _blank(shape: tuple, like: Tensor) -> Tensor:

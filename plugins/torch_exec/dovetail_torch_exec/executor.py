@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from dovetail.extend import Executor, OperatorExecutor, Symbol, Trace, symbol_for
+from dovetail.extend import Executor, OperatorExecutor, Proxy, Symbol, Trace, Verdict, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.large import LARGE
 from dovetail_torch_exec.layouts import in_rows
 from dovetail_torch_exec.prims import PRIMS
+
+
+def row_major(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
+    """Take a one-dimensional convolution whose result has the strides that its meta promises."""
+    laid_out = input.spec.strides is None and weight.spec.strides is None
+    return laid_out or "PyTorch gives a convolution of sequences other strides where an argument is not row-major; its parts are run one by one"
+
+
+SEQUENCES = dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), row_major)
 
 
 class TorchExecutor(OperatorExecutor):
@@ -29,7 +39,11 @@ def torch_executor() -> OperatorExecutor:
     for operation, rule in RULES.items():
         symbol = symbol_for(operation)
         if isinstance(symbol, TorchSymbol) and symbol.callable is not None:
-            ex.implements(symbol, symbol.callable, grad=rule, path=symbol.path)
+            ex.implements(symbol, symbol.callable, grad=rule, path=symbol.path, checker=SEQUENCES.get(operation))
+    for operation, checker in SEQUENCES.items():
+        if operation not in RULES:
+            symbol = symbol_for(operation)
+            ex.implements(symbol, symbol.callable, path=symbol.path, checker=checker)
     for symbol, fn in LARGE.items():
         if isinstance(symbol, TorchSymbol):
             ex.implements(symbol, symbol.callable, large=fn, path=symbol.path)

@@ -13,6 +13,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.extend import Symbol, Tag, TensorSpec, make_prim, torch_internals
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
+from dovetail_torch_exec.convolution import sequence
 
 aten = torch_internals.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
@@ -101,7 +102,8 @@ layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_
 
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    return _chosen(aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask), mask)
+    found = aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
+    return tuple(map(sequence, _chosen(found, mask)))
 
 
 def _convolution_backward_meta(
