@@ -35,8 +35,12 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Seed the generators, so that what a test draws does not depend on the tests before it."""
+    """Seed the generators, so that what a test draws does not depend on the tests before it; switch trials off but where `trials` asks for them.
+
+    A trial runs each line of a program twice, and calls are counted in many tests.
+    """
     seed_generators()
+    os.environ["DOVETAIL_TRIAL"] = "off" if item.get_closest_marker("trials") is None else "first"
 
 
 @pytest.hookimpl(tryfirst=True)

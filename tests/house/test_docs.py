@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.trials
+
 EXECUTED = (
     "README.md",
     "docs/walkthrough.md",

@@ -13,6 +13,8 @@ import dovetail
 from dovetail.jit import compile
 from dovetail.trace import check
 
+pytestmark = pytest.mark.trials
+
 NAMES = list(zoo.cases())
 
 

@@ -7,6 +7,8 @@ import torch
 
 import dovetail
 
+pytestmark = pytest.mark.trials
+
 transformers = pytest.importorskip("transformers", reason="transformers is not installed; pip install transformers")
 
 SMALL = {"vocab_size": 61, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

@@ -77,7 +77,7 @@ def _inside(x: Tensor) -> tuple[int, ...]:
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
-    out, sums, *_ = aten._scaled_dot_product_flash_attention.default(q, k, v, 0.0, is_causal, False, scale=scale)
+    out, sums, *_ = aten("_scaled_dot_product_flash_attention.default")(q, k, v, 0.0, is_causal, False, scale=scale)
     return _laid_out(out, _steps(q)), sums
 
 
@@ -85,14 +85,14 @@ def _flash_backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, *, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, ...]:
     state = torch.empty(2, dtype=torch.uint64, device=q.device), torch.empty((), dtype=torch.uint64, device=q.device)
-    grads = aten._scaled_dot_product_flash_attention_backward.default(
+    grads = aten("_scaled_dot_product_flash_attention_backward.default")(
         g, q, k, v, out, sums, None, None, q.shape[2], k.shape[2], 0.0, is_causal, *state, scale=scale
     )
     return tuple(_laid_out(gx, _inside(x)) for gx, x in zip(grads, (q, k, v), strict=True))
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
-    out, sums, *_ = aten._scaled_dot_product_efficient_attention.default(q, k, v, None, True, 0.0, is_causal, scale=scale)
+    out, sums, *_ = aten("_scaled_dot_product_efficient_attention.default")(q, k, v, None, True, 0.0, is_causal, scale=scale)
     return _laid_out(out, _inside(q)), sums
 
 
@@ -100,7 +100,7 @@ def _efficient_backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, *, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, ...]:
     state = [torch.empty((), dtype=torch.int64, device=q.device) for _ in range(2)]
-    grads = aten._scaled_dot_product_efficient_attention_backward.default(
+    grads = aten("_scaled_dot_product_efficient_attention_backward.default")(
         g, q, k, v, None, out, sums, *state, 0.0, [True, True, True, False], is_causal, scale=scale
     )
     return tuple(_laid_out(gx, _inside(x)) for gx, x in zip(grads, (q, k, v)))
