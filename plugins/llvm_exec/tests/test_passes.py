@@ -13,7 +13,8 @@ from dovetail_llvm_exec import elements
 CHAINS = {
     "one value between": (lambda x, y: torch.tanh(torch.exp(-(torch.sin(x * 2 - y) ** 2)) * y), 1),
     "two values between": (lambda x, y: torch.sin(torch.tanh(torch.tanh(x)) * torch.tanh(torch.tanh(y))), 2),
-    "a number that stays": (lambda x, y: torch.tanh(torch.tanh(x * y.sum()) + 1), 1),
+    "a number that stays": (lambda x, y: torch.tanh(torch.tanh(x * y[0, 0]) + 1), 1),
+    "behind a sum of all": (lambda x, y: torch.tanh(torch.tanh(x * y.sum()) + 1), 0),  # one row, whose kernel has no passes
     "two results": (lambda x, y: ((z := torch.tanh(torch.sin(x)) * y), torch.exp(torch.tanh(z))), 1),
     "transposed": (lambda x, y: torch.tanh(torch.tanh(x.t()) * y.t()), 1),
     "a bias": (lambda x, y: torch.tanh(torch.tanh(x + y[0]) * 2), 1),
