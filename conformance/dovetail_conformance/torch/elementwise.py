@@ -256,7 +256,7 @@ def sum_errors(accepted: tuple[DType, ...], device: Device) -> Iterator[ErrorSam
     yield from pair_errors(accepted, RuntimeError, device)
     x, n = unwritten((2,)), unwritten((2,), dtypes.int64)
     yield ErrorSample((x, x), {"alpha": 1j}, RuntimeError, "wants an alpha of kind float")
-    yield ErrorSample((n, n), {"alpha": 0.5}, RuntimeError, "wants an alpha of kind int")
+    yield ErrorSample((n, n), {"alpha": 0.5}, RuntimeError, "alpha must not be a floating point number")
     yield ErrorSample((n, n), {"alpha": True}, RuntimeError, "Boolean alpha only supported for Boolean results")
 
 
