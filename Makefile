@@ -27,11 +27,11 @@ demo: install
 test: install
 	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --conformance-level quick $(TESTS)
 
-# The slow tests as well, and level core: what continuous integration runs.
+# The slow tests as well, and level core of the conformance suite.
 test-all: install
 	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "" $(TESTS)
 
-# The executors of this repository against the whole suite; `make test` does it at level core.
+# The executors of this repository against the whole suite; `make test` does it at level quick.
 conformance: install
 	@mkdir -p out
 	@OMP_NUM_THREADS=1 $(VENV)/bin/dovetail conformance $(EXECUTORS) --level full -n $(WORKERS) --html out/conformance.html --json out/conformance.json
