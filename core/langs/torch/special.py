@@ -84,6 +84,7 @@ def entr_vjp(g: Any, out: Any, input: Any) -> tuple:
 @torchsymbol("torch.xlogy", "torch.special.xlogy", methods=("xlogy",))
 def xlogy(input: Tensor | Number, other: Tensor | Number):
     """input * log(other), 0 where input is 0 and other is not NaN."""
+    _require_real(input, other)
     return in_wide(lambda x, y: _zero_first(x, y, core.log(y)), input, tensor_of(other, input))
 
 
@@ -96,6 +97,7 @@ def xlogy_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
 @torchsymbol("torch.special.xlog1py")
 def xlog1py(input: Tensor | Number, other: Tensor | Number):
     """input * log1p(other), 0 where input is 0 and other is not NaN."""
+    _require_real(input, other)
     return in_wide(lambda x, y: _zero_first(x, y, core.log1p(y)), input, tensor_of(other, input))
 
 
@@ -103,6 +105,11 @@ def xlog1py(input: Tensor | Number, other: Tensor | Number):
 def xlog1py_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
     """g * log1p(other), 0 where input is 0 and other is -1 at most; g * input / (other + 1)."""
     return _log_product_vjp(g, input, other, core.log1p, -1.0)
+
+
+def _require_real(input: Tensor | Number, other: Tensor | Number) -> None:
+    real = core.promote(input, other).kind != "complex"
+    require(real, "wants real arguments, got {} and {}; convert them to a real dtype", input, other, error=NotImplementedError)
 
 
 def _zero_first(x: Any, y: Any, log: Any) -> Any:
@@ -182,7 +189,7 @@ def sinc_vjp(g: Any, out: Any, input: Any) -> tuple:
         square = core.mul(turns, x)
         flat = core.eq(square, 0.0)
         slope = core.div(core.sub(core.mul(core.cos(turns), turns), core.sin(turns)), core.where(flat, 1.0, square))
-        return core.where(flat, 0.0, core.mul(g, slope))
+        return core.where(flat, 0.0, core.mul(g, core.conj(slope) if slope.spec.dtype.kind == "complex" else slope))
 
     return (in_wide(compute, g, input),)
 

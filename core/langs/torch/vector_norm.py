@@ -44,7 +44,7 @@ def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     if ord in (math.inf, -math.inf):
         return reduced(prims.amax if ord > 0 else prims.amin, x, dim, keepdim)
     if ord == 0:
-        return reduced(prims.sum, core.convert(core.ne(x, 0), x.spec.dtype), dim, keepdim)
+        return reduced(prims.sum, core.where(core.ne(x, 0), 1.0, core.floor(x)), dim, keepdim)  # floor: a gradient of zeros, as eager's
     if ord == 1:
         return reduced(prims.sum, x, dim, keepdim)
     if ord == 2:

