@@ -6,7 +6,6 @@ python release/lane.py --python 3.13 --torch 2.15.0 [--tests smoke|core|all] [--
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -33,7 +32,7 @@ SELECTIONS = {  # what pytest is told at each level: `core` is make test, `all` 
         *(f"tests/interpreter/{name}.py" for name in ("test_interpret", "test_jit_python", "test_jit_modules")),
         *(f"tests/{name}.py" for name in ("trace/test_docstrings", "training/test_modes", "grad/test_functional")),
     ),
-    "core": (),
+    "core": ("--conformance-level", "quick"),
     "all": ("-m", ""),
 }
 DUE = {"CONTRIBUTING.md", "core/cli/doctor.py", "release/lanes.toml"}  # what changes when a result does
@@ -162,10 +161,10 @@ def test(environment: Environment, lane: Path, arguments: Sequence[str], commit:
         raise click.ClickException(f"pytest ended with code {process.returncode}, so there is no result; its output is in {log}")
     about = subprocess.run([environment.bin / "python", "-c", ABOUT], capture_output=True, text=True, check=True).stdout.split()
     today, seconds = datetime.now(UTC).date().isoformat(), round(time.monotonic() - began)
-    return Result(*about, platform.platform(), commit, today, seconds, **outcomes(junit))
+    return Result(*about, commit, today, seconds, **outcomes(junit))
 
 
-ABOUT = "import platform, torch; print(platform.python_version(), torch.__version__)"
+ABOUT = "import platform as p, torch; print(p.python_version(), torch.__version__, '-'.join((p.system(), p.machine(), *p.libc_ver())))"
 INHERITED = ("PYTHON", "TORCH", "TESTS", "WORKERS", "LANES", "DISTRIBUTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # of `make lane`
 
 
