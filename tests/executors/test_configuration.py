@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -49,7 +46,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fresh(tmp_path):
+def fresh(tmp_path, new_process):
     """fresh(program, *words) runs Python, or the command, in a new process with two plugins in development; and says which it imported."""
     for name in ("mine", "slow"):
         (tmp_path / f"{name}.py").write_text(MARKING.format(name=name))
@@ -60,8 +57,7 @@ def fresh(tmp_path):
         outer = {name: words for name, words in os.environ.items() if not name.startswith("DOVETAIL_")}
         plugins = os.pathsep.join(str(tmp_path / f"{name}.py") for name in ("mine", "slow"))
         env = outer | {"DOVETAIL_PLUGINS": plugins, "XDG_CONFIG_HOME": str(tmp_path), "COLUMNS": "80"} | variables
-        command = [sys.executable, "-c", words[0]] if len(words) == 1 and "\n" in words[0] else [Path(sys.executable).with_name("dovetail"), *words]
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        done = new_process(["-c", *words] if len(words) == 1 and "\n" in words[0] else ["dovetail", *words], env=env)
         return done, {name for name in ("mine", "slow") if (tmp_path / f"{name}.imported").exists()}
 
     return run

@@ -36,7 +36,7 @@ print(json.dumps({"rows": [row.row() for row in rows], "ran": said, "left": left
 
 
 @pytest.fixture(scope="module")
-def ecosystem(tmp_path_factory) -> dict:
+def ecosystem(tmp_path_factory, new_process) -> dict:
     """What a process says in whose environment pip has installed every broken plugin, and one that works."""
     folder = tmp_path_factory.mktemp("plugins")
     for distribution, files in broken.projects().items():
@@ -49,7 +49,7 @@ def ecosystem(tmp_path_factory) -> dict:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     environment = os.environ | {"PYTHONPATH": str(target), "DOVETAIL_DISABLE": "blocked", "DOVETAIL_CONFIG": "off", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], env=environment, cwd=folder, capture_output=True, text=True)
+    done = new_process(["-c", PROGRAM], env=environment, cwd=folder, isolated=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) | {"target": target}
 
@@ -129,12 +129,12 @@ def test_scenario_37_a_package_with_one_entry_point_is_listed(site, good, regist
     assert row.seconds > 0
 
 
-def test_row_2_importing_dovetail_runs_no_plugin_code(site, tmp_path):
+def test_row_2_importing_dovetail_runs_no_plugin_code(site, tmp_path, new_process):
     site("loud", "raise SystemExit('imported')")
     program = "import dovetail, sys; print('dovetail_loud' in sys.modules, 'dovetail_torch_exec' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(site.folder)}
 
-    assert subprocess.check_output([sys.executable, "-P", "-c", program], env=environment, cwd=tmp_path, text=True) == "False False\n"
+    assert new_process(["-c", program], env=environment, cwd=tmp_path, isolated=True).stdout == "False False\n"
 
 
 def test_row_4_a_conflict_is_resolved_by_configuration(site, good, registry):
@@ -427,7 +427,7 @@ def test_a_plugin_may_ask_for_executors_while_it_is_loaded(site, good, registry,
     assert rows_of(registry)["curious"].status == "ready"
 
 
-def test_trap_16_a_forked_worker_has_the_executors(tmp_path):
+def test_trap_16_a_forked_worker_has_the_executors(tmp_path, new_process):
     program = (
         "import os, torch, dovetail\nfrom dovetail.executors.discovery import REGISTRY\n"
         "dovetail.extend.plugins()\nREGISTRY.lock.acquire()\n"
@@ -439,7 +439,7 @@ def test_trap_16_a_forked_worker_has_the_executors(tmp_path):
     )
     if not hasattr(os, "fork"):
         pytest.skip("this system does not fork")
-    done = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    done = new_process(["-c", program], cwd=tmp_path, isolated=True)
 
     assert done.stdout == "0\n", done.stderr
 

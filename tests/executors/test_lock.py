@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def dovetail_executors():
 
 
 @pytest.fixture
-def command(tmp_path):
+def command(tmp_path, new_process):
     """command("lock") runs `dovetail lock` in a new process, in a folder with the plugin `mine` in development."""
     (tmp_path / "dovetail.toml").write_text('plugins = ["plugin/mine.py"]\n')
     (tmp_path / "plugin").mkdir()
@@ -35,9 +34,8 @@ def command(tmp_path):
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess:
         (tmp_path / "plugin" / "imported").unlink(missing_ok=True)
         env = {name: words for name, words in os.environ.items() if not name.startswith("DOVETAIL_")}
-        start = [sys.executable, "-c", words[0]] if "\n" in words[0] else [Path(sys.executable).with_name("dovetail"), *words]
         env |= {"XDG_CONFIG_HOME": str(tmp_path), "DOVETAIL_ALLOW": "mine,torch"} | variables
-        return subprocess.run(start, cwd=tmp_path, env=env, capture_output=True, text=True)
+        return new_process(["-c", words[0]] if "\n" in words[0] else ["dovetail", *words], cwd=tmp_path, env=env)
 
     return run
 

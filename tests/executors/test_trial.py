@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -316,17 +314,17 @@ def test_a_reference_that_raises_breaks_no_call():
     assert said(fn)["own", "own.only_mine"].startswith("not tried: ")
 
 
-def test_a_script_replays_the_case_alone(folder, tmp_path):
+def test_a_script_replays_the_case_alone(folder, tmp_path, new_process):
     (tmp_path / "mine.py").write_text(PLUGIN)
     program = "import torch, dovetail, warnings; dovetail.jit(torch.sin)(torch.randn(9))"
     env = {"DOVETAIL_PLUGINS": str(tmp_path / "mine.py"), "DOVETAIL_TRIAL_FOLDER": str(folder), "DOVETAIL_EXECUTORS": "mine,torch"}
-    first = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    first = new_process(["-c", program], env=env)
     assert "DisagreementWarning: mine disagrees" in first.stderr
     (script,) = folder.glob("*.py")
-    again = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
+    again = new_process([script], env=env)
     assert again.returncode == 1 and "mine runs torch.sin: " in again.stdout and "elements differ" in again.stdout, again.stderr
     (tmp_path / "mine.py").write_text(PLUGIN.replace("+ 1", ""))
-    mended = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
+    mended = new_process([script], env=env)
     assert mended.returncode == 0 and "it agrees" in mended.stdout
 
 

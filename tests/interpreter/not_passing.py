@@ -56,7 +56,13 @@ _GROUPS = {
     "the suggestion in C looks into the frame of the error, which is made for its traceback": """
         test_traceback.CPythonSuggestionFormattingTests.test_name_error_with_instance
     """,
+    "Python 3.14 enters the line of `except*` into the traceback of an exception that it wraps into a group; the interpreter does not": """
+        test_traceback.CExcReportingTests.test_exception_group_wrapped_naked
+        test_traceback.PyExcReportingTests.test_exception_group_wrapped_naked
+    """,
     "not run: 90,000 frames deep, or a loop of many millions of instructions": """
+        test_builtin.BuiltinTest.test_filter_dealloc test_traceback.TestTracebackException.test_long_context_chain
+        test_traceback.TestKeywordTypoSuggestions.test_keyword_suggestions_from_file
         test_call.TestRecursion.test_super_deep test_traceback.MiscTest.test_levenshtein_distance_short_circuit
     """,
 }

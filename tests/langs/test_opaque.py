@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 
 import harness
 import pytest
@@ -170,11 +168,11 @@ def test_symbols_are_pickled_by_name() -> None:
         assert pickle.loads(pickle.dumps(symbol)) is symbol
 
 
-def test_symbols_are_found_in_a_process_that_never_called_them() -> None:
+def test_symbols_are_found_in_a_process_that_never_called_them(new_process) -> None:
     data = pickle.dumps(opaque_symbol(torch.Tensor.matrix_exp))
     code = f"import pickle, dovetail, torch; s = pickle.loads({data!r}); print(s, s.path, s.callable is torch.Tensor.matrix_exp)"
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == [
+    assert new_process(["-c", code]).stdout.split() == [
         "opaque.torch.Tensor.matrix_exp",
         ".matrix_exp",
         "True",

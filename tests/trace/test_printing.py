@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
-import sys
 import traceback
 
 import dill
@@ -78,7 +76,7 @@ def test_reading_the_text_gives_the_same_trace():
     assert str(again) == str(trace)
 
 
-def test_scenario_15_a_saved_trace_is_edited_and_run(tmp_path):
+def test_scenario_15_a_saved_trace_is_edited_and_run(tmp_path, new_process):
     x = torch.randn(3, 4)
     trace = dovetail.trace(lambda x: torch.relu(x) + 1)(x)
     path = tmp_path / "program.py"
@@ -87,24 +85,24 @@ def test_scenario_15_a_saved_trace_is_edited_and_run(tmp_path):
     assert edits == 1
     path.write_text(text)
     code = "import sys, torch; sys.path.insert(0, sys.argv[1]); import program; print(program.computation(torch.tensor([-1.0, 2.0])).tolist())"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = new_process(["-c", code, str(tmp_path)])
     assert done.stdout.strip() == "[5.0, 7.0]"
 
 
-def test_a_saved_trace_keeps_its_constants(tmp_path):
+def test_a_saved_trace_keeps_its_constants(tmp_path, new_process):
     weight = torch.tensor([1.0, 2.0])
     dovetail.trace(lambda x: x * weight)(torch.ones(2)).save(tmp_path / "scaled.py")
     code = "import sys, torch; sys.path.insert(0, sys.argv[1]); import scaled; print(scaled.computation(torch.ones(2)).tolist())"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = new_process(["-c", code, str(tmp_path)])
     assert done.stdout.strip() == "[1.0, 2.0]"
 
 
-def test_an_executed_trace_saves_and_runs(tmp_path):
+def test_an_executed_trace_saves_and_runs(tmp_path, new_process):
     compiled = dovetail.jit(lambda x: (x * 2).sum(0))
     want = compiled(torch.ones(3, 2))
     dovetail.last_traces(compiled)[-1].save(tmp_path / "executed.py")
     code = "import sys, torch; sys.path.insert(0, sys.argv[1]); import executed; print(executed.computation(torch.ones(3, 2)).tolist())"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = new_process(["-c", code, str(tmp_path)])
     assert done.stdout.strip() == str(want.tolist())
 
 

@@ -21,15 +21,35 @@ if TYPE_CHECKING:
 
 
 class FrameView:
-    """An interpreted frame in the clothes of a native one; `f_back` is the next that the program should see."""
+    """Show an interpreted frame as a native one; `f_back` is the next that the program should see.
+
+    `real` is the native frame of its generator, `running` that of the loop which executes it: the line moves on with it.
+    """
 
     f_trace, f_trace_lines, f_trace_opcodes = None, True, False
 
-    def __init__(self, frame: Frame, pc: int, callers: Callable[[], Iterator[Any]] = lambda: iter(()), real: FrameType | None = None):
-        self._frame, self._pc, self._callers, self._real = frame, pc, callers, real
+    def __init__(
+        self,
+        frame: Frame,
+        pc: int,
+        callers: Callable[[], Iterator[Any]] = lambda: iter(()),
+        real: FrameType | None = None,
+        running: FrameType | None = None,
+    ):
+        self._frame, self._last, self._callers, self._real, self._running = frame, pc, callers, real, running
         self.f_code, self.f_globals, self.f_builtins = frame.code, frame.globals, frame.builtins
 
     __class__ = property(lambda self: FrameType)  # `inspect.isframe` believes it
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is FrameView and other._frame is self._frame
+
+    def __hash__(self) -> int:
+        return id(self._frame)
+
+    @property
+    def _pc(self) -> int:
+        return self._last if self._running is None else self._running.f_locals.get("pc", self._last)
 
     @property
     def f_locals(self) -> Any:
@@ -62,7 +82,7 @@ def frames(real: FrameType | None) -> Iterator[Any]:
         following = real.f_back
         if real.f_code is loop.__code__:
             state = real.f_locals
-            yield FrameView(state["frame"], state["pc"], lambda start=following: frames(start))
+            yield FrameView(state["frame"], state["pc"], lambda start=following: frames(start), running=real)
         elif real.f_code is throw_into.__code__:
             frame = real.f_locals["frame"]
             yield FrameView(frame, frame.pc - 1, lambda start=following: frames(start))
