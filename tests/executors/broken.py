@@ -1,9 +1,12 @@
 """Plugins that are broken, one each, beside one that works: what is in them, and the row that each has to become.
 
-`tests/executors/test_discovery.py` makes distributions of them and installs them with pip.
+`tests/executors/test_discovery.py` installs a distribution of each with pip.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+from zipfile import ZipFile
 
 HOOK = "from dovetail.extend import OperatorExecutor, FusionExecutor, hookimpl\n"
 ONE = HOOK + "@hookimpl\ndef dovetail_executors():\n    return [OperatorExecutor({name!r})]\n"
@@ -84,13 +87,16 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "blocked": (TRIPPED + ONE, "disabled", "disabled by DOVETAIL_DISABLE"),
     "fine": (FINE, "ready", ""),
 }
-PROJECT = {  # lines of [project]
-    "old_torch": 'dependencies = ["torch>=99"]',
-    "no_requirement": "dependencies = [\"no-such-distribution; python_version >= '3'\", \"other; python_version < '3'\"]",
-    "by_extra": 'dependencies = ["dovetail-fine[kernels]"]',
-    "fine": 'optional-dependencies = { kernels = ["no-such-kernels>=2"], other = ["nothing-of-this-name"] }',
-    "other_api": 'dependencies = ["dovetail[api7]"]',
-    "old_api": 'dependencies = ["dovetail<0.1"]',
+METADATA = {  # lines of a distribution's metadata
+    "old_torch": ["Requires-Dist: torch>=99"],
+    "no_requirement": ["Requires-Dist: no-such-distribution; python_version >= '3'", "Requires-Dist: other; python_version < '3'"],
+    "by_extra": ["Requires-Dist: dovetail-fine[kernels]"],
+    "fine": [
+        *("Provides-Extra: kernels", "Requires-Dist: no-such-kernels>=2; extra == 'kernels'"),
+        *("Provides-Extra: other", "Requires-Dist: nothing-of-this-name; extra == 'other'"),
+    ],
+    "other_api": ["Requires-Dist: dovetail[api7]"],
+    "old_api": ["Requires-Dist: dovetail<0.1"],
 }
 POINTS = {  # the entry point, where it is not the module of the distribution
     "no_module": "gone_for_good",
@@ -99,27 +105,24 @@ POINTS = {  # the entry point, where it is not the module of the distribution
 CONFLICT = ("left", "right")  # two distributions that both bring a plugin called `contested`
 
 
-def pyproject(distribution: str, module: str, name: str, project: str = "", point: str = "") -> str:
-    """The pyproject.toml of a plugin that is one module."""
-    return "\n".join(
-        [
-            '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"',
-            f'[project]\nname = "{distribution}"\nversion = "1.0"\n{project}',
-            f'[project.entry-points."dovetail.executors"]\n{name} = "{point or module}"',
-            f'[tool.setuptools]\npy-modules = ["{module}"]\n',
-        ]
-    )
+def wheels(folder: Path) -> list[Path]:
+    """Write a wheel of every distribution; building each of them from source would take a minute."""
+    modules = {name: (name, f"broken_{name}", source.replace("{name!r}", repr(name))) for name, (source, _, _) in BROKEN.items()}
+    modules |= {side: ("contested", f"broken_{side}", TRIPPED + ONE.replace("{name!r}", repr("contested"))) for side in CONFLICT}
+    return [_wheel(folder, *row, METADATA.get(name, []), f"dovetail_{name}", POINTS.get(name)) for name, row in modules.items()]
 
 
-def projects() -> dict[str, dict[str, str]]:
-    """The files of every distribution."""
-    made = {}
-    for name, (source, _, _) in BROKEN.items():
-        module, distribution = f"broken_{name}", f"dovetail-{name.replace('_', '-')}"
-        toml = pyproject(distribution, module, name, PROJECT.get(name, ""), POINTS.get(name, ""))
-        made[distribution] = {"pyproject.toml": toml, f"{module}.py": source.replace("{name!r}", repr(name))}
-    for side in CONFLICT:
-        module = f"broken_{side}"
-        source = TRIPPED + ONE.replace("{name!r}", repr("contested"))
-        made[f"dovetail-{side}"] = {"pyproject.toml": pyproject(f"dovetail-{side}", module, "contested"), f"{module}.py": source}
-    return made
+def _wheel(folder: Path, plugin: str, module: str, source: str, metadata: list[str], distribution: str, point: str | None) -> Path:
+    info = f"{distribution}-1.0.dist-info"
+    files = {
+        f"{module}.py": source,
+        f"{info}/METADATA": "\n".join(["Metadata-Version: 2.1", f"Name: {distribution.replace('_', '-')}", "Version: 1.0", *metadata, ""]),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[dovetail.executors]\n{plugin} = {point or module}\n",
+    }
+    path = folder / f"{distribution}-1.0-py3-none-any.whl"
+    with ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+    return path

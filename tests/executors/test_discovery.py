@@ -39,13 +39,9 @@ print(json.dumps({"rows": [row.row() for row in rows], "ran": said, "left": left
 def ecosystem(tmp_path_factory, new_process) -> dict:
     """What a process says in whose environment pip has installed every broken plugin, and one that works."""
     folder = tmp_path_factory.mktemp("plugins")
-    for distribution, files in broken.projects().items():
-        (folder / distribution).mkdir()
-        for name, text in files.items():
-            (folder / distribution / name).write_text(text)
     target = folder / "target"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    command += ["--no-deps", "--no-build-isolation", "--target", str(target), *map(str, sorted(folder.iterdir()))]
+    command += ["--no-deps", "--target", str(target), *map(str, broken.wheels(folder))]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     environment = os.environ | {"PYTHONPATH": str(target), "DOVETAIL_DISABLE": "blocked", "DOVETAIL_CONFIG": "off", "OMP_NUM_THREADS": "1"}
@@ -340,7 +336,8 @@ def test_row_15_a_plugin_in_development_is_named_by_its_path(tmp_path, good, reg
     module.parent.mkdir(parents=True, exist_ok=True)
     module.write_text(good(name))
     if layout in ("project", "src"):
-        (path / "pyproject.toml").write_text(broken.pyproject(f"dovetail-{name}", name, name))
+        points = f'[project.entry-points."dovetail.executors"]\n{name} = "{name}"'
+        (path / "pyproject.toml").write_text(f'[project]\nname = "dovetail-{name}"\nversion = "1.0"\n{points}\n')
     row = rows_of(registry, Selection(plugins=(str(path),)))[name]
     sys.modules.pop(name)
 
