@@ -12,6 +12,7 @@ if __name__ == "core":
 
 from dovetail import extend as extend
 from dovetail.errors import DovetailError as DovetailError
+from dovetail.errors import GuardWarning as GuardWarning
 from dovetail.executors import DisagreementWarning as DisagreementWarning
 from dovetail.executors import use as use
 from dovetail.frontend import from_fx as from_fx
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DisagreementWarning",
     "DovetailError",
+    "GuardWarning",
     "cache_misses",
     "explain",
     "from_fx",

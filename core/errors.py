@@ -7,6 +7,10 @@ class DovetailError(Exception):
     """Base of every error raised on purpose."""
 
 
+class GuardWarning(UserWarning):
+    """A call ran in eager mode because the program that was compiled for it does not fit it: a bug, which the text reports."""
+
+
 class NotTracing(DovetailError, RuntimeError):
     """A symbol was called with nobody recording and no tensors to run it on."""
 

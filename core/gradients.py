@@ -10,6 +10,7 @@ import torch
 
 from dovetail.frontend import functional, trees
 from dovetail.jit import jit
+from dovetail.torch_internals import active_mode
 
 
 def grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
@@ -45,6 +46,9 @@ def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         if functional.is_tracing():
             return recorded(*args, **kwargs)
+        if active_mode() is not None:
+            grads, result = torch.func.grad_and_value(fn, argnums, has_aux)(*args, **kwargs)
+            return result, grads
         return compiled(*trees.map_leaves(_detached, args), **trees.map_leaves(_detached, kwargs))
 
     return value_and_gradient

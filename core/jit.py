@@ -31,6 +31,8 @@ from dovetail.frontend.functional import compiling_with
 from dovetail.frontend.guards import Miss, overlap
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, compiling
+from dovetail.frontend.unfit import warn_of_guard
+from dovetail.torch_internals import active_mode
 from dovetail.trace import (
     BoundSymbol,
     Proxy,
@@ -145,7 +147,10 @@ class Cache:
         WATCH.tell(self)
 
     def slow_call(self, args: tuple, kwargs: dict) -> Any:
-        """A call that the entry used last does not fit."""
+        """A call that the entry used last does not fit.  Under a mode that gives operations another meaning it runs in eager mode."""
+        if active_mode() is not None:
+            self.calls -= 1  # neither a hit nor a miss
+            return self.fn(*args, **kwargs)
         generation, reasons = WATCH.generation, []  # the misses of the entries that there are
         if self.entries:
             result = self.earlier(args, kwargs, remembered(self.wanted), generation, reasons)
@@ -173,7 +178,9 @@ class Cache:
         if result is _RETIRED:
             return self.slow_call(args, kwargs)
         if type(result) is Miss:
-            raise DovetailError(f"the program does not fit the call that it was compiled for: {result.reason}; this is a bug in a guard")
+            self.retire(entry, result.reason)
+            warn_of_guard(_name(self.fn), entry.prologue_traces[-1], result, args, kwargs, user_line())
+            return self.fn(*args, **kwargs)
         return result
 
     def compile(self, args: tuple, kwargs: dict, executors: Sequence[Executor], passes: tuple[Pass, ...]) -> Entry:
@@ -432,7 +439,7 @@ def _compile(
 def _unguarded(guards: Trace) -> Trace:
     """A prologue that finds its inputs and checks nothing."""
     lines = [inner for line in guards.lines for inner in (line.body if line.symbol is prims.unpack_state else (line,))]
-    return replace(guards, lines=[line for line in lines if not line.symbol.name.startswith("check_")])
+    return replace(guards, lines=[line for line in lines if not line.symbol.name.startswith("check_") or line.symbol is prims.check_modes])
 
 
 def _name(fn: Callable) -> str:

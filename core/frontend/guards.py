@@ -20,6 +20,7 @@ from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.state import State, same_objects, same_values
 from dovetail.frontend.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
+from dovetail.torch_internals import active_mode
 from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
 
 FEW = 8  # up to so many tensors, each has a line of its own
@@ -59,6 +60,7 @@ def prologue(
     share no memory with other inputs, and those in `distinct` may not be one.  `changing` are the ids of the objects that `run` writes to.
     """
     build = Prologue(trace, tensors, _modules(guards, changing), changing)
+    build.check(prims.check_modes, active=active_mode, reason="a mode of torch is around the call, which runs in eager mode")
     together = [guard for guard in guards if build.is_together(guard)]
     for guard in guards:
         if not build.is_together(guard):

@@ -68,6 +68,7 @@ from dovetail.prims.guard import check_key_identities as check_key_identities
 from dovetail.prims.guard import check_key_types as check_key_types
 from dovetail.prims.guard import check_keys as check_keys
 from dovetail.prims.guard import check_length as check_length
+from dovetail.prims.guard import check_modes as check_modes
 from dovetail.prims.guard import check_objects as check_objects
 from dovetail.prims.guard import check_other as check_other
 from dovetail.prims.guard import check_tensor as check_tensor

@@ -266,6 +266,16 @@ def check_items_python(target: str, *, containers: str, keys: str, values: str, 
 
 
 @prim(tags=GUARD)
+def check_modes(*, active: Any, miss: Any) -> None:
+    """No mode is around the call under which operations do not simply compute: `active()` names one."""
+
+
+@check_modes.python
+def check_modes_python(target: str, *, active: str, miss: str) -> str:
+    return f"if {active}() is not None: return {miss}"
+
+
+@prim(tags=GUARD)
 def check_identity(x: Any, *, value: Any, miss: Any) -> None:
     """x is this very object."""
 

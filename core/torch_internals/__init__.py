@@ -4,7 +4,12 @@ Nothing else in this repository's packages touches `torch._...`.  Importing this
 and whoever uses it takes the fallback.  `dovetail doctor` lists them.
 """
 
-from dovetail.torch_internals import autograd, dynamo, guards, modes, modules, tensors, trees
+from dovetail.torch_internals import around, autograd, dynamo, guards, modes, modules, tensors, trees
+from dovetail.torch_internals.around import FORWARD_AD as FORWARD_AD
+from dovetail.torch_internals.around import LEVEL as LEVEL
+from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
+from dovetail.torch_internals.around import active_mode as active_mode
+from dovetail.torch_internals.around import mode_keys as mode_keys
 from dovetail.torch_internals.autograd import apply_function as apply_function
 from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply
@@ -65,6 +70,11 @@ from dovetail.torch_internals.trees import tree_unflatten as tree_unflatten
 
 # every private part of PyTorch that Dovetail uses, in the order of the files
 INTERNALS: tuple[Internal, ...] = (
-    *(part for file in (autograd, modes, modules, tensors, trees, guards, dynamo) for part in vars(file).values() if isinstance(part, Internal)),
+    *(
+        part
+        for file in (around, autograd, modes, modules, tensors, trees, guards, dynamo)
+        for part in vars(file).values()
+        if isinstance(part, Internal)
+    ),
     *MKLDNN.values(),
 )

@@ -22,6 +22,7 @@ NEEDED_BY_TORCH = (
     "torch.nn.Module.",
     "torch.autograd.Function.apply",
     "torch._C._set_grad_enabled",
+    "torch._C._get_tracing_state",
     "torch._guards.",
     "torch._subclasses.",
 )

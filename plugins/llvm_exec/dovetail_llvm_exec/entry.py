@@ -257,6 +257,16 @@ class Plan:
         for inner in line.body:
             self._line(inner)
 
+    def modes(self, line: BoundSymbol, *, active: Any) -> None:
+        """No mode of torch's, no transform, no level of forward-mode differentiation."""
+        keys = torch_internals.mode_keys()
+        if self.object(active) is not torch_internals.active_mode or keys is None:
+            raise Declined
+        self.check(Check.MODES, *keys)
+        level = self.new(("level", id(line)))
+        self.check(Check.ITEM, level, self._loaded(torch_internals.FORWARD_AD), self.pointer(torch_internals.LEVEL))
+        self.check(Check.IS, level, self.pointer(torch_internals.NO_LEVEL))
+
     def distinct(self, line: BoundSymbol, *tensors: Any) -> None:
         """No two the same object."""
         if len(tensors) > 8:
@@ -360,5 +370,6 @@ RULES: dict[Symbol, Callable[..., None]] = {
     prims.check_tensor: Plan.tensor,
     prims.check_tensors: Plan.tensors,
     prims.check_distinct: Plan.distinct,
+    prims.check_modes: Plan.modes,
     prims.call_program: Plan.program,
 }

@@ -14,6 +14,9 @@ from dovetail_llvm_exec.ir import Value
 
 GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
 AUTOCAST = "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"  # bool at::autocast::is_autocast_enabled(c10::DeviceType)
+DISPATCH_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"  # int64_t c10::impl::TorchDispatchModeTLS::stack_len()
+FUNCTION_MODES = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"  # int64_t at::impl::PythonTorchFunctionTLS::stack_len()
+KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"  # bool c10::impl::tls_is_dispatch_key_included(c10::DispatchKey)
 REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"  # bool c10::TensorImpl::requires_grad() const
 READERS = ("get_dtype", "get_dim", "get_sizes", "get_strides", "get_device_type")
 
@@ -40,13 +43,14 @@ class Check(IntEnum):
     SUBSCRIPT = 16  # the same with the item c
     STATE = 17  # slot a = the tuple of what the row b finds in many objects, kept until the call ends; its items go to slots, too
     EMPTY = 18  # what the row b lists is empty
+    MODES = 19  # no mode is on a stack of torch's, and neither of the dispatch keys a and b is included
 
 
 class Gate(Builtin):
     """Writes the builtin."""
 
     name = "llvm_entry"
-    symbols = (*(f"aoti_torch_{reader}" for reader in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD)
+    symbols = (*(f"aoti_torch_{reader}" for reader in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD, DISPATCH_MODES, FUNCTION_MODES, KEY_INCLUDED)
     fields = (
         *("slow", "slots", "checks", "given", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "attributes"),
         *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version"),
@@ -252,6 +256,14 @@ class Gate(Builtin):
             device = b.cast("trunc", self.word(b.add(first, loop.index)), "i8")
             self.require(b.not_(self.holds(AUTOCAST, device)))
 
+    def modes(self, a: Value, x: Value, y: Value) -> None:
+        """Of this thread."""
+        b = self.b
+        for stack in (DISPATCH_MODES, FUNCTION_MODES):
+            self.require(b.compare("eq", b.call(stack, "i64"), 0))
+        for key in (a, x):
+            self.require(b.not_(self.holds(KEY_INCLUDED, b.cast("trunc", key, "i16"))))
+
     def tensor(self, a: Value, x: Value, y: Value) -> None:
         """Row: type, dtype, requires_grad, dimensions, sizes, strides, of which those of dimensions of one element do not count."""
         b, given = self.b, self.slot(a)
@@ -392,4 +404,5 @@ WRITE: dict[Check, Callable[[Gate, Value, Value, Value], None]] = {
     Check.SUBSCRIPT: Gate.subscript,
     Check.STATE: Gate.state,
     Check.EMPTY: Gate.empty,
+    Check.MODES: Gate.modes,
 }
