@@ -29,6 +29,7 @@ from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd import differentiable
 from dovetail.frontend.functional import compiling_with
 from dovetail.frontend.guards import Miss, overlap
+from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.frontend.unfit import warn_of_guard
@@ -166,12 +167,17 @@ class Cache:
                     return result
             try:
                 entry = self.compile(args, kwargs, priority, self.passes)
-            except BaseException:
+            except BaseException as error:
                 self.calls -= 1  # neither a hit nor a miss
-                raise
-            self.missed([*self.retired, *(miss.reason for miss in reasons)])
-            self.retired.clear()
-            self.use(entry, generation)
+                if not isinstance(error, PendingWrites):
+                    raise
+                entry, raised = None, error.__cause__
+            else:
+                self.missed([*self.retired, *(miss.reason for miss in reasons)])
+                self.retired.clear()
+                self.use(entry, generation)
+        if entry is None:
+            return _run_as_written(self.fn, args, kwargs, raised)
         if options.debug():
             print(_report(self, entry), file=sys.stderr)
         result = self.run(entry, args, kwargs)
@@ -312,6 +318,17 @@ class Cache:
     def reconsider(self) -> None:
         """Configuration has changed: the next call looks which entry does."""
         self.last = _nothing_yet
+
+
+def _run_as_written(fn: Callable, args: tuple, kwargs: dict, raised: BaseException) -> Any:
+    """Call a function whose traced run wrote to outside objects and then raised: the writes happen, and so does the exception."""
+    result = fn(*args, **kwargs)
+    warnings.warn(
+        f"{_name(fn)} raised {type(raised).__name__} ({raised}) while it was traced, and does not raise it when it runs as written; this call was "
+        "not compiled. Please report it as a bug",
+        stacklevel=5,
+    )
+    return result
 
 
 _ANOTHER = Miss("the configuration is another")

@@ -63,7 +63,7 @@ def _shares(nest: Any) -> bool:
 
 def _prologue(tracker: Tracker, recorder: TorchRecorder, found: Sequence[Source], *, written: list[Proxy], run: Callable) -> Trace:
     changing = {id(write.owner) for write in tracker.effects.log}
-    return prologue(list(tracker.guards.values()), recorder.found, found, recorder.trace, written=written, run=run, changing=changing)
+    return prologue(tracker.facts(), recorder.found, found, recorder.trace, written=written, run=run, changing=changing)
 
 
 def _place(real: FrameType) -> tuple[str, int]:

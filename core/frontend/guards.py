@@ -15,6 +15,7 @@ from dovetail.frontend import trees
 from dovetail.frontend.calls import is_module_class
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.tracking.containers import contents_of
 from dovetail.frontend.interpreter.tracking.guards import Guard, reason
 from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.state import State, same_objects, same_values
@@ -197,6 +198,8 @@ class Prologue:
             return prims.unpack_item, (at,), {"key": source.key}
         if source.kind == "call":
             return prims.unpack_call, (at,), {}
+        if source.kind == "contents":
+            return prims.unpack_contents, (at,), {"base": source.key, "contents": contents_of}
         if source.kind == "leaves":
             return prims.unpack_leaves, (at,), {"flatten": trees.flatten, "tree": source.key}
         if source.kind == "field":
@@ -330,8 +333,14 @@ _KINDS: dict[str, Callable[[Prologue, Proxy, Any, str], None]] = {
     "unset": lambda build, at, value, why: build.check(prims.check_unset, at, name=value, has=hasattr, reason=why),
     "truthy": lambda build, at, value, why: build.check(prims.check_truth, at, value=True, reason=why),
     "falsy": lambda build, at, value, why: build.check(prims.check_truth, at, value=False, reason=why),
+    "natives": lambda build, at, value, why: build.check(prims.check_natives, at, methods=build.constant(value), fit=has_natives, reason=why),
     "env": lambda build, at, value, why: build.switch(at, value, why),
 }
+
+
+def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:
+    """Return whether a class has these methods, NULL for none, under these names, as it had when the program was traced."""
+    return all([lookup(cls, name) is raw for name, raw in methods])
 
 
 def static(cls: type, name: str) -> Any:

@@ -240,6 +240,9 @@ class TorchRecorder(Recorder):
         guard("equal", sources.attr(source, "shape"), value.shape)
         guard("equal", sources.attr(sources.attr(source, "dtype"), "str"), value.dtype.str)
         guard("equal", sources.call(sources.attr(source, "tobytes")), value.tobytes())
+        if getattr(value, "ndim", 0):
+            before = value.copy()
+            tracker.snapshot(value, source, value.tobytes, lambda _: value.__setitem__(..., before))
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         kind = type(function)

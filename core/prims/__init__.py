@@ -69,6 +69,7 @@ from dovetail.prims.guard import check_key_types as check_key_types
 from dovetail.prims.guard import check_keys as check_keys
 from dovetail.prims.guard import check_length as check_length
 from dovetail.prims.guard import check_modes as check_modes
+from dovetail.prims.guard import check_natives as check_natives
 from dovetail.prims.guard import check_objects as check_objects
 from dovetail.prims.guard import check_other as check_other
 from dovetail.prims.guard import check_tensor as check_tensor
@@ -79,6 +80,7 @@ from dovetail.prims.guard import check_unset as check_unset
 from dovetail.prims.guard import check_value as check_value
 from dovetail.prims.guard import unpack_attr as unpack_attr
 from dovetail.prims.guard import unpack_call as unpack_call
+from dovetail.prims.guard import unpack_contents as unpack_contents
 from dovetail.prims.guard import unpack_field as unpack_field
 from dovetail.prims.guard import unpack_item as unpack_item
 from dovetail.prims.guard import unpack_leaves as unpack_leaves

@@ -70,6 +70,16 @@ def unpack_call_python(target: str, function: str, *, miss: str = "None") -> str
 
 
 @prim(tags=GUARD)
+def unpack_contents(x: Any, *, base: type, contents: Any, miss: Any = None) -> None:
+    """What is in a container of a class derived from `base`, as a plain container: contents(x, base)."""
+
+
+@unpack_contents.python
+def unpack_contents_python(target: str, x: str, *, base: str, contents: str, miss: str = "None") -> str:
+    return _found(target, f"{contents}({x}, {base})", miss)
+
+
+@prim(tags=GUARD)
 def unpack_leaves(x: Any, *, flatten: Any, tree: Any, miss: Any) -> None:
     """The leaves of a nest of a kind that only `flatten` takes apart; it has to have the shape `tree`."""
 
@@ -213,6 +223,16 @@ def check_unset(x: Any, *, name: str, has: Any, miss: Any) -> None:
 @check_unset.python
 def check_unset_python(target: str, x: str, *, name: str, has: str, miss: str) -> str:
     return f"if {has}({x}, {name}): return {miss}"
+
+
+@prim(tags=GUARD)
+def check_natives(cls: Any, *, methods: Any, fit: Any, miss: Any) -> None:
+    """A class has no other methods than these under their names, by `fit`."""
+
+
+@check_natives.python
+def check_natives_python(target: str, cls: str, *, methods: str, fit: str, miss: str) -> str:
+    return f"if not {fit}({cls}, {methods}): return {miss}"
 
 
 @prim(tags=GUARD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dovetail.frontend.interpreter.tracking.capture import Captured as Captured
+from dovetail.frontend.interpreter.tracking.capture import PendingWrites as PendingWrites
 from dovetail.frontend.interpreter.tracking.capture import capture as capture
 from dovetail.frontend.interpreter.tracking.guards import Guard as Guard
 from dovetail.frontend.interpreter.tracking.recorder import Recorder as Recorder

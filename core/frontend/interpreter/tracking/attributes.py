@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, CellType, MemberDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from dovetail.frontend.interpreter.classes import lookup
@@ -36,6 +36,21 @@ class Attributes:
                 if now is not NULL:
                     return now
         return self.reach(raw, self.sources.static(cls, name))
+
+    def method(self, value: Any, name: str) -> FunctionType | None:
+        """Return the Python function that the class of `value` has under this name, None where it has none: both are facts about the class."""
+        kind = type(value)
+        if kind in self.atoms:
+            return None
+        raw = lookup(kind, name)
+        if self.source(value) is None or self.recorder.is_tensor(value):
+            return self.from_class(kind, name) if type(raw) is FunctionType else None
+        self.outside(value)
+        if type(raw) is FunctionType:
+            return self.from_class(kind, name)
+        if not kind.__flags__ & _IMMUTABLE and not self.is_fresh(kind):
+            self.natives.setdefault(kind, {})[name] = raw
+        return None
 
     def from_instance(self, owner: Any, name: str) -> Any:
         now = self.effects.now(owner, name)

@@ -8,13 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import reduce
 from itertools import repeat
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.containers import BASES
+from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, IMPURE, IMPURE_OWNERS, KEEP, LATER, TABLE
 from dovetail.frontend.interpreter.tracking.sources import Source
 
@@ -58,12 +69,14 @@ class Calls:
             self.reach(getattr(method, name), self.sources.attr(source, name))
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        if type(function) is BuiltinFunctionType and not isinstance(function.__self__, (ModuleType, type(None))):
+        if type(function) in _UNBOUND and args and isinstance(args[0], _METHODS_SEEN) and isinstance(args[0], function.__objclass__):
+            function, args = function.__get__(args[0]), args[1:]  # as list.append(l, x)
+        if type(function) in (BuiltinFunctionType, MethodWrapperType) and not isinstance(function.__self__, (ModuleType, type(None))):
             found = self.container_method(function, args, kwargs)
             if found is not NULL:
                 return found
-            if isinstance(function.__self__, ContextVar) and function.__name__ == "get":
-                return self._context_variable(function.__self__, args)
+            if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
+                return CONTEXT[function.__name__](self, function.__self__, *args)
         self.check_pure(function)
         self.hashing(function, args)
         self.recorder.native(self, function, args, kwargs)
@@ -108,12 +121,6 @@ class Calls:
         """An argument that C code iterates: where its class does that in Python, the items come from here."""
         python = any([self.method(value, name) is not None for name in ("__iter__", "__next__", "__getitem__")])
         return self.spread(value) if python else value
-
-    def _context_variable(self, variable: ContextVar, default: list[Any]) -> Any:
-        found, source = variable.get(NULL), self.source(variable)
-        if source is None or (found is NULL and default):
-            return variable.get(*default)  # that it is unset is not guarded
-        return self.reach(variable.get(), self.sources.call(self.sources.attr(source, "get")))
 
     def check_pure(self, function: Any) -> None:
         """Refuse C code whose result would be another at every call: it would be baked in."""
@@ -166,6 +173,8 @@ def _iterates(function: Any) -> bool:
     return isinstance(function, BuiltinFunctionType) and (function in _ITERATING or function.__name__ in ("join", "from_iterable"))
 
 
+_METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
+_UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})
 
 

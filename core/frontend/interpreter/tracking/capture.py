@@ -14,6 +14,10 @@ from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 
+class PendingWrites(Exception):
+    """The program wrote to outside objects and then raised its cause: the writes have to be done, so the call has to run as it stands."""
+
+
 class Captured(NamedTuple):
     """A trace: `guards` in the order of their discovery, the `sources` of the objects that `result` and `effects` mention.
 
@@ -52,11 +56,15 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
             result = tracker.call(function, given, named_given, None)
             if tracker.refusal is not None:  # code that is not interpreted has swallowed it
                 raise tracker.refusal
+        tracker.check_snapshots()
     except BaseException as error:
         error.__traceback__ = strip(error.__traceback__)
+        tracker.check_snapshots()
+        if tracker.effects.log and isinstance(error, Exception) and not isinstance(error, tracker.refusals):
+            raise PendingWrites from error
         raise
     recorder.finish(tracker)
     tracker.keep_apart()
     templates = Templates(tracker)
     made, effects = templates.of(result), writes(templates, tracker.effects.log)
-    return tracker, Captured(result, list(tracker.guards.values()), templates.sources, made, effects)
+    return tracker, Captured(result, tracker.facts(), templates.sources, made, effects)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import struct
+from array import array
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
@@ -29,6 +32,16 @@ _CONTENT: dict[type, tuple[str, ...]] = {
     date: ("isoformat()",),
     time: ("isoformat()", "fold", "tzinfo"),
     re.Pattern: ("pattern", "flags"),
+    struct.Struct: ("format",),
+    bytearray: ("hex()",),
+    array: ("typecode", "tobytes()"),
+    memoryview: ("format", "shape", "readonly", "hex()"),
+}
+_LARGE = 1 << 16  # bytes of a buffer that are compared at each call
+_BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {  # that C code may write to: how to read all, and how to put it back
+    bytearray: (bytes, lambda buffer, before: buffer.__setitem__(slice(None), before)),
+    array: (array.tobytes, lambda buffer, before: (buffer.__delitem__(slice(None)), buffer.frombytes(before))[2:]),
+    memoryview: (memoryview.tobytes, lambda buffer, before: buffer.cast("B").__setitem__(slice(None), before)),
 }
 _CLASSES = tuple(_CONTENT)
 
@@ -53,6 +66,11 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
     if base is None:
         return
     tracker.guard("type", source, type(value))
+    if base in _BUFFERS:
+        if memoryview(value).nbytes > _LARGE:
+            raise Unsupported(f"a {type(value).__name__} of {memoryview(value).nbytes} bytes is read from outside at {source}; make it a tensor")
+        read, restore = _BUFFERS[base]
+        tracker.snapshot(value, source, partial(read, value), lambda before: restore(value, before) and None)
     for name in _CONTENT[base]:
         name, call, _ = name.partition("()")
         if lookup(type(value), name) is not lookup(base, name):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.tracking.effects import DELETED, MUTATORS
@@ -28,6 +29,13 @@ class Containers:
         if type(value) in CONTAINERS or isinstance(value, BASES):
             return self.outside(value)
         return None
+
+    def contents(self, value: Any) -> Any:
+        """Return the source at which an outside container can be read without code of its class; None for anything else."""
+        source = self.outside_container(value)
+        if source is None or type(value) in CONTAINERS or not _overrides(type(value)):
+            return source
+        return self.sources.make("contents", source, base_of(value))
 
     def hashed(self, *keys: Any) -> None:
         """Keys are about to be hashed: a number that the computation gives has no value yet."""
@@ -72,11 +80,18 @@ class Containers:
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
-        source = self.outside_container(owner)
+        if self.outside_container(owner) is None:
+            return self._missing(owner, key) if isinstance(owner, dict) and not dict.__contains__(owner, key) else super().get_item(owner, key)
+        return self.raw_item(owner, key)
+
+    def raw_item(self, owner: Any, key: Any) -> Any:
+        """Return owner[key] of an outside container as C code reads it, whatever its class makes of `__getitem__`."""
+        owner = self.effects.shadow(owner)
+        source = self.contents(owner)
         if source is None:
-            return super().get_item(owner, key)
+            return base_of(owner).__getitem__(owner, key)
         if isinstance(key, slice):
-            return self.copied(owner)[key]
+            return base_of(owner).__getitem__(self.copied(owner), key)
         if id(owner) in self.views and isinstance(key, str):
             found = self.from_view(owner, key)
             if found is NULL:
@@ -86,11 +101,11 @@ class Containers:
 
     def _read(self, owner: Any, key: Any, source: Any) -> Any:
         """owner[key] of an outside container; that it is missing is a fact too."""
-        try:
-            value = owner[key]
-        except KeyError:
+        if isinstance(owner, MAPPINGS) and key not in owner:
             self.guard("hasnot", source, key)
-            raise
+            return self._missing(owner, key)
+        try:
+            value = owner[key] if isinstance(owner, MappingProxyType) else base_of(owner).__getitem__(owner, key)
         except IndexError:
             self.guard("len", source, len(owner))
             raise
@@ -98,6 +113,20 @@ class Containers:
             self.guard("len", source, len(owner))
             key += len(owner)
         return self.reach(value, self.sources.item(source, key))
+
+    def _missing(self, owner: Any, key: Any) -> Any:
+        """Return what a dict gives for a key that it has not: its class may say so, or make one."""
+        hook = self.method(owner, "__missing__")
+        if hook is not None:
+            return self.call_function(hook, [owner, key], {})
+        if not isinstance(owner, defaultdict):
+            return owner[key]  # raises
+        factory = self.load_attr(owner, "default_factory")
+        if factory is None:
+            raise KeyError(key)
+        value = self.call(factory, [], {}, None)
+        self.set_item(owner, key, value)
+        return value
 
     def set_item(self, owner: Any, key: Any, value: Any) -> None:
         if self.recorder.is_tensor(owner):
@@ -126,45 +155,67 @@ class Containers:
         if isinstance(container, (*MAPPINGS, set, frozenset)):
             self.hashed(item)
         container = self.effects.shadow(container)
-        source = self.outside_container(container) if self.method(container, "__contains__") is None else None
-        if source is None:
+        if self.method(container, "__contains__") is not None or self.outside_container(container) is None:
             return super().contains(self.plain(container), item)
+        return self.raw_contains(container, item)
+
+    def raw_contains(self, container: Any, item: Any) -> bool:
+        """Return whether an item is in an outside container as C code looks for it."""
+        container = self.effects.shadow(container)
+        source = self.contents(container)
+        if source is None:
+            return base_of(container).__contains__(container, item)
         if id(container) in self.views and isinstance(item, str):
             return self.from_view(container, item) is not NULL
         if isinstance(container, (*MAPPINGS, set, frozenset)):
-            found = item in container
+            found = item in container if isinstance(container, MappingProxyType) else base_of(container).__contains__(container, item)
             self.guard("has" if found else "hasnot", source, item)
             return found
-        return any(x is item or self.truth(self.compare(operator.eq, x, item)) for x in self.spread(container))
+        return any(x is item or self.truth(self.compare(operator.eq, x, item)) for x in self.raw_iter(container))
 
     def len(self, value: Any) -> int:
         if self.recorder.is_tensor(value):
             return self.recorder.operate(self, "len", [value])
         value = self.effects.shadow(value)
-        source = self.outside_container(value) if self.method(value, "__len__") is None else None
+        if self.method(value, "__len__") is not None or self.outside_container(value) is None:
+            return super().len(value)
+        return self.raw_len(value)
+
+    def raw_len(self, value: Any) -> int:
+        """Return the length of an outside container as C code counts it."""
+        value = self.effects.shadow(value)
+        source, length = self.contents(value), base_of(value).__len__(value)
         if source is not None:
-            self.guard("len", source, len(value))
-        return super().len(value)
+            self.guard("len", source, length)
+        return length
 
     def iter(self, value: Any) -> Iterator[Any]:
         if self.recorder.is_tensor(value):
             return iter(self.recorder.operate(self, "iter", [value]))
         value = self.effects.shadow(value)
-        source = self.outside_container(value) if self.method(value, "__iter__") is None else None
-        if source is None:
+        if self.method(value, "__iter__") is not None or self.outside_container(value) is None:
             return super().iter(value)
+        return self.raw_iter(value)
+
+    def raw_iter(self, value: Any) -> Iterator[Any]:
+        """Return an iterator over an outside container as C code iterates it."""
+        value = self.effects.shadow(value)
+        source = self.contents(value)
+        if source is None:
+            return base_of(value).__iter__(value)
         if isinstance(value, MAPPINGS):
             self.guard_keys(value, source)
             return iter(self._keys(value))
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
-            return iter(value)
-        self.guard("len", source, len(value))
-        return iter([self.reach(item, self.sources.item(source, i)) for i, item in enumerate(value)])
+            return base_of(value).__iter__(value)
+        self.guard("len", source, base_of(value).__len__(value))
+        items = base_of(value).__iter__(value)
+        return iter([self.reach(item, self.sources.item(source, i)) for i, item in enumerate(items)])
 
     def _keys(self, mapping: Any) -> list[Any]:
         """The keys, those of a view with what was written to it."""
-        keys = dict.fromkeys(mapping)
+        keys = dict.fromkeys(base_of(mapping).__iter__(mapping))
         owner = self.views.get(id(mapping))
         for write in self.effects.log if owner is not None else ():
             if write.owner is owner and write.what != "method":
@@ -181,9 +232,15 @@ class Containers:
 
     def pairs(self, mapping: Any) -> Iterable[tuple[Any, Any]]:
         mapping = self.effects.shadow(mapping)
-        if isinstance(mapping, MAPPINGS) and self.outside_container(mapping) is not None and self.method(mapping, "keys") is None:
-            return [(key, self.get_item(mapping, key)) for key in self.iter(mapping)]
+        if isinstance(mapping, MAPPINGS) and self.outside_container(mapping) is not None:
+            raw = type(mapping).__iter__ is dict.__iter__  # then C code copies a dict without asking its class
+            if raw or (self.method(mapping, "keys") is None and self.method(mapping, "__getitem__") is None):
+                return self.raw_pairs(mapping)
         return super().pairs(mapping)
+
+    def raw_pairs(self, mapping: Any) -> list[tuple[Any, Any]]:
+        """Return the pairs of an outside mapping as C code reads them."""
+        return [(key, self.raw_item(mapping, key)) for key in self.raw_iter(mapping)]
 
     def _fresh_method(self, method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A C method of a container that the trace made: what it stores keeps its identity, what it iterates is reached."""
@@ -223,22 +280,53 @@ class Containers:
         answer = _ANSWERS.get(name) if isinstance(owner, MAPPINGS) or name in ("__getitem__", "__contains__", "__len__", "__iter__") else None
         if answer is not None and not kwargs:
             return answer(self, owner, *args)
-        return getattr(self.copied(owner), name)(*args, **kwargs)
+        copy = self.copied(owner)
+        return getattr(base_of(copy), name)(copy, *args, **kwargs)
+
+
+def _overrides(kind: type) -> bool:
+    """Return whether a class reads its items in Python."""
+    return any([type(lookup(kind, name)) is FunctionType for name in ("__getitem__", "__contains__", "__len__", "__iter__", "keys", "items")])
+
+
+def contents_of(value: Any, base: type) -> Any:
+    """Return what is in a container of a class derived from `base`, as a plain one; no code of its class runs."""
+    if issubclass(base, dict):
+        return dict(zip(base.__iter__(value), [dict.get(value, key) for key in base.__iter__(value)], strict=True))
+    return (set if issubclass(base, frozenset) else list if base is deque else base)(base.__iter__(value))
+
+
+def base_of(container: Any) -> type:
+    """Return the class in C that a container's class is derived from."""
+    kind = type(container)
+    return kind if kind in CONTAINERS else next(base for base in kind.__mro__ if base in CONTAINERS)
+
+
+def empty_like(container: Any) -> Any:
+    """Return an empty container of the same class, as its base in C makes one."""
+    kind, base = type(container), base_of(container)
+    made = base.__new__(kind)
+    if base is defaultdict:
+        defaultdict.__init__(made, container.default_factory)
+    elif base is deque:
+        deque.__init__(made, (), container.maxlen)
+    return made
 
 
 def _get(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
-    return tracker.get_item(owner, key) if tracker.contains(owner, key) else default
+    tracker.hashed(key)
+    return tracker.raw_item(owner, key) if tracker.raw_contains(owner, key) else default
 
 
-_ANSWERS = {  # methods that are answered without a copy of the whole container
+_ANSWERS = {  # methods in C that are answered without a copy of the whole container; its class may have others, which `super()` went by
     "get": _get,
-    "keys": lambda tracker, owner: dict.fromkeys(tracker.iter(owner)).keys(),
-    "values": lambda tracker, owner: dict(tracker.pairs(owner)).values(),
-    "items": lambda tracker, owner: dict(tracker.pairs(owner)).items(),
-    "__getitem__": lambda tracker, owner, key: tracker.get_item(owner, key),
-    "__contains__": lambda tracker, owner, item: tracker.contains(owner, item),
-    "__len__": lambda tracker, owner: tracker.len(owner),
-    "__iter__": lambda tracker, owner: tracker.iter(owner),
+    "keys": lambda tracker, owner: dict.fromkeys(tracker.raw_iter(owner)).keys(),
+    "values": lambda tracker, owner: dict(tracker.raw_pairs(owner)).values(),
+    "items": lambda tracker, owner: dict(tracker.raw_pairs(owner)).items(),
+    "__getitem__": lambda tracker, owner, key: (tracker.hashed(key), tracker.raw_item(owner, key))[1],
+    "__contains__": lambda tracker, owner, item: (tracker.hashed(item), tracker.raw_contains(owner, item))[1],
+    "__len__": lambda tracker, owner: tracker.raw_len(owner),
+    "__iter__": lambda tracker, owner: tracker.raw_iter(owner),
 }
 
 

@@ -20,7 +20,7 @@ DELETED = object()
 @dataclass
 class Write:
     """One write: `what` is "attribute" or "item" for a name or key that is set or DELETED, "method" for a method called with `value`, and
-    "call" for a function called with it."""
+    "call" for a function called with it, "context" for a context variable that is set, or reset where the value is DELETED, by the token `name`."""
 
     owner: Any
     what: str

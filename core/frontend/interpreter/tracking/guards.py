@@ -37,6 +37,7 @@ KINDS = {  # s: the value at the source, v: what it is compared with, n: its nam
     "truthy": ("{s}", "{s} has become false, or empty"),
     "falsy": ("not {s}", "{s} has become true, or is no longer empty"),
     "tensor": ("{s} is a tensor {v}", "{s} is no longer a tensor {v}"),
+    "natives": ("{s} defines no other methods than {v}", "{s} was given a method that it did not have"),
     "env": ("{s}() == {v}", "{s}() is no longer {v}"),
 }
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
@@ -70,8 +72,8 @@ class Operators:
             return self.recorder.truth(self, value)
         value = self.effects.shadow(value)
         if self.method(value, "__bool__") is None and self.method(value, "__len__") is None:
-            source = self.outside_container(value)
-            if source is not None:
+            source, kind = self.outside(value), type(value)
+            if source is not None and (lookup(kind, "__bool__") is not NULL or lookup(kind, "__len__") is not NULL):
                 self.guard("truthy" if value else "falsy", source)
         return super().truth(value)
 

@@ -220,6 +220,15 @@ def writes(templates: Templates, log: list[Write]) -> list[Callable[[Values], No
     return [_write(templates, write) for write in log]
 
 
+def _context_write(templates: Templates, write: Write) -> Callable[[Values], None]:
+    """Set a context variable, or reset it by the token that setting it gave in the same call."""
+    variable, key = write.owner, id(write.name)
+    if write.value is DELETED:
+        return lambda values: variable.reset(values.built[key])
+    value = templates.of(write.value)
+    return lambda values: values.built.__setitem__(key, variable.set(value(values)))
+
+
 def _write(templates: Templates, write: Write) -> Callable[[Values], None]:
     name = write.name
     if write.what in ("method", "call"):
@@ -228,6 +237,8 @@ def _write(templates: Templates, write: Write) -> Callable[[Values], None]:
             return lambda values: name(*[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
         owner = templates.of(write.owner)
         return lambda values: getattr(owner(values), name)(*[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
+    if write.what == "context":
+        return _context_write(templates, write)
     owner = (lambda values: write.owner) if write.what == "item" else templates.of(write.owner)
     gone = write.value is DELETED
     value = None if gone else templates.of(write.value)

@@ -14,6 +14,7 @@ class Source:
     item    parent[key]
     field   what the instance dictionary of parent has under `key`; unlike `attr` it runs no code of the program
     call    parent(), for what C code gives that only looks something up, as a weak reference
+    contents  what is in the container at parent, of a class that is derived from `key`, as a plain container
     static  what the class at parent, or a base of it, has under `key`, unbound
     """
 
@@ -31,6 +32,8 @@ class Source:
             return _word(self.key) if self.found is None else repr(self.found)
         if self.kind == "call":
             return f"{self.parent}()"
+        if self.kind == "contents":
+            return repr(self.parent)
         if self.kind != "item":
             return f"{self.parent}.{self.key}"
         above = self.parent

@@ -9,7 +9,8 @@ Three kinds of value, three ways to know:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections.abc import Callable
+from contextvars import ContextVar
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -30,7 +31,7 @@ from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
 from dovetail.frontend.interpreter.tracking.constants import guard_content, is_member
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.guards import Guard
 from dovetail.frontend.interpreter.tracking.operators import Operators
@@ -53,6 +54,7 @@ FIXED = (
     property,
     classmethod,
     staticmethod,
+    ContextVar,
 )  # they are what they are: their identity says all
 
 _HEAP = 1 << 9  # flag of classes whose instances can be given another class
@@ -75,7 +77,12 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         self.known: dict[int, tuple[Any, Source]] = {}
         self.views: dict[int, Any] = {}  # id of a dict: whose attributes it holds; itself where it is a module's variables
         self.namespaces: dict[int, dict] = {}  # id of a dict: the globals of an outside function that was called
+        self.readers: dict[int, Any] = {}  # id of a context variable: a function that reads it
+        self.snapshots: list[
+            tuple[Any, Source, Callable[[], Any], Any, Callable[[Any], None]]
+        ] = []  # what was in outside buffers, and how to put it back
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
+        self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program asked for and that are no Python functions, NULL for none
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace made, globals of `exec`: nothing outside can know them
 
     def guard(self, kind: str, source: Source, value: Any = None) -> None:
@@ -88,6 +95,25 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
             key = (kind, source, id(value), type(value))
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, value)
+
+    def facts(self) -> list[Guard]:
+        """Return all guards: those of values in the order of their discovery, then those on what classes lack."""
+        classes = [Guard("natives", self.sources.const(kind), tuple(found.items())) for kind, found in self.natives.items()]
+        return [*self.guards.values(), *classes]
+
+    def snapshot(self, value: Any, source: Source, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
+        """Remember what is in an outside buffer, which C code may write to unseen; `restore` puts back what `read` gives."""
+        self.snapshots.append((value, source, read, read(), restore))
+
+    def check_snapshots(self) -> None:
+        """Refuse a program that has written to an outside buffer: the write would happen once, while tracing.  It is undone."""
+        written = [(value, source) for value, source, read, before, restore in self.snapshots if read() != before and restore(before) is None]
+        self.snapshots.clear()
+        for value, source in written:
+            raise Unsupported(
+                f"the program writes to the {type(value).__name__} at {source} in place, which would happen while tracing and never again; "
+                "write to a copy of it and return that, or pass a tensor"
+            )
 
     def guard_keys(self, value: Any, source: Source) -> None:
         """The trace depends on the keys of a mapping, or the items of a set, and on their order."""
@@ -189,22 +215,26 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
             return value
         source, kind = self.outside(value), type(value)
         if isinstance(value, (dict, MappingProxyType)):
-            parts = dict(self.pairs(value))
-            return parts if kind in (dict, MappingProxyType) else self._refilled(value, source, dict.update, parts)
+            parts = dict(self.raw_pairs(value))
+            return parts if kind in (dict, MappingProxyType) else self._refilled(value, source, parts)
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
-            return kind(value) if kind in (set, frozenset) else self._refilled(value, source, set.update, list(value))
-        self.guard("len", source, len(value))
-        parts = [self.reach(item, self.sources.item(source, i)) for i, item in enumerate(value)]
+            return kind(value) if kind in (set, frozenset) else self._refilled(value, source, list(base_of(value).__iter__(value)))
+        parts = list(self.raw_iter(value))
         if isinstance(value, tuple):
             return value if all([a is b for a, b in zip(parts, value, strict=True)]) else tuple.__new__(kind, parts)
-        return parts if kind is list else self._refilled(value, source, list.extend if isinstance(value, list) else deque.extend, parts)
+        return parts if kind is list else self._refilled(value, source, parts)
 
-    def _refilled(self, value: Any, source: Source, fill: Any, parts: Any) -> Any:
+    def _refilled(self, value: Any, source: Source, parts: Any) -> Any:
         """A new container of value's class, with these parts and value's attributes; no code of the class runs."""
-        made = value.copy() if isinstance(value, (defaultdict, deque)) and type(value) in CONTAINERS else type(value).__new__(type(value))
-        made.clear()
-        fill(made, parts)
+        made = empty_like(value)
+        if isinstance(value, frozenset):
+            made = frozenset.__new__(type(value), parts)
+        elif isinstance(value, dict):
+            for key, item in parts.items():
+                base_of(value).__setitem__(made, key, item)
+        else:
+            (set.update if isinstance(value, set) else base_of(value).extend)(made, parts)
         for name, item in getattr(value, "__dict__", {}).items():
             object.__setattr__(made, name, self.reach(item, self.sources.field(source, name)))
         return made
