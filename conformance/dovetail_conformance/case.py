@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -12,27 +13,34 @@ import torch
 from torch import Tensor
 
 import dovetail
+from dovetail import devices
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import BoundSymbol, Trace, recording
+from dovetail.extend import BoundSymbol, Symbol, Tag, Trace, recording
 from dovetail.langs.torch import spec_of
+from dovetail_conformance.accuracy import Truth, inaccuracy
 from dovetail_conformance.opinfo import OpInfo, SampleInput
-from dovetail_conformance.oracle import differs, flat
+from dovetail_conformance.oracle import flat, identical
 from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, program_of, said, seed_generators, widened
 from dovetail_conformance.script import script
-from dovetail_conformance.subject import Subject
+from dovetail_conformance.state import LIBRARIES, watched
+from dovetail_conformance.subject import Subject, every
 
+SIGNED = (  # operations of which it is determined whether they give 0.0 or -0.0
+    " neg abs add sub mul div true_divide sqrt sin tan asin atan sinh tanh asinh atanh erf expm1 log1p trunc floor ceil round copysign sign positive "
+)
 SEED, MOST = 20, 400  # of the random generators; samples of an operation that are looked at
 
 
 @dataclass
 class Ran:
-    """What became of a call: its result and its inputs afterwards, or its error; and the lines of the executed traces."""
+    """What became of a call: its result and its inputs afterwards, or its error; the lines of the executed traces; settings that it changed."""
 
     result: Any = None
     inputs: Sequence[Tensor] = ()
     error: Exception | None = None
     lines: tuple[int, int] = (0, 0)
+    changed: list[str] = field(default_factory=list)
 
 
 class Case:
@@ -46,17 +54,17 @@ class Case:
 
     def compiled(self, **how: Any) -> Callable[..., Any]:
         """The program, compiled for the executor under test with those of last resort behind it; traced in the quicker way, which reads the same."""
-        return dovetail.jit(self.program.fn, executors=[self.subject.executor], interpretation="native", **how)
+        return dovetail.jit(self.program.fn, executors=[self.subject.executor], **{"interpretation": "native", **how})
 
     @cached_property
     def function(self) -> Callable[..., Any]:
         return self.compiled()
 
-    def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False) -> Ran:
-        """Call a compiled function; the generator starts from the same seed each time."""
+    def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
+        """Call a compiled function; the generator starts from the same seed each time.  Not `quiet` calls may print and warn."""
         seed_generators(SEED)
         try:
-            with calm(), torch.set_grad_enabled(grad):
+            with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
                 result = function(*inputs)
         except Exception as error:
             return Ran(inputs=inputs, error=error)
@@ -64,8 +72,13 @@ class Case:
 
     @cached_property
     def ran(self) -> Ran:
-        """The first call of the compiled function."""
-        return self.call(self.function, fresh(self.program.inputs))
+        """The first call of the compiled function, and what it changed of the process: a change that is made once shows nowhere else."""
+        changed: list[str] = []
+        given = fresh(self.program.inputs)
+        with watched(changed, but=LIBRARIES):
+            ran = self.call(self.function, given)
+        ran.changed = changed
+        return ran
 
     @property
     def executed(self) -> Sequence[BoundSymbol]:
@@ -104,14 +117,74 @@ class Case:
         return [i for i, x in enumerate(self.program.inputs) if inexact(x) and id(x) not in fixed]
 
     def wrong(self, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
-        """How a call's result, and what it left of its inputs, differ from eager's."""
-        found = differs((ran.result, list(ran.inputs)), (expected.result, list(expected.inputs)))
-        if found is None:
+        """How a call's result, and what it left of its inputs, differ from what they have to be."""
+        got, eager = ((each.result, list(each.inputs)) for each in (ran, expected))
+        if identical(got, eager):
             return None
-        exact = widened(inputs)
-        again = self.eager(exact)
-        wide = None if again.error is not None else (again.result, list(exact))
-        return differs((ran.result, list(ran.inputs)), (expected.result, list(expected.inputs)), wide) if wide is not None else found
+        return inaccuracy(got, self.truth(eager, inputs))
+
+    def wrong_for(self, result: Any, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
+        """How the leaves of a result differ from what they have to be."""
+        if identical(result, expected.result):
+            return None
+        truth = self.truth((expected.result, []), inputs)
+        exact = truth.exact[0] if truth.exact is not None else None
+
+        def moved(k: int) -> Any:
+            found = truth.moved(k)
+            return None if found is None else found[0]
+
+        return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved))
+
+    def truth(self, eager: Any, inputs: Sequence[Tensor]) -> Truth:
+        """What a call of these inputs has to give, where eager gives `eager`."""
+
+        def exact(moved: int | None = None) -> Any:
+            ran = self.eager(wide := widened(fresh(inputs), moved))
+            return None if ran.error is not None else (ran.result, wide)
+
+        return self.truth_of(eager, exact(), exact)
+
+    def truth_of(self, eager: Any, exact: Any, moved: Callable[[int], Any], *, zeros: bool = True, kinds: bool = True) -> Truth:
+        """The same from the exact result, and what makes it for inputs that are moved by a rounding; `zeros` and `kinds` as `Truth` has them."""
+        rounded = any(map(inexact, self.program.inputs))
+        signed = f" {self.info.name.rpartition('.')[2].rstrip('_')} " in SIGNED
+        return Truth(
+            eager,
+            exact,
+            moved,
+            self.length,
+            rounded,
+            zeros=zeros and signed and exact is not None,
+            kinds=kinds,
+        )
+
+    def widened(self, moved: int | None = None) -> list[Tensor]:
+        """Its inputs in twice the precision."""
+        return widened(fresh(self.program.inputs), moved)
+
+    @cached_property
+    def prims(self) -> list[Symbol]:
+        """The prims that the operation decomposes to."""
+        try:
+            return [line.symbol for line in every(self.specs(devices.cpu).lines, whole=False) if line.symbol.is_prim]
+        except Exception:
+            return []  # it needs values
+
+    @cached_property
+    def pointwise(self) -> bool:
+        """Whether each element of the result depends on one of each input."""
+        return bool(self.prims) and all({Tag.ELEMENTWISE, Tag.VIEW, Tag.CREATION} & set(symbol.tags) for symbol in self.prims)
+
+    @cached_property
+    def length(self) -> int:
+        """How many terms a sum of the operation may have: the longest dimension, or elements read for each that is written."""
+        if self.pointwise:
+            return 1
+        given = self.program.inputs
+        written = max((x.numel() for x in flat(self.expected.result) if isinstance(x, Tensor)), default=1)
+        read = max((x.numel() for x in given), default=1)
+        return max([1, read // max(1, written), *(n for x in given for n in x.shape)])
 
     def replay(self, check: str, *, grad: bool = False, inputs: Sequence[Tensor] | None = None) -> str:
         """A script that shows this sample without the suite."""

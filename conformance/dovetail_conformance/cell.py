@@ -36,8 +36,9 @@ class Cell:
     `there` is where the samples' tensors lie: the device, or the processor where there is no such device and checkers alone are asked.
     """
 
-    def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None):
-        self.subject, self.info, self.dtype, self.device, self.level, self.there = subject, info, dtype, device, level, there or device
+    def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None, seed: int = 0):
+        self.subject, self.info, self.dtype, self.device, self.level = subject, info, dtype, device, level
+        self.there, self.seed = there or device, seed
 
     @cached_property
     def cases(self) -> list[Case]:
@@ -51,6 +52,11 @@ class Cell:
         if self.level.dealt and not any(case.claimed for case in found):  # others may be what the executor takes
             return cases(self.subject, self.info, self.dtype, self.there, lambda all: chosen(all, self.level.samples), extremes)
         return found
+
+    @cached_property
+    def all_cases(self) -> list[Case]:
+        """The samples that the OpInfo has, of which the level chooses some."""
+        return cases(self.subject, self.info, self.dtype, self.there, lambda found: found, False)
 
     def _choose(self, found: list[Case]) -> list[Case]:
         """Choose the samples that the level runs with this dtype."""

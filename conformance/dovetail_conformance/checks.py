@@ -15,12 +15,16 @@ from torch import Tensor
 import dovetail
 from dovetail import dtypes
 from dovetail.extend import Tag, checked
+from dovetail_conformance.axes.check import variants
 from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
 from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, seed_generators, widened
+from dovetail_conformance.repetition import calls
+from dovetail_conformance.resources import resources
+from dovetail_conformance.surroundings import surroundings
 
 SMALL, THREADS, ROUNDS = 24, 4, 3  # elements of what finite differences are taken of; threads, and calls in each
 SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
@@ -400,10 +404,14 @@ CHECKS: tuple[Check, ...] = (
     Check("reference", reference, 0),
     Check("meta", meta, 0, once=True),
     Check("inputs", inputs, 0),
+    Check("variants", variants, 1),
     Check("backward", backward, 1),
     Check("gradcheck", gradcheck, 1),
     Check("determinism", determinism, 1, once=True),
     Check("repeat", repeat, 1),
+    Check("calls", calls, 1),
+    Check("surroundings", surroundings, 0, once=True),
+    Check("resources", resources, 1, once=True),
     Check("shapes", shapes, 1, once=True),
     Check("threads", threads, 1, once=True),
     Check("errors", errors, 0),

@@ -11,8 +11,10 @@ from dovetail_conformance.subject import KINDS, Subject
 
 
 def declaration(subject: Subject) -> Outcome:
-    """The declaration is data that JSON holds, says the same twice, and names what exists."""
+    """The declaration is data that JSON holds, says the same twice, and names what exists; importing it changes nothing."""
     ex, names = subject.executor, {d.name.removesuffix("_") for d in dtypes.ALL}
+    if subject.changed:
+        return Outcome("fail", f"importing it changed {', '.join(subject.changed[:5])}; change nothing of the process that other code reads")
     try:
         said, again = ex.declaration(), ex.declaration()
         json.dumps(said)

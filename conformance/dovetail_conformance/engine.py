@@ -42,7 +42,7 @@ def _asked_twice(task: Task, subject: Subject, level: Level, wanted: Wanted, see
 
 def _rows(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
     if task.dtype is not None:
-        yield from _cell_rows(task, task.dtype, subject, level, wanted, doing)
+        yield from _cell_rows(task, task.dtype, subject, level, wanted, seed, doing)
     elif task.operation == "declaration":
         yield from _whole("declaration", wanted, doing, lambda: declaration(subject))
     elif task.operation == "random":
@@ -60,10 +60,10 @@ def _whole(check: str, wanted: Wanted, doing: Doing, run: Callable[[], Outcome],
         yield row_of("", check, "", "cpu", outcome, began)
 
 
-def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted: Wanted, doing: Doing) -> Iterator[Row]:
+def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
     info, missing = opinfos()[task.operation], absent(subject, task.device)
     device = named(task.device)
-    cell = Cell(subject, info, dtype, device, level, named("cpu") if missing else device)
+    cell = Cell(subject, info, dtype, device, level, named("cpu") if missing else device, seed)
 
     def row(check: str, run: Callable[[], Outcome | None]) -> Iterator[Row]:
         doing(check)

@@ -110,8 +110,8 @@ def _parsed(path: Path) -> dict[str, Any]:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadExpectations(f"{path} cannot be read: {error}") from None
-    if extra := set(said) - {"expect", "options"}:
-        raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries and a table [options]")
+    if extra := set(said) - {"expect", "options", "limits"}:
+        raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries and the tables [options] and [limits]")
     return said
 
 

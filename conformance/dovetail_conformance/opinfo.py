@@ -73,7 +73,7 @@ class Directive:
     def covers(self, check: str, dtype: DType | None, device: str) -> bool:
         """Whether it says something of this check."""
         return (
-            self.check in ("*", check)
+            self.check in ("*", check, "forward" if check == "variants" else check)
             and (self.dtypes is None or dtype is None or dtype in self.dtypes)
             and (self.devices is None or device in self.devices)
         )

@@ -20,6 +20,21 @@ def flat(result: Any) -> list[Any]:
     return [result]
 
 
+def identical(got: Any, expected: Any) -> bool:
+    """Whether two results are the same down to the signs of their zeros; results with NaN are not."""
+    a, b = flat(got), flat(expected)
+    return len(a) == len(b) and all(_identical(x, y) for x, y in zip(a, b))
+
+
+def _identical(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return type(a) is type(b) and a == b
+    if (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device) or not torch.equal(a, b):
+        return False
+    a, b = a.detach(), b.detach()
+    return not a.is_floating_point() or a.dtype.itemsize == 1 or torch.equal(a.signbit(), b.signbit())
+
+
 def same_bits(got: Any, expected: Any) -> bool:
     """Whether two results hold the same bits; NaN is NaN."""
     return all(_same(a, b) for a, b in zip(flat(got), flat(expected), strict=True))

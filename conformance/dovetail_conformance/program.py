@@ -20,6 +20,7 @@ from dovetail_conformance.layout import overlaps as overlaps
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.script import Name, spelled_call
 
+ALIGNED = 64  # elements after which an address is as aligned as at first
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
@@ -123,21 +124,24 @@ def inexact(x: Any) -> bool:
 
 
 def fresh(inputs: Iterable[Tensor], *, grad: bool = False) -> list[Tensor]:
-    """Copies in the same layout; those that can require grad do where `grad`."""
-    made = []
-    for x in inputs:
-        new = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if not overlaps(x) else _alike(x)
-        if not overlaps(x):
-            new.copy_(x.detach())
-        made.append(new.requires_grad_(grad and inexact(new)))
-    return made
+    """Copies that lie in memory alike: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`."""
+    return [_alike(x).requires_grad_(grad and inexact(x)) for x in inputs]
 
 
 def _alike(x: Tensor) -> Tensor:
-    """A copy of the memory, seen in the same way."""
-    new = x.detach().new_empty(0)
-    new.set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
-    return new
+    x = x.detach()
+    if x.is_conj():
+        return _alike(x.conj()).conj()
+    if x.is_neg():  # the imaginary part of a conjugate: torch has no other public way to such a tensor
+        return torch.complex(torch.zeros_like(x, memory_format=torch.contiguous_format), -x.contiguous()).conj().imag
+    if overlaps(x):
+        new = x.new_empty(0)
+        return new.set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
+    offset = x.storage_offset() % ALIGNED
+    if not offset:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
+    span = 1 + sum(step * (size - 1) for step, size in zip(x.stride(), x.shape)) if x.numel() else 0
+    return x.new_empty(offset + span).as_strided(x.shape, x.stride(), offset).copy_(x)
 
 
 def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
@@ -152,9 +156,16 @@ def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
     return made
 
 
-def widened(inputs: Iterable[Tensor]) -> list[Tensor]:
-    """The inputs in twice the precision."""
-    return [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
+def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
+    """The inputs in twice the precision, each element `moved` by about a rounding of its own where a number seeds them."""
+    wide = [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
+    if moved is None:
+        return wide
+    generator = torch.Generator().manual_seed(moved)
+    for i, (x, new) in enumerate(zip(inputs, wide)):
+        if inexact(x):
+            wide[i] = new * (1 + torch.finfo(x.dtype).eps * torch.randn(new.shape, generator=generator, dtype=torch.float64).to(new.device))
+    return wide
 
 
 def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:

@@ -16,6 +16,8 @@ from dovetail import use
 from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, executors, get_executor
 from dovetail_conformance.expectations import expectations_of, options_in
+from dovetail_conformance.limits import Limits, limits_in
+from dovetail_conformance.state import LIBRARIES, watched
 
 NO_REASON = "gave no reason"  # what a checker that returns a bare False is recorded to say
 
@@ -62,14 +64,19 @@ class Subject:
     executor: Executor
     others: tuple[Executor, ...] = field(default=())
     options: dict[str, Any] = field(default_factory=dict)  # under which it is tested
+    limits: Limits = field(default_factory=Limits)
+    changed: list[str] = field(default_factory=list)  # settings of the process that importing it changed
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
 
     @classmethod
     def of(cls, wanted: Executor | str, expectations: str | Path | None = None) -> Subject:
         """The executor that is meant; one that is installed is tested under the options that its file of expectations names."""
-        ex = executor_of(wanted)
-        options = options_in(expectations_of(ex, expectations)) if wanted == ex.name else {}
-        return cls(ex, tuple(other for other in executors() if is_referee(other) and other.name != ex.name), options)
+        changed: list[str] = []
+        with watched(changed, whole=True, but=LIBRARIES):
+            ex = executor_of(wanted)
+        file = expectations_of(ex, expectations)
+        options = options_in(file) if wanted == ex.name else {}
+        return cls(ex, tuple(other for other in executors() if is_referee(other) and other.name != ex.name), options, limits_in(file), changed)
 
     def configured(self) -> AbstractContextManager[None]:
         """While open, the executor has the options under which it is tested, and no trial puts right what it computes: the suite judges."""

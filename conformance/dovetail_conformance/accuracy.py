@@ -1,0 +1,188 @@
+"""How far a result may lie from the exact one, in units in the last place of its own dtype.
+
+The exact result is that of eager PyTorch in float64. An element is right when its error is no larger than the sum of
+
+- ULPS units in the last place, and the square root of the number of terms where sums are taken;
+- NO_WORSE times the largest error that eager makes itself in elements of the same magnitude;
+- SPREAD times as far as the exact element moves when the inputs move by one rounding.
+
+So what an input's own rounding explains is allowed, and nothing else: log1p(1e-9) has to be 1e-9. Integers and booleans have to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail_conformance.oracle import differs, flat
+
+ULPS, NO_WORSE, SPREAD, MOVES = 8.0, 8.0, 16.0, 6
+COARSE = {torch.float16: 4.0, torch.bfloat16: 4.0}  # units in the last place of the dtypes in which one of them is a lot
+DOUBLE = torch.finfo(torch.float64).eps
+LOWEST, HIGHEST = -1100, 1100  # exponents of float64
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a call has to give: eager's result and the exact one.
+
+    `moved` gives the exact result for inputs that are off by a rounding, None where it cannot. `length` is how many terms a sum has.
+    `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
+    `kinds` that NaN and the infinities are told apart.
+    """
+
+    eager: Any
+    exact: Any = None
+    moved: Callable[[int], Any] | None = None
+    length: int = 1
+    rounded: bool = True
+    zeros: bool = False
+    kinds: bool = True
+
+
+def inaccuracy(got: Any, truth: Truth) -> str | None:
+    """Describe the first result that is wrong; None where all are right."""
+    ours, theirs = flat(got), flat(truth.eager)
+    if len(ours) != len(theirs):
+        return f"{len(ours)} results in place of {len(theirs)}"
+    for i, (a, b) in enumerate(zip(ours, theirs)):
+        if (problem := _problem(a, b, i, len(theirs), truth)) is not None:
+            return problem if len(theirs) == 1 else f"result {i}: {problem}"
+    return None
+
+
+def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
+    exact = _leaf(truth.exact, i, of, eager)
+    if not isinstance(got, Tensor) or not isinstance(eager, Tensor) or (got.dtype, got.shape, got.device) != (eager.dtype, eager.shape, eager.device):
+        return differs(got, eager, exact)
+    if got.numel() == 0 or (not truth.zeros and torch.equal(got, eager)):
+        return None
+    if not got.is_floating_point() and not got.is_complex():
+        return _whole(got, eager, exact if truth.rounded else None)
+    return _Elements(got.detach(), eager.detach(), exact, truth).problem(lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved else None)
+
+
+def _leaf(result: Any, i: int, of: int, like: Any) -> Any:
+    """Leaf `i` of a result in float64; None where it cannot stand beside `like`."""
+    leaves = flat(result) if result is not None else []
+    if len(leaves) != of or type(leaves[i]) is not type(like):
+        return None
+    x = leaves[i]
+    if isinstance(x, Tensor):
+        return x.detach() if x.shape == like.shape and x.is_complex() == like.is_complex() else None
+    return x
+
+
+def _whole(got: Tensor, eager: Tensor, exact: Tensor | None) -> str | None:
+    """Compare integers and booleans; where a rounding decides, float64 and eager have two answers, and neither is asked for."""
+    wrong = got != eager
+    if isinstance(exact, Tensor) and exact.dtype == eager.dtype:
+        wrong &= eager == exact
+    if not bool(wrong.any()):
+        return None
+    place = [int(n) for n in wrong.nonzero()[0]]
+    return f"{int(wrong.sum())} of {got.numel()} elements are wrong, first at {place}: {got[tuple(place)]} in place of {eager[tuple(place)]}"
+
+
+class _Elements:
+    """The elements of one result, of eager's, and of the exact one, as real numbers in float64."""
+
+    def __init__(self, got: Tensor, eager: Tensor, exact: Tensor | None, truth: Truth):
+        self.truth, self.dtype, self.shape = truth, got.dtype, got.shape
+        self.complex = got.is_complex()
+        self.got, self.eager = _numbers(got), _numbers(eager)
+        self.exact = self.eager if exact is None else _numbers(exact)
+        self.exact = torch.where(torch.isfinite(self.exact) | ~torch.isfinite(self.eager), self.exact, self.eager)
+        self.size = self._size(self.exact)
+        info = torch.finfo(got.dtype)
+        self.eps, self.normal, self.least = info.eps, info.smallest_normal, info.smallest_normal * info.eps
+
+    def _size(self, x: Tensor) -> Tensor:
+        """The magnitude of each number; of both parts of a complex number, the larger."""
+        return x.abs().amax(-1, keepdim=True).expand(x.shape) if self.complex else x.abs()
+
+    def problem(self, moved: Callable[[int], Tensor | None]) -> str | None:
+        """Describe the worst element; None where all are right."""
+        error, theirs = self._error(self.got), self._error(self.eager)
+        room = self._room(theirs)
+        if bool((error <= room).all()):
+            return self._sign()
+        factor = SPREAD + sqrt(self.truth.length)
+        spread = torch.zeros_like(room)
+        for k in range(MOVES):
+            other = moved(k)
+            if other is None:
+                break
+            step = (_numbers(other) - self.exact).abs()
+            spread = torch.maximum(spread, torch.where(torch.isfinite(step), step, 0.0))
+            if bool((error <= room + factor * spread).all()):
+                return self._sign()
+        return self._described(error, room + factor * spread)
+
+    def _error(self, x: Tensor) -> Tensor:
+        """How far each element is from the exact one: nothing where it is as infinite as it has to be, infinitely far where it is not."""
+        error = (x - self.exact).abs()
+        if bool(torch.isfinite(error).all()):
+            return error
+        alike = [(x == other) | (x.isnan() & other.isnan()) for other in (self.exact, self.eager)]
+        if not self.truth.kinds:
+            alike.append(~torch.isfinite(x))
+        special = ~torch.isfinite(self.exact) | ~torch.isfinite(self.eager)
+        error = torch.where(special & torch.stack(alike).any(0), 0.0, error)
+        return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+    def _room(self, theirs: Tensor) -> Tensor:
+        """The error that is allowed without a look at the inputs."""
+        ulps = COARSE.get(self.dtype, ULPS) + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
+        room = ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
+        flushed = (theirs != 0) & (self.size < self.normal)  # what is below the normal numbers may be flushed where eager rounds it
+        room = torch.where(flushed, room + self.normal, room)
+        if bool((zero := self.size == 0).any()):  # float64 cancels to zero what is not quite zero
+            room = torch.where(zero, room + ULPS * DOUBLE * float(torch.where(torch.isfinite(self.size), self.size, 0.0).max()), room)
+        finite = torch.where(torch.isfinite(theirs), theirs, 0.0)
+        return room + NO_WORSE * self._alike_in_size(finite) if bool(finite.any()) else room
+
+    def _alike_in_size(self, error: Tensor) -> Tensor:
+        """For each element, the largest error among those whose exact values are at most four times as large or as small."""
+        exponents = torch.frexp(torch.where(torch.isfinite(self.size), self.size, 0.0))[1].to(torch.int64)
+        at = exponents.clamp(LOWEST, HIGHEST) - LOWEST
+        most = torch.zeros(HIGHEST - LOWEST + 1, dtype=torch.float64).scatter_reduce(0, at.flatten(), error.flatten(), "amax")
+        around = torch.nn.functional.max_pool1d(most[None, None], 5, 1, 2)[0, 0]
+        zero = self.size == 0
+        return torch.where(zero, error[zero].max() if bool(zero.any()) else 0.0, around[at])
+
+    def _sign(self) -> str | None:
+        """Compare the signs of zeros, where eager has the exact one."""
+        if not self.truth.zeros:
+            return None
+        signs = [x.signbit() for x in (self.got, self.eager, self.exact)]
+        zero = (self.got == 0) & (self.eager == 0) & (self.exact == 0)
+        wrong = zero & (signs[0] != signs[1]) & (signs[1] == signs[2])
+        if not bool(wrong.any()):
+            return None
+        return (
+            f"{int(wrong.sum())} of {wrong.numel()} elements are zeros of the other sign, first at {self._place(int(wrong.flatten().int().argmax()))}"
+        )
+
+    def _described(self, error: Tensor, room: Tensor) -> str:
+        wrong = error > room
+        at = int(torch.where(wrong, error / (room + 1e-300), -1.0).argmax())
+        got, exact = self.got.flatten()[at].item(), self.exact.flatten()[at].item()
+        unit = max(self.eps * abs(exact), self.least)
+        ulps, allowed = error.flatten()[at].item() / unit, room.flatten()[at].item() / unit
+        worst = f"most at {self._place(at)}: {got:.9g} in place of {exact:.9g}"
+        return f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {worst}, by {ulps:.3g} units in the last place; {allowed:.3g} are allowed"
+
+    def _place(self, at: int) -> list[int]:
+        return [int(n) for n in torch.unravel_index(torch.tensor(at // (1 + self.complex)), self.shape)]
+
+
+def _numbers(x: Tensor) -> Tensor:
+    """Real numbers in float64; a complex tensor gets a dimension of two."""
+    x = x.detach().cpu()
+    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).to(torch.float64)

@@ -1,0 +1,137 @@
+"""The check of variants: results, training and gradients along every axis, in pairs of levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from dovetail.extend import checked
+from dovetail_conformance.accuracy import inaccuracy
+from dovetail_conformance.axes.covering import Row
+from dovetail_conformance.axes.gradients import Gradients, gradients, subset
+from dovetail_conformance.axes.modes import mode
+from dovetail_conformance.axes.variants import Variant, Variants
+from dovetail_conformance.case import MOST, Case
+from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.oracle import identical
+from dovetail_conformance.program import calm, fresh
+from dovetail_conformance.subject import is_referee
+
+FEWER = 3  # an operation that the executor only runs parts of has a third of the rows
+
+
+def variants(cell: Cell) -> Outcome | None:
+    """Results and gradients are right along every axis: sizes, layouts, values, arguments, inputs that require gradients, cotangents, modes."""
+    if not cell.claimed or cell.info.random or cell.dtype.storage_only or not (chosen := of_cell(cell)):
+        return None
+    asked = [variant for variant in chosen if variant.case.claimed]
+
+    def judge(variant: Variant) -> str | None:
+        return (_called(variant) or _trained(cell, variant)) if variant.case.ran.error is None or variant.case.expected.error is None else None
+
+    for variant in asked:
+        outcome = cell.each(lambda case, variant=variant: judge(variant), "forward", [variant.case])
+        if outcome.state in ("fail", "error") and not _fails_without(cell, variant):
+            outcome.said = outcome.said.replace(str(variant.case), str(variant), 1)
+            return Outcome(outcome.state, outcome.said, len(asked), len(chosen), replay=outcome.replay)
+    return Outcome("pass", "", len(asked), len(chosen)) if asked else None
+
+
+def _fails_without(cell: Cell, variant: Variant) -> bool:
+    """Whether the variant fails as well where the executors of last resort run it: then the fault is not this executor's."""
+    if is_referee(cell.subject.executor):
+        return False
+    others = replace(cell.subject, executor=cell.subject.others[0], others=cell.subject.others[1:]) if cell.subject.others else None
+    if others is None:
+        return False
+    case = Case(others, variant.case.info, variant.case.program, variant.case.label, variant.case.sample)
+    try:
+        return (_called(replace(variant, case=case)) or _trained(cell, replace(variant, case=case))) is not None
+    except Broke:
+        return True
+
+
+def of_cell(cell: Cell) -> list[Variant]:
+    """The variants that the level has for a cell."""
+    if cell.level.dealt or not cell.level.rows[0] or not cell.cases[0].program.eager:
+        return []
+    first = cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0]
+    named = cell.subject.says(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
+    most = cell.level.rows[0 if first else 1]
+    samples = [case.sample for case in cell.all_cases if case.sample is not None]
+    made = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed)
+    return made.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
+
+
+def _named(cell: Cell) -> bool:
+    rows = cell.subject.declared["operations"]
+    return bool(rows) and cell.info.symbol.id in rows
+
+
+def _called(variant: Variant) -> str | None:
+    """What is wrong with a call without gradients: its result, what it wrote, a line that breaks its promise."""
+    case, row = variant.case, variant.row
+    function = case.compiled(passes=[checked], **_tracing(row))
+    given = fresh(case.program.inputs)
+    with mode(row.mode):
+        ran = case.call(function, given)
+        if ran.error is not None:
+            raise Broke(whole(ran.error))
+        eager = (case.expected.result, list(case.expected.inputs))
+        got = (ran.result, list(ran.inputs))
+        return None if identical(got, eager) else inaccuracy(got, case.truth(eager, case.program.inputs))
+
+
+def _tracing(row: Row) -> dict[str, str]:
+    """The quicker way of tracing knows no autocast."""
+    return {"interpretation": "bytecode"} if row.mode == "autocast" else {}
+
+
+def _trained(cell: Cell, variant: Variant) -> str | None:
+    """What is wrong with a call that requires gradients: its result, the gradients, a cotangent that was written."""
+    case, row = variant.case, variant.row
+    if any(each.kind == "skip" and each.covers("backward", cell.dtype, cell.device.type) for each in cell.info.directives):
+        return None
+    if not cell.info.grad or not cell.dtype.inexact or row.mode not in ("plain", "autocast", "deterministic") or case.reference is None:
+        return None
+    if not (candidates := case.differentiable):
+        return None
+    if row.cotangent == "not finite" and not case.pointwise:  # 0 * inf is NaN in one sum and left out of another
+        row = row.without("cotangent")
+    wanted = subset(candidates, row.grad)
+    with mode(row.mode), calm():
+        theirs = gradients(case.eager, fresh(case.program.inputs), wanted, row.cotangent)
+        if theirs is None or theirs.error is not None:
+            return None
+        function = case.compiled(**_tracing(row))
+        ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
+        if ours is None:
+            return "eager gives a gradient here, and this gives none"
+        if ours.error is not None:
+            raise Broke(f"with gradients of {_inputs(wanted)}, {whole(ours.error)}")
+        return _unlike(case, ours, theirs, wanted, row.cotangent)
+
+
+def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], kind: str) -> str | None:
+    if ours.written:
+        return "the backward wrote into its cotangent"
+    if identical((ours.results, ours.values), (theirs.results, theirs.values)):
+        return None
+
+    def exact(moved: int | None = None) -> Gradients | None:
+        found = gradients(case.eager, case.widened(moved), wanted, kind)
+        return None if found is None or found.error is not None else found
+
+    wide = exact()
+    parts = (("with gradients, the result", "results"), (f"the gradient of {_inputs(wanted)}", "values"))
+    for what, part in parts:
+        how = {"zeros": part == "results", "kinds": kind != "not finite"}
+        truth = case.truth_of(getattr(theirs, part), getattr(wide, part, None), lambda k, part=part: getattr(exact(k), part, None), **how)
+        if not identical(getattr(ours, part), getattr(theirs, part)) and (found := inaccuracy(getattr(ours, part), truth)) is not None:
+            return f"{what} for {kind} cotangents: {found}"
+    return None
+
+
+def _inputs(wanted: Sequence[int]) -> str:
+    return ", ".join(f"x{i}" for i in wanted)

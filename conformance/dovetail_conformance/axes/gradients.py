@@ -1,0 +1,76 @@
+"""Gradients of a variant: of some of its inputs, for cotangents of every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail_conformance.axes.layouts import laid_out
+from dovetail_conformance.case import SEED, Ran
+from dovetail_conformance.oracle import flat, same_bits
+from dovetail_conformance.program import calm
+
+
+@dataclass
+class Gradients:
+    """What a call that requires gradients gives: its results, the gradient of each input that was asked for, or an error.
+
+    `written` tells that the backward changed a cotangent.
+    """
+
+    results: Any = None
+    values: list[Any] | None = None
+    error: Exception | None = None
+    written: bool = False
+
+
+def subset(candidates: Sequence[int], which: str) -> list[int]:
+    """Which of the inputs that can require a gradient do."""
+    chosen = {"all": candidates, "first": candidates[:1], "last": candidates[-1:], "but first": candidates[1:]}[which]
+    return list(chosen or candidates)
+
+
+def cotangent(x: Tensor, kind: str) -> Tensor:
+    """What flows back into a result: the same values for the same shape, in any precision."""
+    generator = torch.Generator().manual_seed(SEED)
+    values = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(torch.bfloat16).to(x.device, x.dtype)
+    if kind == "ones":
+        return torch.ones_like(values)
+    if kind == "zero":
+        return torch.zeros_like(values)
+    if kind == "repeated":
+        return values.flatten()[:1].reshape(()).expand(x.shape) if x.numel() else values
+    if kind == "not finite" and x.numel() > 1:
+        values.view(-1)[:: max(2, x.numel() // 5)] = float("nan")
+        values.view(-1)[0] = float("inf")
+        return values
+    laid = laid_out(values, kind) if kind in ("column-major", "gapped") else None
+    return values if laid is None else laid
+
+
+def gradients(call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequence[int], kind: str) -> Gradients | None:
+    """The results and gradients of a call; None where no result requires a gradient."""
+    leaves = [inputs[i].requires_grad_() for i in wanted]
+    ran = call(inputs, grad=True)
+    if ran.error is not None:
+        return Gradients(error=ran.error)
+    ends = [x for x in flat(ran.result) if isinstance(x, Tensor) and x.requires_grad]
+    if not ends or not leaves:
+        return None
+    given = [cotangent(x, kind) for x in ends]
+    before = [x.clone() for x in given]
+    values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
+    try:
+        with calm():
+            found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
+    except Exception as error:
+        return Gradients(values, error=error)
+    return Gradients(values, [_dense(x) for x in found], written=not same_bits(given, before))
+
+
+def _dense(x: Tensor | None) -> Tensor | None:
+    return x if x is None or x.layout is torch.strided else x.to_dense()

@@ -1,0 +1,62 @@
+"""Layouts: a tensor with the same values that lies in memory in another way."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def laid_out(x: Tensor, layout: str) -> Tensor | None:
+    """`x` in a layout; None where it has none of that name.
+
+    "offset" starts behind the first element of its memory, so that its address is not aligned, "gapped" leaves out every other element,
+    "repeated" has one element along its longest dimension, "overlapping" rows that share elements, "flagged" the conjugate or the negative bit.
+    """
+    if layout == "row-major":
+        return x.contiguous().clone(memory_format=torch.contiguous_format)
+    if layout == "offset":
+        return _into(x, x.new_empty(x.numel() + 3)[1 : 1 + x.numel()].view(x.shape))
+    if layout == "column-major":
+        return _into(x, x.new_empty(tuple(reversed(x.shape))).permute(tuple(reversed(range(x.ndim))))) if x.ndim > 1 else None
+    if layout == "gapped":
+        return _into(x, x.new_empty((*x.shape[:-1], 2 * x.shape[-1] + 1))[..., 1::2]) if x.ndim else None
+    if layout == "channels-last":
+        return _into(x, x.new_empty((x.shape[0], *x.shape[2:], x.shape[1])).movedim(-1, 1)) if x.ndim > 2 else None
+    if layout == "repeated":
+        return _repeated(x)
+    if layout == "overlapping":
+        return _overlapping(x)
+    return _flagged(x) if layout == "flagged" else None
+
+
+def _into(x: Tensor, memory: Tensor) -> Tensor:
+    return memory.copy_(x.detach())
+
+
+def _repeated(x: Tensor) -> Tensor | None:
+    if not x.ndim or not x.numel():
+        return None
+    dim = max(range(x.ndim), key=lambda d: x.shape[d])
+    return x.detach().narrow(dim, 0, 1).contiguous().expand(x.shape) if x.shape[dim] > 1 else None
+
+
+def _overlapping(x: Tensor) -> Tensor | None:
+    """Rows that begin one element behind each other."""
+    if x.ndim < 2 or x.shape[-1] < 2 or x.shape[-2] < 2 or not x.numel():
+        return None
+    rows = x.numel() // x.shape[-1]
+    memory = x.detach().contiguous().flatten()[: rows + x.shape[-1] - 1].clone()
+    steps, step = [1], 1
+    for n in reversed(x.shape[:-1]):
+        steps.insert(0, step)
+        step *= n
+    return memory.as_strided(tuple(x.shape), tuple(steps))
+
+
+def _flagged(x: Tensor) -> Tensor | None:
+    """The conjugate of a conjugate, or the imaginary part of one, whose sign is kept aside."""
+    if x.is_complex():
+        return x.detach().conj().resolve_conj().clone().conj()
+    if x.dtype not in (torch.float32, torch.float64):
+        return None
+    return torch.complex(torch.zeros_like(x, memory_format=torch.contiguous_format), -x.detach().contiguous()).conj().imag

@@ -1,0 +1,36 @@
+"""Modes that a program may meet when it runs: torch's own switches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def mode(name: str) -> Iterator[None]:
+    """While open, one of torch's switches is as `name` says."""
+    if name == "inference":
+        with torch.inference_mode():
+            yield
+    elif name == "autocast":
+        with torch.autocast("cpu", torch.bfloat16):
+            yield
+    elif name == "float64":
+        with _kept(torch.get_default_dtype(), torch.set_default_dtype, torch.float64):
+            yield
+    elif name == "deterministic":
+        with _kept(torch.get_deterministic_debug_mode(), torch.set_deterministic_debug_mode, "warn"):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _kept(before, put, value) -> Iterator[None]:
+    put(value)
+    try:
+        yield
+    finally:
+        put(before)

@@ -1,0 +1,138 @@
+"""Sizes: a sample with one of its sizes replaced by another wherever it stands, so that the arguments still fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail_conformance.opinfo import SampleInput
+
+ROW, LONG = 1031, 4099  # elements of a row, of a long one
+TOTAL = {"odd": 150, "block": 5_003, "large": 70_001, "huge": (1 << 20) + 7}  # elements of the largest tensor
+MOST = 1 << 22  # elements that a sample may have
+DEEP = 5  # dimensions
+WHICH = ("first", "second", "third")
+
+
+def resized(sample: SampleInput, size: str, which: str, generator: torch.Generator) -> Iterator[SampleInput]:
+    """Ways to give the sample another size, the best first: eager decides which of them the operation accepts."""
+    tensors = list(tensors_of((sample.args, sample.kwargs)))
+    if size == "deep":
+        yield from _deep(sample, generator)
+        return
+    symbols = _symbols(tensors)
+    at = WHICH.index(which)
+    for symbol in [*symbols[at:], *symbols[:at]]:
+        new = _new_size(tensors, symbol, size)
+        if new is None or new == symbol:
+            continue
+
+        def shape(x: Tensor, symbol: int = symbol, new: int = new) -> tuple[int, ...]:
+            return tuple(new if n == symbol else n for n in x.shape)
+
+        yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator))
+        yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator), lambda n, symbol=symbol, new=new: new if n == symbol else n)
+
+
+def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:
+    """The first tensor, or all of them, with dimensions put in front."""
+    tensors = list(tensors_of((sample.args, sample.kwargs)))
+    for chosen in (tensors[:1], tensors):
+        kept = {id(x) for x in chosen}
+        if chosen and all(x.ndim < DEEP for x in chosen):
+            yield mapped(sample, lambda x, kept=kept: grown(x, (2, 1, 3, 1, 2)[: DEEP - x.ndim] + tuple(x.shape), generator) if id(x) in kept else x)
+
+
+def _symbols(tensors: Sequence[Tensor]) -> list[int]:
+    """The distinct sizes that may be replaced, last dimensions first."""
+    found = [n for x in tensors for n in reversed(x.shape) if n > 1]
+    return list(dict.fromkeys(found))
+
+
+def _new_size(tensors: Sequence[Tensor], symbol: int, size: str) -> int | None:
+    """What replaces a size; None where the sample would get too large."""
+    if size in ("one", "empty"):
+        return int(size == "one")
+    if size in ("rows", "long"):
+        new = ROW if size == "rows" else LONG
+    else:
+        x = max((x for x in tensors if symbol in x.shape), key=Tensor.numel)
+        times = sum(n == symbol for n in x.shape)
+        rest = max(1, x.numel()) / symbol**times
+        new = int((TOTAL[size] / rest) ** (1 / times)) + 1
+        new += 1 - new % 2
+    total = sum(x.numel() // symbol ** (k := sum(n == symbol for n in x.shape)) * new**k for x in tensors)
+    return new if symbol < new and total <= MOST else None
+
+
+def grown(x: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """A row-major tensor of `shape` with values like those of `x`: in the same range, as distinct, as sorted."""
+    if tuple(x.shape) == shape:
+        return x
+    count = torch.Size(shape).numel()
+    values = x.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
+    if x.is_complex():
+        parts = torch.view_as_real(values)
+        return torch.complex(*(_like(part, count, generator) for part in parts.unbind(-1))).to(x.dtype).reshape(shape).to(x.device)
+    return _like(values, count, generator).to(x.dtype).reshape(shape).to(x.device)
+
+
+def _like(values: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` values like these, in float64 or int64."""
+    if not len(values) or count == 0:
+        return torch.zeros(count, dtype=torch.float64)
+    wide = values.to(torch.float64 if values.is_floating_point() else torch.int64)
+    unique = wide.unique()
+    ordered = wide.dim() == 1 and len(wide) > 2 and bool((wide.diff() >= 0).all())
+    if len(unique) == len(wide) > 1 and not wide.is_floating_point():
+        made = torch.randperm(max(count, int(unique[-1] - unique[0]) + 1), generator=generator)[:count] + int(unique[0])
+    elif wide.is_floating_point() and len(unique) > 2 and not bool((wide == wide.round()).all()):
+        made = unique[0] + torch.rand(count, generator=generator, dtype=torch.float64) * (unique[-1] - unique[0])
+    else:
+        made = unique[torch.randint(len(unique), (count,), generator=generator)]
+    return made.sort().values if ordered else made
+
+
+def tensors_of(nest: Any) -> Iterator[Tensor]:
+    """The tensors in nested arguments, each once."""
+    seen: set[int] = set()
+
+    def walk(value: Any) -> Iterator[Tensor]:
+        if isinstance(value, Tensor):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield value
+        elif type(value) in (tuple, list):
+            for each in value:
+                yield from walk(each)
+        elif type(value) is dict:
+            yield from walk(list(value.values()))
+        elif isinstance(value, slice):
+            yield from walk([value.start, value.stop, value.step])
+
+    return walk(nest)
+
+
+def mapped(sample: SampleInput, change: Callable[[Tensor], Tensor], number: Callable[[int], int] = lambda n: n) -> SampleInput:
+    """The sample with other tensors, one that appears twice replaced by one; `number` changes the whole numbers of its lists."""
+    new: dict[int, Tensor] = {}
+
+    def walk(value: Any, listed: bool) -> Any:
+        if isinstance(value, Tensor):
+            if id(value) not in new:
+                new[id(value)] = change(value)
+            return new[id(value)]
+        if type(value) in (tuple, list):
+            return type(value)(walk(each, True) for each in value)
+        if type(value) is dict:
+            return {key: walk(each, listed) for key, each in value.items()}
+        if isinstance(value, slice):
+            return slice(*(walk(each, False) for each in (value.start, value.stop, value.step)))
+        return number(value) if listed and type(value) is int else value
+
+    args = tuple(walk(each, False) for each in sample.args)
+    kwargs = {key: walk(each, False) for key, each in sample.kwargs.items()}
+    return SampleInput(args, kwargs, tuple(new.get(id(x), x) for x in sample.fixed))

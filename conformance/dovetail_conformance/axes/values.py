@@ -1,0 +1,76 @@
+"""Values: ranges that every dtype has, within what an operation's arguments may be."""
+
+from __future__ import annotations
+
+from math import inf, log2
+
+import torch
+from torch import Tensor
+
+KINKS = (-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0)  # where activations and roundings change their form
+SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
+
+
+def filled(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
+    """`x` with values of a kind; None where there are none.
+
+    `domain` is what the operation is meant for. A tensor of probabilities or of numbers that are not negative keeps to such. `numbers` are
+    arguments of the call, near which its form may change.
+    """
+    if not x.numel() or x.dtype is torch.bool or (x.dtype.itemsize == 1 and x.is_floating_point()):
+        return None
+    if x.is_complex():
+        parts = [_real(part, values, (-inf, inf), numbers, generator) for part in torch.view_as_real(x.detach().resolve_conj()).unbind(-1)]
+        return None if parts[0] is None or parts[1] is None else torch.complex(*(part.contiguous() for part in parts)).to(x.dtype)
+    return _real(x.detach(), values, domain, numbers, generator) if x.is_floating_point() else _whole(x.detach(), values, generator)
+
+
+def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
+    low, high = bounds(x, domain)
+    info, shape = torch.finfo(x.dtype), tuple(x.shape)
+    if values == "kinks":
+        choices = [n for n in (*KINKS, *numbers, *(-n for n in numbers)) if low <= n <= high]
+        made = torch.tensor(choices, dtype=torch.float64)[torch.randint(len(choices), shape, generator=generator)] if choices else None
+    elif values == "moderate":
+        made = _uniform(shape, max(low, -40.0), min(high, 40.0), generator)
+    elif values in ("wide", "tiny"):
+        least = log2(info.smallest_normal) - (10 if info.bits > 16 else 4)
+        span = min(30.0, log2(info.max) - 2)
+        lowest, highest = (-span, span) if values == "wide" else (least, -12.0)
+        made = 2.0 ** _uniform(shape, lowest, highest, generator)
+        made = (made * _signs(shape, generator)).clamp(low, high) if low < 0 else made.clamp(low, high)
+    else:
+        made = x.to(torch.float64).clone(memory_format=torch.contiguous_format)
+        flat = made.view(-1)
+        for i, value in enumerate(SPECIAL):
+            flat[i * (len(flat) - 1) // len(SPECIAL)] = value
+    return None if made is None else made.to(x.dtype).to(x.device)
+
+
+def bounds(x: Tensor, domain: tuple[float, float]) -> tuple[float, float]:
+    """Between what new values of a tensor may lie."""
+    least, most = (float(n) for n in torch.aminmax(x.to(torch.float64).nan_to_num()))
+    low, high = domain
+    if least >= 0:
+        low = max(low, 0.0 if least == 0 else torch.finfo(x.dtype).smallest_normal)
+        if most <= 1 and x.numel() > 1:
+            high = min(high, 1.0)
+    return low, high
+
+
+def _uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
+    return low + torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low)
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randint(2, shape, generator=generator, dtype=torch.float64) * 2 - 1
+
+
+def _whole(x: Tensor, values: str, generator: torch.Generator) -> Tensor | None:
+    info, shape = torch.iinfo(x.dtype), tuple(x.shape)
+    if values == "kinks":
+        return torch.randint(max(info.min, -2), 3, shape, generator=generator).to(x.dtype)
+    if values == "wide":
+        bits = torch.randint(info.min, info.max, shape, generator=generator, dtype=torch.int64)
+        return bits.to(x.dtype)
+    return None

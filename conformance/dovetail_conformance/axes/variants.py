@@ -1,0 +1,161 @@
+"""Variants of an operation's samples: one for each row of the covering array that the operation has a use for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from dovetail.dtypes import DType
+from dovetail.extend import Tag
+from dovetail_conformance.axes.arguments import with_other_values
+from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
+from dovetail_conformance.axes.layouts import laid_out
+from dovetail_conformance.axes.modes import mode
+from dovetail_conformance.axes.sizes import mapped, resized, tensors_of
+from dovetail_conformance.axes.values import filled
+from dovetail_conformance.case import Case
+from dovetail_conformance.opinfo import OpInfo, SampleInput
+from dovetail_conformance.oracle import flat
+from dovetail_conformance.program import program_of, said
+from dovetail_conformance.subject import Subject
+
+SLOW = 0.15  # seconds that eager may take for a call of a sample
+RESULTS = 40  # results that a sample may have
+DROPPED = ((), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same"), ("size", "which"), ("size", "which", "values"))
+TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they give is open
+HUGE, USUAL = Row(size="huge"), Row()
+
+
+@dataclass
+class Variant:
+    """A sample that was varied, and the row that says how: what of it could be kept."""
+
+    row: Row
+    case: Case
+
+    def __str__(self) -> str:
+        return f"{self.case} ({self.row})" if self.row != Row() else str(self.case)
+
+
+@dataclass
+class Variants:
+    """Makes the variants of one operation with one dtype."""
+
+    subject: Subject
+    info: OpInfo
+    dtype: DType
+    samples: Sequence[SampleInput]
+    seed: int = 0
+    covered: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(1000 + self.seed)
+        self.writes = Tag.MEMORY in self.info.symbol.tags or self.info.symbol.id.endswith("_")
+        self.templates = self._templates()
+
+    def _templates(self) -> list[SampleInput]:
+        """A sample for each way of passing the other arguments: of several, the one with the most elements."""
+        found: dict[object, SampleInput] = {}
+        for sample in [*self.samples, *with_other_values(self.info, self.samples)]:
+            key = program_of(self.info.symbol, sample).template
+            if key not in found or _elements(found[key]) < _elements(sample):
+                found[key] = sample
+        return list(found.values())
+
+    def chosen(self, most: int, start: int = 0, *, complete: bool = False) -> list[Variant]:
+        """About `most` variants, from row `start` of the covering array on, each template in turn.
+
+        `complete` ones have every level of every axis in one of them at least, and a tensor of more than a million elements.
+        """
+        array = rows()
+        made = [self._variant(array[(start + i) % len(array)], i) for i in range(min(most, len(array)) if self.templates else 0)]
+        if complete and self.templates:
+            made += [self._variant(row, i) for i, (axis, row) in enumerate(singles()) if (axis, getattr(row, axis)) not in self.covered]
+            made.append(self._variant(HUGE, 0))
+        return [variant for variant in made if variant is not None]
+
+    def _variant(self, row: Row, turn: int) -> Variant | None:
+        """The variant of a row; where eager refuses it, one without some of its levels."""
+        tried = [self.templates[(turn + i) % len(self.templates)] for i in range(2)]
+        for dropped in DROPPED:
+            left = row.without(*dropped)
+            if dropped and left == row:
+                continue
+            for template in tried:
+                for sample in self._derived(template, left):
+                    if (case := self.accepted(sample, left)) is not None:
+                        kept = _kept(left, template, sample)
+                        self.covered.update((axis, getattr(kept, axis)) for axis in kept.__dataclass_fields__)
+                        return Variant(kept, case)
+        return None
+
+    def accepted(self, sample: SampleInput, row: Row = USUAL) -> Case | None:
+        """The sample as a case; None where eager refuses it or takes long."""
+        program = program_of(self.info.symbol, sample)
+        case = Case(self.subject, self.info, program, said(sample), sample)
+        began = perf_counter()
+        with mode(row.mode):
+            fine = case.expected.error is None and len(flat(case.expected.result)) <= RESULTS
+        return case if fine and perf_counter() - began < SLOW else None
+
+    def _derived(self, sample: SampleInput, row: Row) -> Iterator[SampleInput]:
+        """The sample with the levels of a row."""
+        sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
+        for each in sized:
+            yield self._laid(self._same(self._filled(each, row), row), row)
+
+    def _filled(self, sample: SampleInput, row: Row) -> SampleInput:
+        if row.values == PLAIN or (row.values == "extreme" and "inf" not in self.info.extremes):
+            return sample
+        if row.values == "kinks" and self.info.name.rpartition(".")[2] in TIES:
+            return sample
+        numbers = tuple(float(x) for x in [*sample.args, *sample.kwargs.values()] if type(x) in (int, float) and abs(x) < 1e3)
+        return mapped(sample, lambda x: _or(filled(x, row.values, self.info.domain, numbers, self.generator), x))
+
+    def _same(self, sample: SampleInput, row: Row) -> SampleInput:
+        """The sample with a later tensor replaced by an earlier one of its shape and dtype."""
+        if row.same == "no":
+            return sample
+        tensors = list(tensors_of((sample.args, sample.kwargs)))
+        for i, first in enumerate(tensors):
+            for other in tensors[i + 1 :]:
+                if (first.shape, first.dtype) == (other.shape, other.dtype):
+                    return mapped(sample, lambda x, first=first, other=other: first if x is other else x)
+        return sample
+
+    def _laid(self, sample: SampleInput, row: Row) -> SampleInput:
+        if row.layout == PLAIN:
+            return sample
+        tensors = list(tensors_of((sample.args, sample.kwargs)))
+        if self.writes and row.layout in ("repeated", "overlapping"):
+            tensors = tensors[1:]  # what is written needs a place for every element
+        chosen = {"first": tensors[:1], "last": tensors[-1:], "all": tensors}[row.place]
+        kept = {id(x) for x in chosen}
+        return mapped(sample, lambda x: _or(laid_out(x, row.layout), x) if id(x) in kept else x)
+
+
+def _or(x: Tensor | None, otherwise: Tensor) -> Tensor:
+    return otherwise if x is None else x
+
+
+def _elements(sample: SampleInput) -> int:
+    return sum(x.numel() for x in tensors_of((sample.args, sample.kwargs)))
+
+
+def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
+    """The levels of a row that changed the sample."""
+    before, after = (list(tensors_of((each.args, each.kwargs))) for each in (template, sample))
+    lost = []
+    if [x.shape for x in before] == [x.shape for x in after]:
+        lost += ["size", "which"]
+    if row.same == "yes" and len(before) == len(after):
+        lost.append("same")
+    if row.layout == "flagged" and not any(x.is_conj() or x.is_neg() for x in after):
+        lost.append("layout")
+    if row.layout == "repeated" and not any(0 in x.stride() for x in after):
+        lost.append("layout")
+    return row.without(*lost)

@@ -1,0 +1,33 @@
+"""What a call and a question may take before a check says so; an executor's file of expectations may raise it.
+
+[limits]
+call = 0.5       # seconds that a call may take besides what eager takes
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds of a call on top of `slower` times eager's, seconds of a checker, and times the memory that eager takes."""
+
+    call: float = 0.02
+    slower: float = 30.0
+    checker: float = 0.02
+    memory: float = 8.0
+
+
+def limits_in(path: Path | None) -> Limits:
+    """The limits that a file of expectations names; a ValueError says which of them mean nothing."""
+    if path is None or not path.is_file():
+        return Limits()
+    given = tomllib.loads(path.read_text(encoding="utf-8")).get("limits", {})
+    known = {f.name for f in fields(Limits)}
+    for name, value in given.items():
+        if name not in known or type(value) not in (int, float) or value < 0:
+            raise ValueError(f"{path}: [limits] has {name} = {value!r}; it may have {', '.join(sorted(known))}, each a number")
+    return Limits(**{name: float(value) for name, value in given.items()})

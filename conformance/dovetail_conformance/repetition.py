@@ -1,0 +1,87 @@
+"""The checks of many calls: of one compiled function with changing values, and of gradients, in memory that is used again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail_conformance.axes.gradients import gradients
+from dovetail_conformance.case import Case
+from dovetail_conformance.cell import Cell, Outcome, whole
+from dovetail_conformance.oracle import flat, same_bits
+from dovetail_conformance.program import calm, fresh, rolled
+
+VALUES, KEPT, TRAINED = 5, 24, 40  # sets of values; results that are held on to; calls with gradients
+
+
+def calls(cell: Cell) -> Outcome | None:
+    """Hundreds of calls give what the first gave for the same values, in new memory and in memory used again, and leave earlier results alone."""
+    usable = [case for case in cell.claimed if case.ran.error is None and case.program.inputs]
+    case = next((case for case in usable if 1 < sum(x.numel() for x in case.program.inputs) <= 256), None)
+    if case is None or cell.info.random or not cell.level.calls:
+        return None
+    first = cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0]
+    count = cell.level.calls if first else cell.level.calls // 10
+    return cell.each(lambda case: _plain(case, count) or (_trained(case, count) if cell.info.grad and cell.dtype.inexact else None), "calls", [case])
+
+
+def _plain(case: Case, count: int) -> str | None:
+    sets = [case.program.inputs]
+    while len(sets) < VALUES:
+        sets.append(rolled(sets[-1]))
+    function, place = case.compiled(), fresh(case.program.inputs)
+    kept: deque[tuple[Any, list[Any]]] = deque(maxlen=KEPT)
+    with calm(), torch.no_grad():
+        expected = []
+        for values in sets:
+            result = flat(function(*fresh(values)))
+            expected.append([x.clone() if isinstance(x, Tensor) else x for x in result])
+            eager = case.eager(fresh(values)) if case.reference is not None else None
+            if eager is not None and eager.error is None and (found := case.wrong_for(result, eager, values)) is not None:
+                return f"with other values: {found}"
+        for i in range(count):
+            at = i * 7 % VALUES if i % 3 else (i // 3) % VALUES
+            given = fresh(sets[at]) if i % 2 else _refilled(place, sets[at])
+            try:
+                result = flat(function(*given))
+            except Exception as error:
+                return f"call {i + 1 + VALUES} raised {whole(error)}"
+            if not _equal(result, expected[at]):
+                return f"call {i + 1 + VALUES} gave other results than an earlier call with the same values"
+            kept.append((result, expected[at]))
+            if i % 10 == 9 and any(not _equal(a, b) for a, b in kept):
+                return f"within {KEPT} calls, a call changed what an earlier one had returned"
+    return None
+
+
+def _refilled(place: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+    """The values in the memory of the last call, where they have a place each."""
+    return [x.copy_(value) if x.is_contiguous() and x.shape == value.shape else fresh([value])[0] for x, value in zip(place, values)]
+
+
+def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return all(torch.equal(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x == y for x, y in zip(a, b)) or same_bits(list(a), list(b))
+
+
+def _trained(case: Case, count: int) -> str | None:
+    """The gradients of one call after the other."""
+    wanted = case.differentiable
+    if not wanted or case.sample is None or case.reference is None:
+        return None
+    function, sets = case.compiled(), (case.program.inputs, rolled(case.program.inputs))
+    expected: list[list[Any] | None] = [None, None]
+    for i in range(min(TRAINED, count)):
+        with calm():
+            found = gradients(lambda given, grad: case.call(function, given, grad=grad), fresh(sets[i % 2]), wanted, "dense")
+        if found is None or found.error is not None:
+            return None  # another check says so
+        got = [found.results, found.values]
+        if expected[i % 2] is None:
+            expected[i % 2] = got
+        elif not same_bits(got, expected[i % 2]):
+            return f"training call {i + 1} gave other results or gradients than an earlier one with the same values"
+    return None

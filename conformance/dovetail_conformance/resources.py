@@ -1,0 +1,139 @@
+"""The checks of what calls take and keep: memory, threads, open files, time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from dovetail_conformance.axes.sizes import resized
+from dovetail_conformance.axes.variants import Variants
+from dovetail_conformance.case import Case
+from dovetail_conformance.cell import Cell, Outcome
+from dovetail_conformance.limits import Limits
+from dovetail_conformance.memory import peak
+from dovetail_conformance.oracle import tensors
+from dovetail_conformance.program import calm, fresh
+
+WARM, CALLS, BYTES, LARGE = 4, 24, 100_000, "large"
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+STATM, TASKS, FILES = Path("/proc/self/statm"), Path("/proc/self/task"), Path("/proc/self/fd")
+
+
+def resources(cell: Cell) -> Outcome | None:
+    """Calls keep nothing: no memory, input, result, thread or open file; and take no more memory and time than the limits allow."""
+    if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+        return None
+    plain = next((case for case in cell.claimed if case.ran.error is None and case.program.inputs and case.program.eager), None)
+    if plain is None:
+        return None
+    limits = cell.subject.limits
+    found = cell.each(lambda case: _slow(case, limits) or _kept(case), "resources", [plain])
+    if found.state in ("fail", "error"):
+        return found
+    return cell.each(lambda case: _growth(case) or (_peak(case, limits, cell) if cell.level.rank > 1 else None), "resources", [_large(cell, plain)])
+
+
+def _large(cell: Cell, plain: Case) -> Case:
+    """A sample of about 70,000 elements, where the operation has one."""
+    made = Variants(cell.subject, cell.info, cell.dtype, [plain.sample]) if plain.sample is not None else None
+    if made is None or cell.info.random:
+        return plain
+    for sample in resized(plain.sample, LARGE, "first", torch.Generator().manual_seed(1)):
+        case = made.accepted(sample)
+        if case is not None and case.claimed:
+            return case
+    return plain
+
+
+def _slow(case: Case, limits: Limits) -> str | None:
+    """The shortest of a few calls beside eager's: a busy machine makes calls longer, not shorter."""
+    times = {}
+    for name, fn in (("ours", case.function), ("eager", case.program.fn)):
+        given = [fresh(case.program.inputs) for _ in range(WARM)]
+        with calm(), torch.no_grad():
+            times[name] = min(_seconds(lambda fn=fn, given=each: fn(*given)) for each in given)
+    allowed = limits.call + limits.slower * times["eager"]
+    if times["ours"] <= allowed:
+        return None
+    return f"a call takes {times['ours'] * 1e3:.3g} ms at least, where eager takes {times['eager'] * 1e3:.3g} and {allowed * 1e3:.3g} are allowed"
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    began = perf_counter()
+    run()
+    return perf_counter() - began
+
+
+def _kept(case: Case) -> str | None:
+    """Whether an input or a result is alive when nobody else refers to it."""
+    given = fresh(case.program.inputs)
+    with calm(), torch.no_grad():
+        result = case.function(*given)
+        watched = [("an input", weakref.ref(x)) for x in given] + [("a result", weakref.ref(x)) for x in tensors(result) if isinstance(x, Tensor)]
+        del given, result
+        for values in [fresh(case.program.inputs) for _ in range(2)]:  # the program may keep those of its last call
+            case.function(*values)
+            del values
+    if any(reference() is not None for _, reference in watched):
+        gc.collect()
+    found = next((name for name, reference in watched if reference() is not None), None)
+    return f"{found} of a call is kept alive after it" if found else None
+
+
+def _growth(case: Case) -> str | None:
+    """Memory, threads and open files that calls leave behind; what grows in two batches of calls is kept."""
+    if not STATM.exists():
+        return None
+    small = [x.detach().clone() for x in case.program.inputs]
+
+    def batch() -> tuple[float, int, int]:
+        before = _memory(), len(list(TASKS.iterdir())), len(list(FILES.iterdir()))
+        for _ in range(CALLS):
+            case.function(*(x.clone() for x in small))
+        return _memory() - before[0], len(list(TASKS.iterdir())) - before[1], len(list(FILES.iterdir())) - before[2]
+
+    with calm(), torch.no_grad():
+        for _ in range(WARM):
+            case.function(*fresh(case.program.inputs))
+        first, second = batch(), batch()
+        if _is_much(first, second):
+            gc.collect()
+            first, second = batch(), batch()
+    memory, tasks, files = (min(pair) for pair in zip(first, second))
+    if not _is_much(first, second):
+        return None
+    if memory > CALLS * BYTES:
+        return f"{CALLS} calls keep {memory / 1e6:.3g} MB"
+    return f"{CALLS} calls leave {tasks} threads running" if tasks > CALLS // 4 else f"{CALLS} calls leave {files} files open"
+
+
+def _is_much(first: tuple[float, int, int], second: tuple[float, int, int]) -> bool:
+    """Whether both batches of calls kept what no cache explains."""
+    return any(min(pair) > limit for pair, limit in zip(zip(first, second), (CALLS * BYTES, CALLS // 4, CALLS // 4)))
+
+
+def _memory() -> int:
+    """Bytes of address space and of memory in use, the larger of the two after what is free was given back."""
+    size, resident = (int(word) for word in STATM.read_text().split()[:2])
+    return PAGE * (size + resident) // 2
+
+
+def _peak(case: Case, limits: Limits, cell: Cell) -> str | None:
+    """The most memory that a call takes at once, beside eager's and beside what it reads and writes."""
+    given = fresh(case.program.inputs)
+    with calm(), torch.no_grad():
+        ours, theirs = (peak(lambda fn=fn: fn(*given), cell.device.type) for fn in (case.function, case.program.fn))
+    floor = sum(x.nbytes for x in given) + sum(x.nbytes for x in tensors(case.expected.result))
+    allowed = limits.memory * max(theirs, floor) + (1 << 20)
+    return (
+        None
+        if ours <= allowed
+        else f"a call takes {ours / 1e6:.3g} MB at once, where eager takes {theirs / 1e6:.3g} and {allowed / 1e6:.3g} are allowed"
+    )

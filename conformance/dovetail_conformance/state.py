@@ -1,0 +1,155 @@
+"""State of the whole process that an executor has to leave as it is, and putting it back."""
+
+from __future__ import annotations
+
+import gc
+import locale
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGALRM, signal.SIGCHLD)
+DENORMAL = torch.tensor([1e-310], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of the process: how it is read and, where it can be, put back."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], Any] | None = None
+
+
+def _flag(owner: Any, name: str, said: str) -> Setting:
+    return Setting(said, partial(getattr, owner, name), partial(setattr, owner, name))
+
+
+def _flushes() -> bool:
+    return float(DENORMAL.mul(1.0)) == 0.0
+
+
+def _set_environment(values: dict[str, str]) -> None:
+    for name in os.environ.keys() - values.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in values.items() if os.environ.get(name) != value})
+
+
+def _set_filters(filters: list) -> None:
+    warnings.filters[:] = filters
+
+
+def _set_autocast(state: tuple) -> None:
+    torch.set_autocast_enabled("cpu", state[0])
+    torch.set_autocast_dtype("cpu", state[1])
+    torch.set_autocast_cache_enabled(state[2])
+
+
+def _set_signals(handlers: tuple) -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in zip(SIGNALS, handlers):
+            if signal.getsignal(number) is not handler and handler is not None:
+                signal.signal(number, handler)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Setting("the default device", torch.get_default_device),
+    Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+    Setting("inference mode", torch.is_inference_mode_enabled),
+    Setting(
+        "autocast", lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()), _set_autocast
+    ),
+    Setting("the number of threads", torch.get_num_threads, torch.set_num_threads),
+    Setting("the number of threads between operations", torch.get_num_interop_threads),
+    Setting("deterministic mode", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    Setting("the flushing of denormal numbers", _flushes, torch.set_flush_denormal),
+    Setting("the precision of matrix products", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    Setting("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    Setting("oneDNN", lambda: torch.backends.mkldnn.enabled),
+    _flag(torch.backends.opt_einsum, "enabled", "the order of einsum"),
+    _flag(torch.backends.cudnn, "enabled", "cuDNN"),
+    _flag(torch.backends.cudnn, "benchmark", "cuDNN's benchmarks"),
+    _flag(torch.backends.cudnn, "deterministic", "cuDNN's determinism"),
+    _flag(torch.backends.cudnn, "allow_tf32", "TF32 in cuDNN"),
+    _flag(torch.backends.cuda.matmul, "allow_tf32", "TF32 in matrix products"),
+    Setting("Python's random state", random.getstate, random.setstate),
+    Setting("the environment", lambda: dict(os.environ), _set_environment),
+    Setting("the working directory", os.getcwd, os.chdir),
+    Setting("the warning filters", lambda: list(warnings.filters), _set_filters),
+    Setting("sys.path", lambda: list(sys.path), lambda path: sys.path.__setitem__(slice(None), path)),
+    Setting("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    Setting("the time slice of threads", sys.getswitchinterval, sys.setswitchinterval),
+    Setting("the hooks of Python", lambda: (sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile(), threading.gettrace())),
+    Setting("the standard streams", lambda: (sys.stdout, sys.stderr, sys.stdin)),
+    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold())),
+    Setting("signal handlers", lambda: tuple(map(signal.getsignal, SIGNALS)), _set_signals),
+    Setting("the locale", lambda: locale.setlocale(locale.LC_ALL)),
+    Setting("NumPy's handling of errors", np.geterr, lambda how: np.seterr(**how)),
+)
+PLACES = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": torch.nn.functional, "torch.autograd": torch.autograd, "numpy": np}
+
+
+class Snapshot:
+    """The settings of the process at one moment, and, where it is `whole`, what torch's and NumPy's names mean."""
+
+    def __init__(self, *, whole: bool = True):
+        self.values = {setting: setting.read() for setting in SETTINGS}
+        self.numpy = np.random.get_state()
+        self.names = {place: dict(vars(owner)) for place, owner in PLACES.items()} if whole else {}
+
+    def changes(self) -> Iterator[str]:
+        """Name what is not as it was."""
+        for setting, before in self.values.items():
+            if not _same(setting.read(), before):
+                yield setting.name
+        if not all(map(_same, np.random.get_state(), self.numpy)):
+            yield "NumPy's random state"
+        for place, names in self.names.items():
+            now = vars(PLACES[place])
+            for name in names.keys() & now.keys():
+                if now[name] is not names[name] and (callable(names[name]) or callable(now[name])):
+                    yield f"{place}.{name}"
+
+    def restore(self) -> None:
+        """Put back what is not as it was, where that is possible."""
+        for setting, before in self.values.items():
+            if setting.write is not None and not _same(setting.read(), before):
+                setting.write(before)
+        np.random.set_state(self.numpy)
+        for place, names in self.names.items():
+            for name, was in names.items():
+                if vars(PLACES[place]).get(name, was) is not was and callable(was):
+                    setattr(PLACES[place], name, was)
+
+
+LIBRARIES = ("the environment", "sys.path", "the warning filters", "Python's random state", "NumPy's random state", "signal handlers")
+
+
+@contextmanager
+def watched(changed: list[str], *, whole: bool = False, but: tuple[str, ...] = ()) -> Iterator[None]:
+    """While open, changes of the process are noted, but for those named; afterwards they are put back."""
+    before = Snapshot(whole=whole)
+    try:
+        yield
+    finally:
+        if new := [name for name in before.changes() if name not in but]:
+            changed += new
+            before.restore()
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return a is b or a == b

@@ -1,0 +1,95 @@
+"""The check of surroundings: what a call leaves of the process, what it prints, and what it warns of."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from dovetail_conformance.case import Case
+from dovetail_conformance.cell import Cell, Outcome
+from dovetail_conformance.program import fresh, inexact
+from dovetail_conformance.state import Snapshot
+
+ASKED = 3  # samples whose calls are watched
+
+
+@dataclass
+class Traces:
+    """What a call left behind: settings by name, what it printed, and the warnings."""
+
+    changed: list[str] = field(default_factory=list)
+    printed: str = ""
+    warned: list[str] = field(default_factory=list)
+
+
+def surroundings(cell: Cell) -> Outcome | None:
+    """A call changes no setting of the process, draws no numbers, patches nothing, prints nothing, and warns of no more than eager does."""
+
+    def judge(case: Case) -> str | None:
+        if case.ran.error is not None or case.reference is None:
+            return None
+        for grad in (False, True) if cell.info.grad and any(map(inexact, case.program.inputs)) else (False,):
+            function = case.compiled()
+            given = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
+            case.call(function, given[0], grad=grad)  # what compiles once may load a library
+            theirs = _watched(partial(case.eager, given[1], grad=grad))
+            ours = _watched(partial(case.call, function, given[2], grad=grad, quiet=False))
+            if (found := _said(ours, theirs)) is not None:
+                return found
+        return None
+
+    if (case := next((case for case in cell.claimed if case.ran.changed), None)) is not None:
+        return cell.each(lambda case: f"a call changed {', '.join(case.ran.changed)}", "surroundings", [case])
+    return cell.each(judge, "surroundings", cell.claimed[:: max(1, len(cell.claimed) // ASKED)][:ASKED])
+
+
+def _said(ours: Traces, theirs: Traces) -> str | None:
+    changed = [name for name in ours.changed if name not in theirs.changed]
+    if changed:
+        return f"a call changed {', '.join(changed[:5])}"
+    if ours.printed and not theirs.printed:
+        return f"a call printed {ours.printed[:80]!r}"
+    new = [text for text in ours.warned if text not in theirs.warned]
+    return f"a call warned, and eager does not: {new[0]}" if new else None
+
+
+def _watched(call: Callable[[], Any]) -> Traces:
+    found = Traces()
+    with _captured(found), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = Snapshot()
+        call()
+        found.changed = list(before.changes())
+        before.restore()
+    found.warned = [f"{each.category.__name__}: {each.message}" for each in caught]
+    return found
+
+
+@contextmanager
+def _captured(found: Traces) -> Iterator[None]:
+    """While open, what is written to standard output or error goes to a file; what that was is in `found` afterwards."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    kept = [os.dup(1), os.dup(2)]
+    streams = sys.stdout, sys.stderr
+    with tempfile.TemporaryFile() as file, open(os.dup(file.fileno()), "w", encoding="utf-8", errors="replace") as text:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        sys.stdout = sys.stderr = text
+        try:
+            yield
+        finally:
+            text.flush()
+            sys.stdout, sys.stderr = streams
+            for number, old in enumerate(kept, 1):
+                os.dup2(old, number)
+                os.close(old)
+            file.seek(0)
+            found.printed = file.read(2000).decode("utf-8", "replace")
