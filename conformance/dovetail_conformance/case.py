@@ -90,11 +90,11 @@ class Case:
         """Whether the executed trace shows that the executor under test ran a part of it; or it failed where eager does not."""
         return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
 
-    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False) -> Ran:
+    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
         """What eager PyTorch gives; for prims, what the executors of last resort give."""
         seed_generators(SEED)
         try:
-            with calm(), torch.set_grad_enabled(grad):
+            with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
                 return Ran(self.reference(*inputs), inputs)
         except Exception as error:
             return Ran(inputs=inputs, error=error)

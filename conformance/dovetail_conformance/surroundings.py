@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dovetail.extend import Tag
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.program import fresh, inexact
 from dovetail_conformance.state import Snapshot
 
+INTERNAL = "Triggered internally"  # in warnings of torch's own kernels, which may be others than eager's
 ASKED = 3  # samples whose calls are watched
 
 
@@ -32,6 +34,9 @@ class Traces:
 def surroundings(cell: Cell) -> Outcome | None:
     """A call changes no setting of the process, draws no numbers, patches nothing, prints nothing, and warns of no more than eager does."""
 
+    if Tag.HOST in cell.info.symbol.tags:
+        return None  # it is there to print
+
     def judge(case: Case) -> str | None:
         if case.ran.error is not None or case.reference is None:
             return None
@@ -39,7 +44,7 @@ def surroundings(cell: Cell) -> Outcome | None:
             function = case.compiled()
             given = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
             case.call(function, given[0], grad=grad)  # what compiles once may load a library
-            theirs = _watched(partial(case.eager, given[1], grad=grad))
+            theirs = _watched(partial(case.eager, given[1], grad=grad, quiet=False))
             ours = _watched(partial(case.call, function, given[2], grad=grad, quiet=False))
             if (found := _said(ours, theirs)) is not None:
                 return found
@@ -68,7 +73,7 @@ def _watched(call: Callable[[], Any]) -> Traces:
         call()
         found.changed = list(before.changes())
         before.restore()
-    found.warned = [f"{each.category.__name__}: {each.message}" for each in caught]
+    found.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
     return found
 
 

@@ -111,7 +111,7 @@ def test_conditions(file, when, holds) -> None:
     [
         ("expect = [", "cannot be read"),
         ("options = 3\n", r"has options = 3; write a table, \[options\]"),
-        ("[expct]\na = 1\n", r"has expct; it may hold \[\[expect\]\] entries and a table \[options\]"),
+        ("[expct]\na = 1\n", r"has expct; it may hold \[\[expect\]\] entries and the tables \[options\] and \[limits\]"),
         ('[[expect]]\noperation = "torch.sin"\nclass = "bug"\n', "entry 1 has no reason"),
         (ENTRY.replace('"bug"', '"whim"'), "entry 1 is of the class 'whim'; there are bug, unsupported, planned, upstream"),
         (ENTRY + 'sate = "skip"\n', "entry 1 has sate; it may have "),
