@@ -364,9 +364,11 @@ def test_scenario_12_grad_mode_is_respected_and_the_graph_can_be_retained() -> N
         out.backward()
 
 
-def test_scenario_34_double_backward_is_refused_with_the_way_out() -> None:
+def test_scenario_34_double_backward_is_right_or_refused_with_the_way_out() -> None:
     x = leaf(3)
     (g,) = torch.autograd.grad(dovetail.jit(lambda x: x**3)(x).sum(), x, create_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(g.sum(), x)[0], 6 * x.detach())
+    (g,) = torch.autograd.grad(dovetail.jit(lambda x: torch.dropout(x * x, 0.5, True))(x).sum(), x, create_graph=True)
 
     with pytest.raises(RuntimeError, match=r"dovetail.grad\(dovetail.grad\(fn\)\)"):
         g.sum().backward()

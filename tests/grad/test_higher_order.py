@@ -1,0 +1,115 @@
+"""Gradients of compiled functions are differentiated again: right to any order, or refused, never zero and never None."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import functional, gradgradcheck
+from torch.nn.functional import dropout, gelu, layer_norm
+
+import dovetail
+
+
+def point(*shape):
+    return torch.randn(shape, dtype=torch.double, requires_grad=True)
+
+
+PROGRAMS = {
+    "powers": (lambda x: x**3, (3,)),
+    "linear": (lambda x: x * 2 + 1, (3,)),
+    "product": (lambda x, y: x @ y, (2, 3), (3, 2)),
+    "softmax": (lambda x: torch.softmax(x, -1) * torch.exp(-x), (2, 3)),
+    "normalized": (lambda x: gelu(layer_norm(x, (4,))), (2, 4)),
+    "several results": (lambda x, y: (x * y, torch.sin(x) + y), (3,), (3,)),
+    "a view and a write": (lambda x: (x * 2)[1:].mul_(x[:-1]), (4,)),
+    "a result that is the gradient": (lambda x: x + 1, (3,)),
+    "indexed": (lambda x: x[torch.tensor([0, 2, 0])] ** 2, (3,)),
+}
+
+
+@pytest.mark.parametrize(("program", "shapes"), [(p[0], p[1:]) for p in PROGRAMS.values()], ids=PROGRAMS)
+def test_second_derivatives_agree_with_differences(program, shapes):
+    assert gradgradcheck(dovetail.jit(program), tuple(point(*shape) for shape in shapes))
+
+
+def cubes(x):
+    return (x**3 * torch.tanh(x)).sum()
+
+
+@pytest.mark.parametrize("name", ["hessian", "hvp", "vhp", "jacobian", "vjp", "jvp"])
+def test_the_functions_of_torch_autograd_functional(name):
+    x = torch.randn(3, dtype=torch.double)
+    of, more = getattr(functional, name), {"hvp": (x,), "vhp": (x,), "jvp": (x,)}.get(name, ())
+    torch.testing.assert_close(of(dovetail.jit(cubes), x, *more), of(cubes, x, *more))
+
+
+def derivatives(function, order):
+    x = torch.tensor([0.5, 1.5], dtype=torch.double, requires_grad=True)
+    found = [function(x)]
+    for _ in range(order):
+        found += torch.autograd.grad(found[-1].sum(), x, create_graph=True)
+    return found
+
+
+def test_third_derivatives():
+    torch.testing.assert_close(derivatives(dovetail.jit(cubes), 3), derivatives(cubes, 3))
+
+
+def test_a_gradient_penalty_reaches_parameters():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.LayerNorm(4), nn.Linear(4, 2)).double()
+    compiled, x = dovetail.jit(model), point(5, 3)
+
+    def penalties(called):
+        model.zero_grad()
+        x.grad = None
+        result = called(x)
+        (slope,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+        ((slope**2).sum() + result.sum()).backward()
+        return [p.grad for p in (*model.parameters(), x)]
+
+    torch.testing.assert_close(penalties(compiled), penalties(model))
+
+
+def test_a_result_without_a_cotangent_gives_none():
+    compiled = dovetail.jit(lambda x, y: (x * x, y * y))
+    x, y = point(2), point(2)
+    grads = torch.autograd.grad(compiled(x, y)[0].sum(), (x, y), create_graph=True, allow_unused=True)
+    assert grads[1] is None
+    torch.testing.assert_close(torch.autograd.grad(grads[0].sum(), x)[0], torch.full_like(x, 2.0))
+
+
+REFUSED = {
+    "random": (lambda x: dropout(torch.sin(x), 0.5) * x, "random number"),
+    "opaque": (lambda x: torch.linalg.qr(x.view(2, 2))[1], "no gradient rule"),
+}
+
+
+@pytest.mark.parametrize(("program", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_has_no_second_derivative_is_refused(program, why):
+    x = point(4)
+    (slope,) = torch.autograd.grad(dovetail.jit(program)(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=why):
+        torch.autograd.grad(slope.sum(), x, allow_unused=True)
+
+
+def test_an_argument_that_is_written_is_refused_at_once():
+    x = point(3)
+    result = dovetail.jit(lambda x: x.mul_(x.sin()))(x * 1)
+    with pytest.raises(RuntimeError, match="writes into an argument"):
+        torch.autograd.grad(result.sum(), x, create_graph=True)
+
+
+def test_an_input_that_only_second_derivatives_need_may_be_overwritten():
+    x = point(3)
+    between = x * 1
+    result = dovetail.jit(lambda x: torch.exp(x) * 2)(between)
+    expected = torch.exp(x.detach()) * 2
+    with torch.no_grad():
+        between.zero_()
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+    else:
+        torch.testing.assert_close(x.grad, expected)
