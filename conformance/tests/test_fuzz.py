@@ -21,6 +21,7 @@ from dovetail_conformance.fuzz.replay import replay
 from dovetail_conformance.fuzz.shrink import Finding, shrunk
 
 SHARE = {"torch": 8, "llvm": 20}  # programs of an executor in `make test`
+MORE = {"torch": 40, "llvm": 150, "onednn": 40}  # others, in `make test-all`
 LARGE = 4096
 
 
@@ -266,8 +267,17 @@ def test_the_command_names_an_unknown_executor():
     assert "no_such_executor" in result.output
 
 
-@pytest.mark.parametrize("name", [ex.name for ex in executors() if ex.available() is True and ex.name in SHARE])
-def test_a_share_of_the_programs(name):
-    done = campaign(job_of([name], seed=2026), programs=SHARE[name])
+AVAILABLE = [ex.name for ex in executors() if ex.available() is True]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "programs"),
+    [
+        *[(name, 2026, count) for name, count in SHARE.items() if name in AVAILABLE],
+        *[pytest.param(name, 2027, count, marks=pytest.mark.slow) for name, count in MORE.items() if name in AVAILABLE],
+    ],
+)
+def test_a_share_of_the_programs(name, seed, programs):
+    done = campaign(job_of([name], seed=seed), programs=programs)
 
     assert done.passed, "\n\n".join(f"{each['said']}\n{each['program']}" for each in done.findings)

@@ -98,6 +98,7 @@ def test_every_process_has_caches_of_its_own(worker):
     assert str(Path.home()) not in " ".join(one.values())
 
 
+@pytest.mark.slow
 def test_real_processes_from_the_first_call_to_the_memory(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     start = Started(threads=1, timeout=600, definitions="fakes")
