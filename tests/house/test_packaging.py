@@ -47,7 +47,11 @@ SOURCES = {  # where each distribution's package lies, below its folder
 }
 
 every_distribution = pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=DISTRIBUTIONS.values())
-built_once = pytest.mark.xdist_group("wheels")  # one worker, so that the wheels are built once
+
+
+def built_once(test):
+    """Mark a test that looks into built distributions: one worker builds them once, in a minute of processor time."""
+    return pytest.mark.slow(pytest.mark.xdist_group("wheels")(test))
 
 
 def modules(folder: Path, package: str) -> set[str]:
@@ -267,7 +271,6 @@ def test_an_sdist_holds_what_its_wheel_is_built_from(wheels, distributions, fold
     assert not any(path.startswith("tests/") for path in inside)
 
 
-@pytest.mark.slow
 @built_once
 def test_distributions_built_again_are_the_same_bytes_and_pass_twine(root, dist, distributions, tmp_path):
     """Under another umask, in another time zone and another folder."""
@@ -358,7 +361,6 @@ def stranger(distributions, beside_torch, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @built_once
 def test_the_readmes_first_example_runs_in_a_new_environment(root, stranger, wheels, tmp_path):
     """As on the package's page: the text is that of the wheel, the folder any other."""
@@ -370,7 +372,6 @@ def test_the_readmes_first_example_runs_in_a_new_environment(root, stranger, whe
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @built_once
 def test_the_extra_brings_executors_that_work(stranger, tmp_path):
     done = subprocess.run([str(stranger / "bin" / "dovetail"), "doctor"], cwd=tmp_path, capture_output=True, text=True)
