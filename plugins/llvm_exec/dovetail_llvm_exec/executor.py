@@ -7,12 +7,12 @@ from typing import Any
 
 from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, takes
 from dovetail.prims.spec import prod
-from dovetail_llvm_exec.biases import SHOWN, apart
-from dovetail_llvm_exec.claims import verdict
-from dovetail_llvm_exec.entry import entry
-from dovetail_llvm_exec.graph import REDUCTIONS, flat
-from dovetail_llvm_exec.kinds import STORED
-from dovetail_llvm_exec.regions import Cache
+from dovetail_llvm_exec.call.entry import entry
+from dovetail_llvm_exec.call.kernel import Cache
+from dovetail_llvm_exec.region.biases import SHOWN, apart
+from dovetail_llvm_exec.region.claims import verdict
+from dovetail_llvm_exec.region.graph import REDUCTIONS, flat
+from dovetail_llvm_exec.scalars.kinds import STORED
 
 SHORTEST = 8  # elements of a row from which a logarithm for each of them costs little beside the rest
 

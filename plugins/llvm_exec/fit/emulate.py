@@ -15,7 +15,7 @@ import numpy as np
 from vmath_accuracy import BINARY, DTYPES, points, worst
 from vmath_evaluate import loop
 
-from dovetail_llvm_exec.target import Target, named
+from dovetail_llvm_exec.ir.target import Target, named
 from dovetail_llvm_exec.vmath import FUNCTIONS
 
 COUNTS = {"float": 200_000, "double": 40_000}

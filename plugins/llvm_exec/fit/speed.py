@@ -10,8 +10,9 @@ from collections.abc import Callable
 import torch
 from vmath_accuracy import BINARY
 
-from dovetail_llvm_exec import ir, jit
-from dovetail_llvm_exec.target import host
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import host
 from dovetail_llvm_exec.vmath import FUNCTIONS
 
 COUNT, REPEATS, ROUNDS = 4096, 50, 15

@@ -13,7 +13,7 @@ import argparse
 from vmath_accuracy import BINARY, DTYPES, patterns, points, worst
 from vmath_evaluate import Evaluator
 
-from dovetail_llvm_exec.target import host, named
+from dovetail_llvm_exec.ir.target import host, named
 from dovetail_llvm_exec.vmath import FUNCTIONS
 
 

@@ -10,8 +10,9 @@ from functools import cache
 import llvmlite.binding as llvm
 import numpy as np
 
-from dovetail_llvm_exec import ir, jit
-from dovetail_llvm_exec.target import Target, host
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import Target, host
 
 Function = Callable[..., ir.Value]
 

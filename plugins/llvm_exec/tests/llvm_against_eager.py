@@ -9,9 +9,9 @@ import torch
 
 import dovetail
 from dovetail_llvm_exec.executor import llvm_executor
-from dovetail_llvm_exec.graph import Graph
-from dovetail_llvm_exec.program import Program, program
-from dovetail_llvm_exec.target import Target, host
+from dovetail_llvm_exec.ir.target import Target, host
+from dovetail_llvm_exec.loops.program import Program, program
+from dovetail_llvm_exec.region.graph import Graph
 
 EX = llvm_executor()
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import dovetail
 from dovetail.extend import OperatorExecutor
-from dovetail_llvm_exec.biases import apart
+from dovetail_llvm_exec.region.biases import apart
 
 X, W, B = torch.randn(6, 32), torch.randn(16, 32), torch.randn(16)
 M = torch.randn(6, 16)

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 import dovetail
 from dovetail.langs.torch import TO_TORCH
-from dovetail_llvm_exec import regions
+from dovetail_llvm_exec.call import kernel as regions
+from dovetail_llvm_exec.call.launch import Bound, failed
 from dovetail_llvm_exec.executor import llvm_executor
-from dovetail_llvm_exec.launch import Bound, failed
 
 GUARD, MARK = 512, 0x5A
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8, torch.bool]

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import dovetail
-from dovetail_llvm_exec import crowd, ir, jit
-from dovetail_llvm_exec.target import host
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import host
+from dovetail_llvm_exec.loops import crowd
 
 pytestmark = pytest.mark.skipif(not host().clock, reason="programs may not read the clock of this processor")
 

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 import dovetail
 from dovetail.extend import torch_internals
 from dovetail.frontend.guards import Miss
-from dovetail_llvm_exec import entry as entries
-from dovetail_llvm_exec import jit
-from dovetail_llvm_exec.gate import Gate
-from dovetail_llvm_exec.trampoline import Launch
+from dovetail_llvm_exec.call import entry as entries
+from dovetail_llvm_exec.call.gate import Gate
+from dovetail_llvm_exec.call.trampoline import Launch
+from dovetail_llvm_exec.ir import jit
 
 FACTOR = 2.0
 

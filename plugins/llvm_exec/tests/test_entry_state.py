@@ -16,8 +16,8 @@ from torch import nn
 import dovetail
 from dovetail import prims
 from dovetail.frontend.guards import Miss
-from dovetail_llvm_exec import entry as entries
-from dovetail_llvm_exec import versions
+from dovetail_llvm_exec.call import entry as entries
+from dovetail_llvm_exec.call import versions
 
 needs_versions = pytest.mark.skipif(not versions.are_known(), reason="dictionaries of this Python have no version that is known")
 

@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from dovetail_llvm_exec import ir, jit, values
-from dovetail_llvm_exec.target import host
+from dovetail_llvm_exec.ir import jit, values
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import host
 
 COMPILER = jit.Compiler()
 W = 8

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import dovetail
-from dovetail_llvm_exec import ir, jit
-from dovetail_llvm_exec.target import host, named
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import host, named
 
 
 def adding(number: int) -> str:

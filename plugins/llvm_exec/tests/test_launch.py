@@ -18,7 +18,7 @@ from llvm_against_eager import assert_same, compiled
 from torch.nn import functional as F
 
 import dovetail
-from dovetail_llvm_exec import launch, threads
+from dovetail_llvm_exec.call import launch, threads
 from dovetail_llvm_exec.executor import llvm_executor
 
 STATM = Path("/proc/self/statm")
@@ -267,9 +267,9 @@ def test_arguments_that_overlap():
 
 
 def test_a_region_that_makes_no_loop_nests_runs_line_by_line(monkeypatch):
-    from dovetail_llvm_exec import regions
+    from dovetail_llvm_exec.call import kernel as regions
     from dovetail_llvm_exec.executor import llvm_executor
-    from dovetail_llvm_exec.forms import Cut
+    from dovetail_llvm_exec.region.forms import Cut
 
     def cut(region):
         raise Cut("as a test")

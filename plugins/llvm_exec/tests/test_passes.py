@@ -8,7 +8,7 @@ import pytest
 import torch
 from llvm_against_eager import assert_like_eager, assert_same, compiled, flat, program_of
 
-from dovetail_llvm_exec import elements
+from dovetail_llvm_exec.loops import elements
 
 CHAINS = {
     "one value between": (lambda x, y: torch.tanh(torch.exp(-(torch.sin(x * 2 - y) ** 2)) * y), 1),

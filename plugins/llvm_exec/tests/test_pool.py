@@ -6,7 +6,7 @@ import torch
 from llvm_against_eager import compiled
 
 from dovetail.extend import POOL
-from dovetail_llvm_exec import launch
+from dovetail_llvm_exec.call import launch
 
 N = 1 << 18
 SIZE = 4 * N

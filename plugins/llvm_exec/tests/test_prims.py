@@ -10,7 +10,7 @@ import dovetail
 import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices, dtypes
 from dovetail_conformance.opinfo import OPINFOS, OpInfo
-from dovetail_llvm_exec.claims import CHECKS, PLAIN
+from dovetail_llvm_exec.region.claims import CHECKS, PLAIN
 
 DTYPES = [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.uint8, dtypes.bool_]
 TAKEN = [info for info in OPINFOS if info.symbol.module == "prims" and (info.symbol.name in CHECKS or info.symbol.name in PLAIN)]

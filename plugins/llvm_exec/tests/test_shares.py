@@ -7,8 +7,8 @@ import torch
 from llvm_against_eager import assert_like_eager, assert_same, compiled, program_of
 from torch.nn import functional as F
 
-from dovetail_llvm_exec import groups
-from dovetail_llvm_exec.shares import blind
+from dovetail_llvm_exec.loops.shares import blind
+from dovetail_llvm_exec.region import groups
 
 INF, NAN = float("inf"), float("nan")
 ROWS = [

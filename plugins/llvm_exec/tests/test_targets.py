@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from vmath_evaluate import calls
 
 import dovetail
-from dovetail_llvm_exec import groups, jit
 from dovetail_llvm_exec.executor import llvm_executor
-from dovetail_llvm_exec.target import LEVELS, named
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.ir.target import LEVELS, named
+from dovetail_llvm_exec.region import groups
 
 MACHINES = [("x86_64-linux-gnu", "x86-64"), ("x86_64-linux-gnu", "x86-64-v3"), ("x86_64-linux-gnu", "x86-64-v4")]
 MACHINES += [("aarch64-linux-gnu", "generic"), ("aarch64-linux-gnu", "neoverse-v1"), ("arm64-apple-macos", "apple-m1")]

@@ -11,13 +11,13 @@ from llvm_against_eager import assert_like_eager, program_of
 import dovetail
 from dovetail.dtypes import float32, int64
 from dovetail.extend import ExecutorWarning
-from dovetail_llvm_exec import stage, verifier
 from dovetail_llvm_exec.executor import llvm_executor
-from dovetail_llvm_exec.exprs import Buffer
-from dovetail_llvm_exec.forms import Atom, Form, shifted, times
-from dovetail_llvm_exec.groups import Plan
-from dovetail_llvm_exec.stage import Phase, Workspace
-from dovetail_llvm_exec.verifier import Broken, verify_phases, verify_plan
+from dovetail_llvm_exec.loops import stage, verifier
+from dovetail_llvm_exec.loops.stage import Phase, Workspace
+from dovetail_llvm_exec.loops.verifier import Broken, verify_phases, verify_plan
+from dovetail_llvm_exec.region.exprs import Buffer
+from dovetail_llvm_exec.region.forms import Atom, Form, shifted, times
+from dovetail_llvm_exec.region.groups import Plan
 
 X, LARGE = torch.randn(100, 63), torch.randn(300, 1000)
 

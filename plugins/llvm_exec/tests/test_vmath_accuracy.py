@@ -10,7 +10,7 @@ import pytest
 from vmath_accuracy import BINARY, DTYPES, WIDTHS, by_mpmath, errors, points, special, worst
 from vmath_evaluate import Evaluator
 
-from dovetail_llvm_exec.target import host, named
+from dovetail_llvm_exec.ir.target import host, named
 from dovetail_llvm_exec.vmath import FUNCTIONS, exponential
 
 # the greatest error that is allowed, in units of the last place: (float32, float64); fit/sweep.py measures

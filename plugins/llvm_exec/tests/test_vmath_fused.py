@@ -10,7 +10,7 @@ import pytest
 from vmath_accuracy import DTYPES, errors
 from vmath_evaluate import Evaluator
 
-from dovetail_llvm_exec.target import host, named
+from dovetail_llvm_exec.ir.target import host, named
 from dovetail_llvm_exec.vmath import error, hyperbolic
 
 X86 = host().triple.startswith("x86_64")

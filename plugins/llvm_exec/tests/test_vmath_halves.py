@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from dovetail_llvm_exec import ir, jit
-from dovetail_llvm_exec.target import host
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import host
 from dovetail_llvm_exec.vmath import halves
 
 TARGETS = {"instructions": host(), "integers": replace(host(), half=False, bfloat=False, quick_bfloat=False)}

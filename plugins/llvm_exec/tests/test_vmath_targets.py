@@ -11,8 +11,8 @@ import pytest
 from vmath_accuracy import BINARY
 from vmath_evaluate import assembly, calls
 
-from dovetail_llvm_exec import ir
-from dovetail_llvm_exec.target import host, named
+from dovetail_llvm_exec.ir import module as ir
+from dovetail_llvm_exec.ir.target import host, named
 from dovetail_llvm_exec.vmath import FUNCTIONS, coefficients
 
 MACHINES = [

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from dovetail_llvm_exec.ir import Builder, Value, bits_of, element_of, mangled
+from dovetail_llvm_exec.ir.module import Builder, Value, bits_of, element_of, mangled
 
 Pair = tuple[Value, Value]
 

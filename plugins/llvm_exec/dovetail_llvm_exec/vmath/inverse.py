@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail_llvm_exec.ir import Builder, Value, element_of
+from dovetail_llvm_exec.ir.module import Builder, Value, element_of
 from dovetail_llvm_exec.vmath.arithmetic import PI, format_of, nan, polynomial, rounded_parts
 from dovetail_llvm_exec.vmath.coefficients import ASIN, ATAN
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail_llvm_exec.ir import Builder, Value
+from dovetail_llvm_exec.ir.module import Builder, Value
 from dovetail_llvm_exec.vmath.arithmetic import format_of
 
 

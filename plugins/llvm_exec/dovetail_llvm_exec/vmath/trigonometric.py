@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from dovetail_llvm_exec.ir import Builder, Value, bits_of, element_of, lanes_of
+from dovetail_llvm_exec.ir.module import Builder, Value, bits_of, element_of, lanes_of
 from dovetail_llvm_exec.vmath.arithmetic import (
     PI,
     constant_pair,

@@ -1,0 +1,1 @@
+"""Kernels as Python functions, and whole calls whose guards are checked in C."""

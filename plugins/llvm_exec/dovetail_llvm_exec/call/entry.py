@@ -1,0 +1,375 @@
+"""Whole calls as builtin functions: a prologue whose guards are checked in C, and kernels that run without Python in between."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail import prims
+from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace, torch_internals
+from dovetail_llvm_exec.call import versions
+from dovetail_llvm_exec.call.builtin import compiled
+from dovetail_llvm_exec.call.gate import Check, Gate
+from dovetail_llvm_exec.call.launch import SCALAR_TYPES
+
+LARGE = 1 << 20  # bytes of values between kernels from which the program lets them go itself, one by one
+MOST_CHECKS = 4096
+CLASSES = (torch.Tensor, torch.nn.Parameter)
+DTYPES = {**SCALAR_TYPES, torch.complex64: 9, torch.complex128: 10}
+
+
+class Declined(Exception):
+    """The prologue has something in it that is checked in Python."""
+
+
+def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any], executor: str) -> Callable[[tuple, dict], Any] | None:
+    """A builtin function that gives what `slow`, the prologue, gives; None where the prologue is more than the builtin can check.
+
+    `computation` is all that the prologue runs, None where it runs more; where each of its lines is a region of `executor` they run
+    one after the other, else the builtin calls what the prologue calls.
+    """
+    found, devices = compiled(Gate), torch_internals.autocast_device_types()
+    if found is None or devices is None:
+        return None
+    try:
+        plan = Plan(prologue, devices)
+    except Declined:
+        return None
+    if computation is not None:
+        plan.inline(computation, executor)
+    return found.function(plan.words(slow, found.offset), (slow, *plan.objects.values()))
+
+
+class Plan:
+    """The instructions of one entry: checks, the slots of the inputs, and steps."""
+
+    def __init__(self, prologue: Trace, devices: list[int]):
+        self.devices, self.constants = devices, dict(prologue.constants)
+        self.positional, self.named = prologue.inputs
+        self.objects: dict[int, Any] = {}  # what the words point to, which has to live as long
+        self.slots: dict[Any, int] = {}
+        self.calls: dict[Any, Any] = {}  # what a function without arguments gave -> the function
+        self.checks: list[tuple[int, int, int, int]] = []
+        self.rows: list[tuple[list[int], int]] = []  # (row, which check points to it)
+        self.given: int | None = None
+        self.no_names = False
+        self.attributes = 0
+        self.steps: list[tuple[Any, list[int], list[int]]] = []
+        self.results: list[int] = []
+        self.single = False
+        for line in prologue.lines:
+            self._line(line)
+        if self.given is None or not self.no_names or len(self.checks) > MOST_CHECKS:
+            raise Declined
+
+    # --- objects and slots
+
+    def pointer(self, value: Any) -> int:
+        """The address of an object, which is kept."""
+        self.objects[id(value)] = value
+        return id(value)
+
+    def object(self, value: Any) -> Any:
+        """What a constant of the prologue is."""
+        return self.constants[value] if _is_proxy(value) and value in self.constants else value
+
+    def slot(self, proxy: Any) -> int:
+        """The slot that holds a value; a constant is loaded into one."""
+        if proxy not in self.slots:
+            if proxy not in self.constants:
+                raise Declined
+            self.slots[proxy] = len(self.slots)
+            self.check(Check.LOAD, self.slots[proxy], self.pointer(self.constants[proxy]))
+        return self.slots[proxy]
+
+    def new(self, proxy: Any) -> int:
+        """A slot for a value that is found."""
+        return self.slots.setdefault(proxy, len(self.slots))
+
+    def check(self, op: Check, a: int = 0, b: int = 0, c: int = 0) -> None:
+        """One instruction."""
+        self.checks.append((int(op), a, b, c))
+
+    # --- lines of the prologue
+
+    def _line(self, line: BoundSymbol) -> None:
+        rule = RULES.get(line.symbol)
+        if rule is None:
+            raise Declined
+        rule(self, line, *line.args, **{name: value for name, value in line.kwargs.items() if name != "miss"})
+
+    def item(self, line: BoundSymbol, at: Any, *, key: Any) -> None:
+        """An argument, what a dict has under a string, or an item of something else."""
+        if at is self.positional:
+            if type(key) is not int or self.given is None or not 0 <= key < self.given:
+                raise Declined
+            self.check(Check.ARGUMENT, self.new(line.out), key)
+        elif type(key) is str and at is not self.named:
+            self.check(Check.ITEM, *reversed((self.slot(at), self.new(line.out))), self.pointer(key))
+        elif at is not self.named and type(key) in (int, str, bool):
+            self.check(Check.SUBSCRIPT, *reversed((self.slot(at), self.new(line.out))), self.pointer(key))
+            self.attributes += 1
+        else:
+            raise Declined
+
+    def attribute(self, line: BoundSymbol, at: Any, *, name: str) -> None:
+        """An attribute, by whatever means its object has."""
+        self.check(Check.ATTRIBUTE, *reversed((self.slot(at), self.new(line.out))), self.pointer(name))
+        self.attributes += 1
+
+    def call(self, line: BoundSymbol, function: Any) -> None:
+        """A question to torch, answered where the answer is checked."""
+        self.calls[line.out] = self.object(function)
+
+    def count(self, line: BoundSymbol, at: Any, *, length: int) -> None:
+        """Of the call's own arguments, or of a container."""
+        if at is self.positional:
+            if self.given is not None and self.given != length:
+                raise Declined
+            self.given = length
+        elif at is self.named:
+            self.no_names = length == 0
+        else:
+            self.check(Check.SIZE, self.slot(at), length)
+
+    def keys(self, line: BoundSymbol, at: Any, *, type: Any, keys: tuple) -> None:
+        """A dict with these keys, which are strings; the call's own without any."""
+        keys = self._plain(keys)
+        if type is not None:
+            self.check(Check.TYPE, self.slot(at), self.pointer(self._plain(type)))
+        if not keys:
+            self.count(line, at, length=0)
+        elif at is self.named or not all(key.__class__ is str for key in keys):
+            raise Declined
+        else:
+            slot = self.slot(at)
+            self.rows.append(([len(keys), *map(self.pointer, keys)], len(self.checks)))
+            self.check(Check.KEYS, slot)
+
+    def length(self, line: BoundSymbol, at: Any, *, type: Any, length: int) -> None:
+        """A container of a type."""
+        self.check(Check.TYPE, self.slot(at), self.pointer(self.object(type)))
+        self.check(Check.SIZE, self.slot(at), length)
+
+    def value(self, line: BoundSymbol, at: Any, *, value: Any, type: Any = None) -> None:
+        """The very object is equal; whether another one is, the slow way finds out."""
+        value = self.object(value)
+        if at in self.calls:
+            self._answer(self.calls[at], value)
+        elif _is_proxy(value):
+            raise Declined
+        else:
+            self.check(Check.IS, self.slot(at), self.pointer(value))
+
+    def _answer(self, function: Any, value: Any) -> None:
+        if function in (torch.is_grad_enabled,) and type(value) is bool:
+            self.check(Check.GRAD, int(value))
+        elif function is torch_internals.any_autocast and value is False:
+            self.check(Check.AUTOCAST)
+        elif type(function) is type(len) and isinstance(value, (bool, torch.dtype, type(None))):
+            self.check(Check.CALLED, self.pointer(function), self.pointer(value))
+        else:
+            raise Declined
+
+    def other(self, line: BoundSymbol, at: Any, *, value: Any) -> None:
+        """Another object than one."""
+        self.check(Check.IS_NOT, self.slot(at), self.pointer(self._plain(value)))
+
+    def _plain(self, value: Any) -> Any:
+        value = self.object(value)
+        if _is_proxy(value):
+            raise Declined
+        return value
+
+    def kind(self, line: BoundSymbol, at: Any, *, type: Any) -> None:
+        """An object of exactly a type."""
+        self.check(Check.TYPE, self.slot(at), self.pointer(self._plain(type)))
+
+    def truth(self, line: BoundSymbol, at: Any, *, value: bool) -> None:
+        """Containers mostly."""
+        self.check(Check.TRUTH, self.slot(at), int(value))
+
+    def contains(self, line: BoundSymbol, at: Any, *, key: Any, present: bool) -> None:
+        """A dict with or without a key."""
+        if type(key) is not str or at is self.named:
+            raise Declined
+        self.check(Check.CONTAINS, self.slot(at), self.pointer(key), int(present))
+
+    def empty(self, line: BoundSymbol, *, containers: Any) -> None:
+        """Many containers, each of which is empty."""
+        containers = self._plain(containers)
+        self.rows.append(([len(containers), *map(self.pointer, containers)], len(self.checks)))
+        self.check(Check.EMPTY)
+
+    def state(self, line: BoundSymbol, *, state: Any) -> None:
+        """What many objects hold, found again where one of their dictionaries has another version."""
+        state, found = self.object(state), line.out or ()
+        function, objects, tables = _watched(state)
+        total, last = ctypes.c_int64(0), [None]
+        self.pointer(total)
+        row = [self.pointer(function), ctypes.addressof(total), self.pointer(last), len(objects), len(tables), len(found)]
+        for x in objects:
+            row += [self.pointer(x), versions.place(x), self.pointer(type(x)), self.pointer(object.__getattribute__(x, "__dict__"))]
+        row += map(self.pointer, tables)
+        row += map(self.new, found)
+        self.rows.append((row, len(self.checks)))
+        self.check(Check.STATE, self.new(("state", id(state))))
+        self.attributes += 1
+
+    def absent(self, line: BoundSymbol, *, containers: Any, keys: Any, contains: Any) -> None:
+        """Many dicts, each without a key."""
+        if self._plain(contains) is not operator.contains:
+            raise Declined
+        for container, key in zip(self._plain(containers), self._plain(keys), strict=True):
+            if type(container) is not dict or type(key) is not str:
+                raise Declined
+            self.check(Check.CONTAINS, self._loaded(container), self.pointer(key), 0)
+
+    def _loaded(self, value: Any) -> int:
+        """A slot with an object in it."""
+        key = ("object", id(value))
+        if key not in self.slots:
+            self.slots[key] = len(self.slots)
+            self.check(Check.LOAD, self.slots[key], self.pointer(value))
+        return self.slots[key]
+
+    def tensor(
+        self, line: BoundSymbol, x: Any, *, type: Any, dtype: Any, shape: tuple, device: Any, requires_grad: bool, strides: tuple | None
+    ) -> None:
+        """A tensor on the CPU, of a class of torch's own."""
+        kind, dtype, device = self._plain(type), self._plain(dtype), self._plain(device)
+        if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ is int for n in shape):
+            raise Declined
+        row = [self.pointer(kind), DTYPES[dtype], int(requires_grad), len(shape), *shape, *(_row_major(shape) if strides is None else strides)]
+        slot = self.slot(x)
+        self.rows.append((row, len(self.checks)))
+        self.check(Check.TENSOR, slot)
+
+    def tensors(self, line: BoundSymbol, *tensors: Any, fit: Any, missed: Any) -> None:
+        """Many tensors: each check by itself."""
+        if not line.body:
+            raise Declined
+        for inner in line.body:
+            self._line(inner)
+
+    def modes(self, line: BoundSymbol, *, active: Any) -> None:
+        """No mode of torch's, no transform, no level of forward-mode differentiation."""
+        keys = torch_internals.mode_keys()
+        if self.object(active) is not torch_internals.active_mode or keys is None:
+            raise Declined
+        self.check(Check.MODES, *keys)
+        level = self.new(("level", id(line)))
+        self.check(Check.ITEM, level, self._loaded(torch_internals.FORWARD_AD), self.pointer(torch_internals.LEVEL))
+        self.check(Check.IS, level, self.pointer(torch_internals.NO_LEVEL))
+
+    def distinct(self, line: BoundSymbol, *tensors: Any) -> None:
+        """No two the same object."""
+        if len(tensors) > 8:
+            raise Declined
+        slots = [self.slot(x) for x in tensors]
+        for i, a in enumerate(slots):
+            for b in slots[:i]:
+                self.check(Check.OTHER, a, b)
+
+    def program(self, line: BoundSymbol, program: Any, *inputs: Any, found: tuple = ()) -> None:
+        """What the prologue ends in."""
+        if found:
+            raise Declined
+        self.runs, self.inputs = self.object(program), [self.slot(p) for p in inputs]
+
+    # --- what runs
+
+    def inline(self, computation: Trace, executor: str) -> None:
+        """Run the regions of `computation` one after the other, if that is all there is."""
+        single, outputs = _is_proxy(computation.outputs), computation.outputs
+        outputs = [outputs] if single else outputs
+        lines = [line for line in computation.lines if line.symbol is not prims.delete]
+        ours = all(line.implementation is not None and line.implementation.executor == executor and not line.kwargs for line in lines)
+        flat = type(outputs) in (list, tuple) and (single or type(outputs) is tuple) and all(map(_is_proxy, outputs))
+        if not (ours and flat and lines) or len(computation.inputs) != len(self.inputs):
+            return
+        shown = set(outputs)
+        if sum(p.spec.numel * p.spec.dtype.bytes for line in lines for p in line.writes if p not in shown) > LARGE:
+            return
+        slots = dict(zip(computation.inputs, self.inputs, strict=True))
+        for proxy, value in computation.constants.items():
+            slots[proxy] = self._loaded(value)
+        for line in lines:
+            for p in line.writes:
+                self.slots[p] = slots[p] = len(self.slots)
+            self.steps.append((line.implementation.fn, [slots[p] for p in line.args], [slots[p] for p in line.writes]))
+        self.results, self.single = [slots[p] for p in outputs], single
+
+    def words(self, slow: Any, offset: int) -> bytes:
+        """The payload of the builtin."""
+        start = len(Gate.fields) + 4 * len(self.checks)
+        body = list(self.inputs)
+        step_row = start + len(body)
+        for fn, inputs, outputs in self.steps:
+            body += [self.pointer(fn), len(inputs), len(outputs), *inputs, *outputs]
+        result_row = start + len(body)
+        body += self.results
+        autocast_row = start + len(body)
+        body += self.devices
+        checks = list(self.checks)
+        for row, at in self.rows:
+            checks[at] = (*checks[at][:2], start + len(body), 0)
+            body += row
+        fields = {"slow": id(slow), "slots": len(self.slots), "checks": len(checks), "given": self.given, "inputs": len(self.inputs)}
+        fields |= {"steps": len(self.steps), "step_row": step_row, "program": self.pointer(self.runs), "results": len(self.results)}
+        fields |= {"result_row": result_row, "single": int(self.single), "offset": offset, "dict_type": id(dict), "tuple_type": id(tuple)}
+        fields |= {"attributes": self.attributes, "autocasts": len(self.devices), "autocast_row": autocast_row}
+        fields["version"] = versions.VERSION
+        packed = [fields[name] for name in Gate.fields] + [word for check in checks for word in check] + body
+        return struct.pack(f"{len(packed)}q", *packed)
+
+
+def _watched(state: Callable[[], Any]) -> tuple[Callable[[], Any], Sequence[Any], Sequence[dict]]:
+    """A function that gives a state, and the objects and dictionaries that it depends on: none where their versions cannot be read."""
+    program, objects, tables = (getattr(state, name, None) for name in ("program", "objects", "tables"))
+    known = callable(program) and type(objects) is tuple and type(tables) is tuple and versions.are_known()
+    if not known or None in map(versions.place, objects) or not all([type(table) is dict for table in tables]):
+        return state, (), ()
+    return program, objects, tables
+
+
+def _is_proxy(value: Any) -> bool:
+    """Whether a value stands for one that the program finds or computes."""
+    return isinstance(value, Proxy)
+
+
+def _row_major(shape: Iterable[int]) -> list[int]:
+    steps, step = [], 1
+    for n in reversed(list(shape)):
+        steps.append(step)
+        step *= max(n, 1)
+    return steps[::-1]
+
+
+RULES: dict[Symbol, Callable[..., None]] = {
+    prims.unpack_item: Plan.item,
+    prims.unpack_attr: Plan.attribute,
+    prims.unpack_call: Plan.call,
+    prims.unpack_state: Plan.state,
+    prims.check_count: Plan.count,
+    prims.check_keys: Plan.keys,
+    prims.check_length: Plan.length,
+    prims.check_value: Plan.value,
+    prims.check_identity: Plan.value,
+    prims.check_other: Plan.other,
+    prims.check_type: Plan.kind,
+    prims.check_truth: Plan.truth,
+    prims.check_contains: Plan.contains,
+    prims.check_empty: Plan.empty,
+    prims.check_absent: Plan.absent,
+    prims.check_tensor: Plan.tensor,
+    prims.check_tensors: Plan.tensors,
+    prims.check_distinct: Plan.distinct,
+    prims.check_modes: Plan.modes,
+    prims.call_program: Plan.program,
+}

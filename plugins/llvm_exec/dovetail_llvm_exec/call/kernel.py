@@ -1,0 +1,273 @@
+"""A region as a Python function: one kernel for what is computed, views of its results and of the inputs for the rest."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.extend import ExecutorWarning, OperatorExecutor, Trace, executors
+from dovetail.extend import compiled as as_python
+from dovetail.langs.torch import TO_TORCH
+from dovetail.prims.spec import fills
+from dovetail_llvm_exec.call import threads
+from dovetail_llvm_exec.call.inplace import chosen, writing
+from dovetail_llvm_exec.call.launch import Bound, Output, Payload, function
+from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.loops.program import Program, program
+from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
+from dovetail_llvm_exec.region.forms import Cut
+from dovetail_llvm_exec.region.graph import Graph, Node, flat
+
+MOST = 1024  # kernels that are kept for regions to come
+
+Maker = Callable[[tuple], torch.Tensor]  # results of the kernel -> one output
+
+
+class Made(NamedTuple):
+    """What a region became: its function, and how many loop nests are in it."""
+
+    call: Callable[..., tuple] | None
+    nests: int
+
+
+class Remade(NamedTuple):
+    """What a pickled builtin comes back as an attribute of."""
+
+    llvm_kernel: Callable[..., tuple]
+
+
+class Region:
+    """The function of a region that is more than a kernel; pickled as the region, and compiled again where it is read."""
+
+    __slots__ = ("call", "region")
+
+    def __init__(self, call: Callable[..., tuple], region: Trace):
+        self.call, self.region = call, region
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple:
+        return self.call(*inputs)
+
+    def __reduce__(self) -> tuple:
+        return remade, (self.region,)
+
+
+def remade(region: Trace) -> Callable[..., tuple]:
+    """The function of a region that was pickled."""
+    return picklable(compiled(region).call, region)
+
+
+def _remade_builtin(region: Trace) -> Remade:
+    return Remade(remade(region))
+
+
+def picklable(call: Callable[..., tuple], region: Trace) -> Callable[..., tuple]:
+    """`call`, which is pickled as the region that it was made from."""
+    payload = getattr(call, "__self__", None)
+    if isinstance(payload, Payload):
+        payload.remake = lambda: (_remade_builtin, (region,))
+        return call
+    return Region(call, region)
+
+
+class Cache:
+    """The functions of regions by their structure, the last used last; equal layers of a model are compiled once."""
+
+    def __init__(self, most: int = MOST):
+        self.most, self.made = most, OrderedDict[Any, Made]()
+        self.lock = Lock()
+
+    def get(self, region: Trace) -> Callable[..., tuple]:
+        """The function of a region."""
+        return self._found(structure(region), lambda: _picklable(compiled(region), region)).call
+
+    def in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
+        """The function of a region with results written `into` inputs, those that may be; None where none may."""
+        results, inputs = ({p: i for i, p in enumerate(ps)} for ps in (region.outputs, region.inputs))
+        wanted = {results[result]: inputs[given] for result, given in into.items()}
+        return self._found((structure(region), tuple(wanted.items())), lambda: Made(in_place(region, wanted, self.get(region)), 0)).call
+
+    def _found(self, key: Any, make: Callable[[], Made]) -> Made:
+        with self.lock:
+            found = self.made.get(key)
+            if found is not None:
+                self.made.move_to_end(key)
+                return found
+        made = make()
+        with self.lock:
+            self.made[key] = made
+            while len(self.made) > self.most:
+                self.made.popitem(last=False)
+        return made
+
+
+def _picklable(made: Made, region: Trace) -> Made:
+    return made._replace(call=picklable(made.call, region))
+
+
+def structure(region: Trace) -> tuple:
+    """A region without its names: equal for regions that compute the same of tensors laid out the same."""
+    numbers: dict[Any, int] = {}
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "spec"):
+            return ("t", numbers[value])
+        if isinstance(value, (list, tuple)):
+            return tuple(map(plain, value))
+        return (type(value).__name__, repr(value))
+
+    def spec(proxy: Any) -> tuple:
+        numbers[proxy] = len(numbers)
+        return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides
+
+    rows = [tuple(map(spec, region.inputs))]
+    for whole in region.lines:
+        for line in flat([whole]):
+            said = (line.symbol.name, plain(line.args), tuple((k, plain(v)) for k, v in line.kwargs.items()))
+            rows.append((*said, tuple(map(spec, line.writes))))
+        if whole.body:  # what is inside an operation is not rounded
+            rows.append(tuple(numbers[p] for p in whole.writes))
+    return (*rows, tuple(numbers[p] for p in region.outputs))
+
+
+def compiled(region: Trace) -> Made:
+    """The function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
+
+    So is a region whose plan the verifier refuses, with a warning: that is a bug, and a slow result is better than a wrong one.
+    """
+    try:
+        return _compiled(region)
+    except Broken as broken:
+        warnings.warn(
+            f"the llvm executor does not compile {region.name}, which runs line by line: {broken}; please report this, with the program",
+            ExecutorWarning,
+            stacklevel=2,
+        )
+        return Made(line_by_line(region), 0)
+    except Cut:
+        return Made(line_by_line(region), 0)
+
+
+def line_by_line(region: Trace) -> Callable[..., tuple]:
+    """The region as a program of its prims, run as they would be run without this executor."""
+    last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
+    plain = region.derive("dispatch")
+    plain.lines = [line.replace(implementation=next(i for ex in last if (i := ex.implementation(line.symbol)))) for line in flat(region.lines)]
+    return as_python(plain)
+
+
+def _compiled(region: Trace) -> Made:
+    graph = Graph(region)
+    stored: dict[Node, Output] = {}
+    seen = [o for o in graph.outputs if o.base.op == "input"]
+    computed = [o for o in graph.outputs if o.base.op != "input"]
+    makers = _makers(computed, stored)
+    views = _views_of_inputs(region, graph) if seen else None
+    if not stored and not computed:
+        return Made(views, 0)
+    call = None
+    if stored:
+        made, bound = _bound(graph, stored)
+        call = function(bound)
+        if not seen and makers == list(range(len(stored))):
+            return Made(call, made.groups)
+    return Made(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), made.groups if stored else 0)
+
+
+def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> tuple[Program, Bound]:
+    """The program that computes `stored`, and its kernel."""
+    compiler, parallel = jit.compiler(), bool(threads.pool())
+    for name, address in threads.pool().items():
+        compiler.provide(name, address)
+    made = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh)
+    kernel = compiler.compile(made.text, "run")
+    return made, Bound(kernel, len(graph.inputs), tuple(stored.values()), made.workspace, made.cost, parallel and made.parallel)
+
+
+def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:
+    """`plain`, the function of a region, with results written into inputs, those of the `wanted` that may be; None where none may.
+
+    Where the verifier refuses the plan, `plain` has warned of it, or keeps inputs and results apart.
+    """
+    graph, stored = Graph(region), dict[Node, Output]()
+    if any(o.base.op == "input" for o in graph.outputs):
+        return None
+    try:
+        if _makers(graph.outputs, stored) != list(range(len(region.outputs))):
+            return None
+        made, bound = _bound(graph, stored, fresh=False)
+        taken = chosen(made.plan, list(stored), graph.inputs, wanted)
+        into = {made.plan.outputs[list(stored)[result]]: made.plan.memory[graph.inputs[given]] for result, given in taken.items()}
+        verify_phases(made.phases, made.rooms, made.plan.outputs.values(), into)
+    except Cut:
+        return None
+    return writing(bound, taken, plain) if taken else None
+
+
+def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
+    """The outputs that are views of inputs, as the program of the lines that make them: eager gives them their history, or detaches them."""
+    wanted = tuple(p for p in region.outputs if graph.of[p].base.op == "input")
+    needed, lines = set(wanted), []
+    for line in reversed(list(flat(region.lines))):
+        if not needed.isdisjoint(line.writes):
+            needed.update(line.reads)
+            lines.append(line)
+    plain = region.derive("dispatch", outputs=wanted)
+    plain.lines = lines[::-1]
+    return line_by_line(plain)
+
+
+def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker]:
+    """How each output is got: the number of a result of the kernel, or a function of its results."""
+    whole = {o for o in outputs if not o.is_view}
+    made: list[int | Maker] = []
+    for node in outputs:
+        base = node.base
+        if node.numel == 0:
+            made.append(_empty(node))
+            continue
+        if base.dtype is not node.dtype:
+            raise Cut("a view is of another dtype than what it shows")
+        sole = node.is_view and base not in whole and sum(o.base is base for o in outputs) == 1
+        direct = sole and node.numel == base.numel and node.offset == 0 and fills(node.shape, node.steps)
+        if base not in stored:
+            stored[base] = Output(node.shape, node.steps, node.dtype) if direct else Output(base.shape, base.steps, base.dtype)
+        number = list(stored).index(base)
+        if direct or not node.is_view:
+            made.append(number if number not in made else _alias(number))
+        else:
+            made.append(_view(number, node))
+    return made
+
+
+def _empty(node: Node) -> Maker:
+    shape, steps, dtype = node.shape, node.steps, TO_TORCH[node.dtype]
+    return lambda results: torch.empty_strided(shape, steps, dtype=dtype)
+
+
+def _alias(number: int) -> Maker:
+    return lambda results: results[number].detach()
+
+
+def _view(number: int, node: Node) -> Maker:
+    """A view of a result of the kernel."""
+    shape, steps, offset = node.shape, node.steps, node.offset
+    return lambda results: results[number].as_strided(shape, steps, offset)
+
+
+def _joined(call: Callable[..., tuple] | None, makers: list[int | Maker], views: Callable | None, seen: list[bool]) -> Callable[..., tuple]:
+    """A function of the inputs that gives every output: `seen` says which are views of inputs."""
+
+    def run(*inputs: torch.Tensor) -> tuple:
+        results = () if call is None else call(*inputs)
+        made = [results[make] if type(make) is int else make(results) for make in makers]
+        if views is None:
+            return tuple(made)
+        computed, shown = iter(made), iter(views(*inputs))
+        return tuple([next(shown if is_seen else computed) for is_seen in seen])
+
+    return run

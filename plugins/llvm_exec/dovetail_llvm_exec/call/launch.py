@@ -1,0 +1,182 @@
+"""Kernels as Python functions of tensors.
+
+The quick way is a builtin function (`trampoline`) that reads tensors where they lie; it is taken when a probe finds them where they are
+expected.  The slow way asks torch for addresses and calls through ctypes, and is right everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.dtypes import DType
+from dovetail.extend import POOL
+from dovetail.langs.torch import TO_TORCH
+from dovetail_llvm_exec.call import threads
+from dovetail_llvm_exec.call.builtin import compiled
+from dovetail_llvm_exec.call.trampoline import Launch
+from dovetail_llvm_exec.ir import jit
+
+RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
+LARGE = 16 << 20  # bytes from which outputs are taken from the pool: what is smaller, the allocator keeps for the next call
+ROOM = -1  # as the workspace of a kernel: the last tensor that it is given is that
+MESSAGES = {
+    1: (IndexError, "index out of range in self"),
+    2: (RuntimeError, "ZeroDivisionError"),
+    4: (RuntimeError, "index out of bounds: an index is negative, or not below the size of the dimension that it counts in"),
+}
+SCALAR_TYPES = {
+    **{torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.float64: 7},
+    **{torch.bool: 11, torch.bfloat16: 15},
+}
+
+
+class Output(NamedTuple):
+    """A tensor that a kernel makes."""
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes."""
+        total = self.dtype.bytes
+        for n in self.shape:
+            total *= n
+        return total
+
+
+class Bound(NamedTuple):
+    """A compiled kernel and what a call of it needs."""
+
+    kernel: jit.Kernel
+    inputs: int
+    outputs: tuple[Output, ...]
+    workspace: int
+    cost: float
+    parallel: bool
+
+
+class Payload(bytes):
+    """The `self` of a builtin function; `remake` gives (function, arguments) that make an object with an equal builtin, in another process."""
+
+    remake: Callable[[], tuple] | None = None
+
+    def __reduce__(self) -> Any:
+        if self.remake is None:
+            raise TypeError("a kernel is pickled with the region that it was made from, and this one is not known to any")
+        return self.remake()
+
+
+def failed(status: int) -> None:
+    """Raise what a kernel's status says."""
+    kind, words = next((MESSAGES[bit] for bit in MESSAGES if status & bit), (RuntimeError, f"kernel status {status}"))
+    raise kind(words)
+
+
+def function(bound: Bound) -> Callable[..., tuple]:
+    """A function of the input tensors that gives the tuple of the outputs."""
+    if bound.workspace >= LARGE or any(out.bytes >= LARGE for out in bound.outputs):
+        return _pooled(bound)
+    return _builtin(bound, bound.inputs, bound.outputs) or _slow(bound)
+
+
+def _pooled(bound: Bound) -> Callable[..., tuple]:
+    """The outputs are made first, the large ones from the pool, and given to the kernel like inputs."""
+    into, makers = filler(bound), [maker(out) for out in bound.outputs]
+    if len(makers) == 1:
+        (make,) = makers
+
+        def one(*inputs: torch.Tensor) -> tuple:
+            out = make()
+            into(*inputs, out)
+            return (out,)
+
+        return one
+
+    def several(*inputs: torch.Tensor) -> tuple:
+        outs = [make() for make in makers]
+        into(*inputs, *outs)
+        return tuple(outs)
+
+    return several
+
+
+def filler(bound: Bound) -> Callable[..., tuple]:
+    """A function of the inputs and then the outputs, which it fills; a large workspace is from the pool, too."""
+    size, tensors = bound.workspace, bound.inputs + len(bound.outputs)
+    if size >= LARGE and (roomy := _builtin(bound._replace(workspace=ROOM), tensors + 1, ())) is not None:
+        return lambda *given: roomy(*given, POOL.empty((size,), (1,), torch.uint8, size))
+    return _builtin(bound, bound.inputs + len(bound.outputs), ()) or _into(bound)
+
+
+def maker(out: Output) -> Callable[[], torch.Tensor]:
+    """What makes an output, a large one from the pool."""
+    dtype = TO_TORCH[out.dtype]
+    if out.bytes >= LARGE:
+        return lambda: POOL.empty(out.shape, out.steps, dtype, out.bytes)
+    return lambda: torch.empty_strided(out.shape, out.steps, dtype=dtype)
+
+
+# --- the slow way
+
+
+def _into(bound: Bound) -> Callable[..., tuple]:
+    """A function of inputs and outputs, through ctypes."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
+    words = ctypes.c_int64 * (2 + bound.inputs + len(bound.outputs) + (bound.workspace == ROOM))
+
+    def into(*tensors: torch.Tensor) -> tuple:
+        room = tensors[-1] if bound.workspace == ROOM else torch.empty(bound.workspace + 63, dtype=torch.uint8) if bound.workspace else None
+        place = 0 if room is None else -(-room.data_ptr() // 64) * 64
+        held = [_resolved(x) if x.is_neg() else x for x in tensors]
+        args = words(0, place, *[x.data_ptr() for x in held])
+        run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
+        if args[0]:
+            failed(args[0])
+        return ()
+
+    into.kernel = bound.kernel
+    return into
+
+
+def _resolved(x: torch.Tensor) -> torch.Tensor:
+    """What `x` stands for, laid out as `x` is: kernels know its strides."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
+
+
+def _slow(bound: Bound) -> Callable[..., tuple]:
+    into = _into(bound)
+    made = [(out.shape, out.steps, TO_TORCH[out.dtype]) for out in bound.outputs]
+
+    def slow(*inputs: torch.Tensor) -> tuple:
+        outs = tuple([torch.empty_strided(shape, steps, dtype=dtype) for shape, steps, dtype in made])
+        into(*inputs, *outs)
+        return outs
+
+    return slow
+
+
+# --- the quick way
+
+
+def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[..., tuple] | None:
+    """The builtin function of `inputs` tensors that makes `outputs`; None where tensors do not lie as expected."""
+    found = compiled(Launch)
+    if found is None:
+        return None
+    slow = _slow(bound) if outputs or not bound.outputs else _into(bound)
+    workspace = bound.workspace + 64 * (bound.workspace > 0)
+    alone = ctypes.addressof(threads.ALONE)
+    words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": workspace}
+    words |= {"release": bound.cost >= RELEASED, "parallel": bound.parallel, "alone": alone, "tensor": id(torch.Tensor)}
+    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": found.offset}
+    rows = [n for out in outputs for n in (len(out.shape), SCALAR_TYPES[TO_TORCH[out.dtype]], *out.shape, *out.steps)]
+    packed = [int(words[name]) for name in Launch.fields] + rows
+    payload = Payload(struct.pack(f"{len(packed)}q", *packed))
+    return found.function(payload, (bound.kernel, slow))

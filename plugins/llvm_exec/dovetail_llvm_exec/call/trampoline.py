@@ -1,0 +1,133 @@
+"""The code between Python and a kernel, as IR: one builtin function serves every kernel, its `self` says which.
+
+The words of `self` are its fields and then one row for each output: dimensions, dtype, sizes, strides.  The builtin takes the input tensors,
+finds their memory through torch's C interface, makes the outputs, runs the kernel, and gives the tuple of the outputs.  The workspace is
+allocated for the call; where `workspace` is -1, the last of the inputs is it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail_llvm_exec.call.builtin import Builtin
+from dovetail_llvm_exec.ir.module import Value
+
+WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const at::TensorBase&)
+NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"  # bool at::native::is_neg(const at::Tensor&)
+THREADS = "_ZN2at15get_num_threadsEv"  # int at::get_num_threads()
+MAKE, LET_GO, PLACE = "aoti_torch_empty_strided", "aoti_torch_delete_tensor_object", "aoti_torch_get_data_ptr"
+
+
+class Launch(Builtin):
+    """Writes the builtin."""
+
+    name = "llvm_kernel"  # also an attribute of what a kernel is remade as in another process
+    symbols = (MAKE, LET_GO, PLACE, WRAP, NEGATED, THREADS)
+    fields = (
+        *("kernel", "inputs", "outputs", "workspace", "release", "parallel", "alone"),
+        *("tensor", "parameter", "slow", "failed", "offset"),
+    )
+
+    def body(self) -> None:
+        b = self.b
+        inputs, outputs = self.field("inputs"), self.field("outputs")
+        buffer = b.emit("ptr", f"alloca i64, {b.add(b.add(inputs, outputs), 2)}, align 16")  # status, workspace, inputs, outputs
+        self.handles = self.pointers(outputs)
+        self.made = b.alloca("i64", 1, align=8)  # how many of the outputs there are
+        b.store(b.constant(0, "i64"), buffer)
+        b.store(b.constant(0, "i64"), self.made)
+        places = b.address(buffer, "i64", 2)
+        self._read(places, inputs)
+        self._make(b.address(places, "i64", inputs), outputs)
+        self._run(buffer)
+        self._return(buffer, outputs)
+        b.place(self.slow)
+        with b.loop(0, b.load("i64", self.made, align=8)) as loop:
+            b.call(LET_GO, "i32", self.handle(loop.index))
+        self.hand_over()
+
+    def handle(self, number: Value) -> Value:
+        """Of an output."""
+        return self.b.load("ptr", self.b.address(self.handles, "ptr", number), align=8)
+
+    def _read(self, places: Value, inputs: Value) -> None:
+        """Where the inputs lie; other objects, and tensors that have no memory or stand for its negative, are for the slow way."""
+        b = self.b
+        tensor, parameter, offset = self.field("tensor"), self.field("parameter"), self.field("offset")
+        with b.loop(0, inputs) as loop:
+            given = b.load("ptr", b.address(self.args, "ptr", loop.index), align=8)
+            kind = self.kind(given)
+            self.require(b.or_(b.compare("eq", kind, tensor), b.compare("eq", kind, parameter)))
+            handle = b.address(given, "i8", offset)
+            self.require(b.compare("eq", b.call(PLACE, "i32", handle, b.address(places, "ptr", loop.index)), 0))
+            self.require(b.not_(self.holds(NEGATED, handle)))
+
+    def _make(self, places: Value, outputs: Value) -> None:
+        """The outputs: new tensors, their handles, their memory; the slow way says what is wrong where there is no more of it."""
+        b = self.b
+        zero = b.constant(0, "i32")
+        first = b.address(self.words, "i64", len(self.fields))
+        with b.loop(0, outputs, 1, [first]) as loop:
+            row, handle = loop.carried[0], b.address(self.handles, "ptr", loop.index)
+            rank = b.load("i64", row, align=8)
+            dtype = b.cast("trunc", b.load("i64", b.address(row, "i64", 1), align=8), "i32")
+            sizes = b.address(row, "i64", 2)
+            strides = b.address(sizes, "i64", rank)
+            self.require(b.compare("eq", b.call(MAKE, "i32", rank, sizes, strides, dtype, zero, zero, handle), 0))
+            b.store(b.add(loop.index, 1), self.made, align=8)
+            b.call(PLACE, "i32", self.handle(loop.index), b.address(places, "i64", loop.index))
+            loop.update(b.address(strides, "i64", rank))
+
+    def _room(self, size: Value) -> Sequence[Value]:
+        """New memory for the workspace."""
+        found = self.b.call("malloc", "ptr", size)
+        self.require(self.b.compare("ne", self.b.cast("ptrtoint", found, "i64"), 0))
+        return [found]
+
+    def _run(self, buffer: Value) -> None:
+        b = self.b
+        size = self.field("workspace")
+        needs = b.compare("gt", size, 0)
+        (room,) = b.branch(needs, lambda: self._room(size), [Value("null", "ptr")])
+        aligned = b.cast("ptrtoint", room, "i64")
+        b.store(b.and_(b.add(aligned, 63), -64), b.address(buffer, "i64", 1))
+        last = b.address(buffer, "i64", b.add(self.field("inputs"), 1))
+        b.branch(b.compare("lt", size, 0), lambda: b.store(b.load("i64", last, align=8), b.address(buffer, "i64", 1)) or (), ())
+        serial = b.load("i32", self.field("alone", "ptr"))
+        several = b.and_(b.compare("ne", self.field("parallel"), 0), b.compare("eq", serial, 0))
+        (threads,) = b.branch(several, lambda: [b.call(THREADS, "i32")], [b.constant(1, "i32")])
+        kernel = self.field("kernel", "ptr")
+
+        def call() -> Sequence[Value]:
+            b.line(f"call void {kernel.name}({buffer}, {threads})")
+            return ()
+
+        def released() -> Sequence[Value]:
+            state = b.call("PyEval_SaveThread", "ptr")
+            call()
+            b.call("PyEval_RestoreThread", "void", state)
+            return ()
+
+        b.branch(b.compare("ne", self.field("release"), 0), released, call)
+        b.branch(needs, lambda: b.call("free", "void", room) and (), ())
+
+    def _return(self, buffer: Value, outputs: Value) -> None:
+        b = self.b
+        results = b.call("PyTuple_New", "ptr", outputs)
+        with b.loop(0, outputs) as loop:
+            handle = self.handle(loop.index)
+            b.call("PyTuple_SetItem", "i32", results, loop.index, b.call(WRAP, "ptr", handle))
+            b.call(LET_GO, "i32", handle)
+        status = b.load("i64", buffer, align=8)
+        wrong, right = b.label("wrong"), b.label("right")
+        b.jump_if(b.compare("ne", status, 0), wrong, right)
+        b.place(wrong)
+        b.call("Py_DecRef", "void", results)
+        number = b.call("PyLong_FromLongLong", "ptr", status)
+        said = b.alloca("ptr", 1, align=8)
+        b.store(number, said, align=8)
+        answer = self.vectorcall(self.field("failed", "ptr"), said, b.constant(1, "i64"))
+        b.call("Py_DecRef", "void", number)
+        b.ret(answer)
+        b.place(right)
+        b.ret(results)

@@ -1,0 +1,166 @@
+"""From IR text to the address of a function: LLVM's code generator, and a cache of object files on disk.
+
+An object is kept under the hash of its IR, the machine and LLVM's version, so a second process loads in a quarter of a millisecond what
+the first compiled in ten.  Objects are written to a file of their own and then renamed: a reader sees all of one or none.  Those that nobody
+has loaded for longest make room for new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+import platformdirs
+
+from dovetail.extend import debug
+from dovetail_llvm_exec.ir.target import Target, host
+
+SUFFIX = ".o"
+KEPT = 64  # objects in each of the 256 folders; one has about 5 KB
+HEADER = b"dovetail object 2\n"  # then 32 bytes: the hash of the key and of what follows
+SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
+
+
+class Kernel:
+    """Compiled code.  `address` is that of the function asked for, and good as long as the kernel lives; `cached` says if it came from disk."""
+
+    def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool):
+        self._library = library
+        self.name = name
+        self.address: int = library[name]
+        self.cached = cached
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} at {self.address:#x}{', from the cache' if self.cached else ''}>"
+
+
+class Compiler:
+    """Compiles for one machine.  `folder` holds the objects; None keeps nothing."""
+
+    def __init__(self, target: Target | None = None, folder: Path | None = None):
+        self.target = target or host()
+        self.folder = folder
+        self._machine = self.target.machine()
+        self._linker = llvm.create_lljit_compiler(self.target.machine(), suppress_errors=True)
+        self._numbers = itertools.count()  # no two libraries of a linker have one name
+        self._lock = threading.Lock()
+        self._provided: dict[str, int] = {}
+        self._salt = "\n".join([str(llvm.llvm_version_info), llvmlite.__version__, self.target.triple, self.target.cpu, self.target.features])
+
+    def provide(self, name: str, address: int) -> None:
+        """Let code that is linked from now on call what lies at `address` by name; everything in the process can be called anyway."""
+        self._provided[name] = address
+
+    def compile(self, text: str, name: str, *, verbosity: int | None = None) -> Kernel:
+        """The function `name` of the module `text`.  `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.
+
+        IR that LLVM cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
+        """
+        key = hashlib.sha256(f"{self._salt}\n{text}".encode()).hexdigest()
+        found = self._read(key)
+        with self._lock:
+            if (level := debug() if verbosity is None else verbosity) >= SHOWS_IR:
+                self._show(text, name, level)
+            made = found or self._object(text)
+            kernel = self._link(made, name, text, cached=found is not None)
+        if found is None:
+            self._write(key, made)
+        return kernel
+
+    def assembly(self, text: str) -> str:
+        """What the module becomes on the machine."""
+        return self._machine.emit_assembly(_parsed(text))
+
+    def _object(self, text: str) -> bytes:
+        return self._machine.emit_object(_parsed(text))
+
+    def _link(self, made: bytes, name: str, text: str, cached: bool) -> Kernel:
+        builder = llvm.JITLibraryBuilder().add_object_img(made).add_current_process().export_symbol(name)
+        for symbol, address in self._provided.items():
+            builder.import_symbol(symbol, address)
+        try:
+            return Kernel(builder.link(self._linker, f"{name}.{next(self._numbers)}"), name, cached)
+        except RuntimeError as error:
+            declared = [symbol for symbol in re.findall(r"^declare .*?@([\w.$]+)", text, re.MULTILINE) if not symbol.startswith("llvm.")]
+            missing = [symbol for symbol in declared if symbol not in self._provided and not llvm.address_of_symbol(symbol)]
+            raise RuntimeError(f"{name} cannot be linked: {error}; not defined in the process: {', '.join(missing) or 'nothing'}") from error
+
+    def _show(self, text: str, name: str, level: int) -> None:
+        print(f"; {name}, as LLVM IR\n{text}", file=sys.stderr)
+        if level >= SHOWS_ASSEMBLY:
+            print(f"# {name}, for {self.target.cpu}\n{self.assembly(text)}", file=sys.stderr)
+
+    def _path(self, key: str) -> Path | None:
+        return None if self.folder is None else self.folder / key[:2] / (key + SUFFIX)
+
+    def _read(self, key: str) -> bytes | None:
+        """The object from disk; None where there is none, or it is damaged or another key's."""
+        path = self._path(key)
+        if path is None:
+            return None
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        start = len(HEADER) + 32
+        made = content[start:]
+        if content[:start] != HEADER + _seal(key, made):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it was of use
+        return made
+
+    def _write(self, key: str, made: bytes) -> None:
+        """Keep the object; a disk that is full or read-only is no error."""
+        path = self._path(key)
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=SUFFIX)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(HEADER + _seal(key, made) + made)
+                os.replace(temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+            for old in sorted(path.parent.glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
+                old.unlink(missing_ok=True)
+
+
+def _seal(key: str, made: bytes) -> bytes:
+    """Return the hash that binds an object to its key, so that a file in the place of another is not run."""
+    return hashlib.sha256(key.encode() + made).digest()
+
+
+def _parsed(text: str) -> llvm.ModuleRef:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    return module
+
+
+def cache_folder() -> Path:
+    """Where objects lie unless somebody says otherwise."""
+    return Path(platformdirs.user_cache_dir("dovetail")) / "llvm"
+
+
+@cache
+def compiler() -> Compiler:
+    """The process's compiler for the machine it runs on, with the cache on disk."""
+    return Compiler(host(), cache_folder())
+
+
+def compile(text: str, name: str, *, verbosity: int | None = None) -> Kernel:
+    """`Compiler.compile` with the process's compiler."""
+    return compiler().compile(text, name, verbosity=verbosity)

@@ -1,0 +1,492 @@
+"""Writes LLVM IR as text: a `Module` of functions, a `Builder` for each, in single static assignment.
+
+A `Value` is a name and a type; types are LLVM's own words ("float", "<16 x float>", "i64", "ptr").  Every method of the builder works on
+scalars and on vectors alike and looks at the type of its operands to choose between the instructions for floats and for integers.  The
+text needs no optimisation passes, so what a method writes is what runs: nothing is reordered or contracted unless `flags` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dovetail_llvm_exec.ir.values import FLOATS, Value, bits_of, element_of, integer_like, is_float, lanes_of, like, literal, mangled, vector
+
+RARELY = '!{!"branch_weights", i32 1, i32 10000}'
+TESTS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}  # what Python and torch mean by == < ... on floats
+
+
+class Module:
+    """One unit of compilation: functions, constant tables, and declarations of what is defined elsewhere."""
+
+    def __init__(self, target: Any):
+        self.target = target
+        self.builders: list[Builder] = []
+        self.declarations: dict[str, str] = {}
+        self.globals: dict[str, str] = {}
+        self.nodes: dict[str, str] = {}
+
+    def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "") -> Builder:
+        """A builder of the function `name`; `params` are (name, type), and a type may carry attributes ("ptr noalias")."""
+        builder = Builder(self, name, returns, params, linkage, attributes or self.target.attributes)
+        self.builders.append(builder)
+        return builder
+
+    def table(self, name: str, element: str, values: Sequence[Any]) -> Value:
+        """The address of a constant array in the module."""
+        if name not in self.globals:
+            entries = ", ".join(f"{element} {literal(value, element)}" for value in values)
+            self.globals[name] = f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{entries}], align 64"
+        return Value(f"@{name}", "ptr")
+
+    def counter(self, name: str) -> Value:
+        """The address of a 32-bit number of the module's own, 0 at first; calls that run at once may lose a change of it."""
+        self.globals[name] = f"@{name} = internal global i32 0, align 4"
+        return Value(f"@{name}", "ptr")
+
+    def declare(self, name: str, returns: str, params: Sequence[str], attributes: str = "") -> None:
+        """Make an external function known; the process or the linker resolves it."""
+        self.declarations[name] = f"declare {returns} @{name}({', '.join(params)}){' ' + attributes if attributes else ''}"
+
+    def node(self, text: str) -> str:
+        """The name of a metadata node: node('!{!"branch_weights", i32 1, i32 9}') is "!0"."""
+        return self.nodes.setdefault(text, f"!{len(self.nodes)}")
+
+    def text(self) -> str:
+        """The whole module as LLVM reads it."""
+        defined = {builder.name for builder in self.builders}
+        declared = [text for name, text in sorted(self.declarations.items()) if name not in defined]
+        triple = f'target triple = "{self.target.triple}"'
+        nodes = [f"{name} = {text}" for text, name in self.nodes.items()]
+        return "\n".join([triple, *self.globals.values(), *declared, *(builder.text() for builder in self.builders), *nodes]) + "\n"
+
+
+class Loop:
+    """A counted loop while its body is written: its `index`, what it carries, and afterwards the `results`."""
+
+    def __init__(self, index: Value, carried: tuple[Value, ...]):
+        self.index = index
+        self.carried = carried
+        self.next: tuple[Value, ...] = carried
+        self.results: tuple[Value, ...] = ()
+
+    def update(self, *values: Value) -> None:
+        """What the next round gets as `carried`; the last call counts."""
+        self.next = values
+
+
+class Builder:
+    """Writes one function, block after block.  `module.target` says what the machine does well."""
+
+    def __init__(self, module: Module, name: str, returns: str, params: Sequence[tuple[str, str]], linkage: str = "", attributes: str = "nounwind"):
+        self.module = module
+        self.target = module.target
+        self.name = name
+        self.returns = returns
+        self.params = [Value(f"%{param}", type.split(" ")[0] if type[0] != "<" else type) for param, type in params]
+        signature = ", ".join(f"{type} %{param}" for param, type in params)
+        self._head = f"define {linkage}{returns} @{name}({signature}) {attributes} {{"
+        self._lines: list[str] = []
+        self._room: list[str] = []
+        self._count = 0
+        self.current = "entry"  # the label of the block being written
+
+    def text(self) -> str:
+        """The function as LLVM reads it."""
+        return "\n".join([self._head, "entry:", *self._room, *self._lines, "}"])
+
+    # --- lines
+
+    def emit(self, type: str, text: str) -> Value:
+        """One instruction with a result of `type`."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self._lines.append(f"  {name} = {text}")
+        return Value(name, type)
+
+    def line(self, text: str) -> None:
+        """One instruction without a result."""
+        self._lines.append("  " + text)
+
+    # --- constants
+
+    def constant(self, value: Any, type: str) -> Value:
+        """A Python number in every lane of `type`."""
+        element = element_of(type)
+        text = literal(value, element)
+        return Value(text if type[0] != "<" else f"splat ({element} {text})", type)
+
+    def zero(self, type: str) -> Value:
+        """All bits zero."""
+        return Value("zeroinitializer" if type[0] == "<" else "null" if type == "ptr" else literal(0, type), type)
+
+    def poison(self, type: str) -> Value:
+        """A value that nobody looks at."""
+        return Value("poison", type)
+
+    def lane_numbers(self, type: str) -> Value:
+        """0, 1, 2, ... in the lanes of an integer type."""
+        if type[0] != "<":
+            return self.zero(type)
+        element = element_of(type)
+        return Value(f"<{', '.join(f'{element} {i}' for i in range(lanes_of(type)))}>", type)
+
+    def operand(self, value: Any, type: str) -> Value:
+        """`value` itself where it is a Value, else the constant."""
+        return value if isinstance(value, Value) else self.constant(value, type)
+
+    # --- arithmetic; the second operand may be a Python number
+
+    def _binary(self, of_floats: str, of_integers: str, a: Value, b: Any, flags: str) -> Value:
+        op = of_floats if is_float(a.type) else of_integers
+        return self.emit(a.type, f"{op}{' ' + flags if flags else ''} {a}, {self.operand(b, a.type).name}")
+
+    def add(self, a: Value, b: Any, flags: str = "") -> Value:
+        """a + b"""
+        return self._binary("fadd", "add", a, b, flags)
+
+    def sub(self, a: Value, b: Any, flags: str = "") -> Value:
+        """a - b"""
+        return self._binary("fsub", "sub", a, b, flags)
+
+    def mul(self, a: Value, b: Any, flags: str = "") -> Value:
+        """a * b"""
+        return self._binary("fmul", "mul", a, b, flags)
+
+    def div(self, a: Value, b: Any, flags: str = "") -> Value:
+        """a / b; of integers the signed quotient, towards zero"""
+        return self._binary("fdiv", "sdiv", a, b, flags)
+
+    def rem(self, a: Value, b: Any, flags: str = "") -> Value:
+        """What `div` leaves, with the sign of a"""
+        return self._binary("frem", "srem", a, b, flags)
+
+    def udiv(self, a: Value, b: Any) -> Value:
+        """The unsigned quotient"""
+        return self._binary("", "udiv", a, b, "")
+
+    def urem(self, a: Value, b: Any) -> Value:
+        """The unsigned remainder"""
+        return self._binary("", "urem", a, b, "")
+
+    def neg(self, a: Value) -> Value:
+        """-a"""
+        return self.emit(a.type, f"fneg {a}") if is_float(a.type) else self.emit(a.type, f"sub {self.zero(a.type)}, {a.name}")
+
+    def and_(self, a: Value, b: Any) -> Value:
+        """a & b"""
+        return self._binary("", "and", a, b, "")
+
+    def or_(self, a: Value, b: Any) -> Value:
+        """a | b"""
+        return self._binary("", "or", a, b, "")
+
+    def xor(self, a: Value, b: Any) -> Value:
+        """a ^ b"""
+        return self._binary("", "xor", a, b, "")
+
+    def not_(self, a: Value) -> Value:
+        """~a; for i1 the opposite"""
+        return self.xor(a, True if element_of(a.type) == "i1" else -1)
+
+    def shl(self, a: Value, b: Any) -> Value:
+        """a << b, poison where b is not below the width"""
+        return self._binary("", "shl", a, b, "")
+
+    def lshr(self, a: Value, b: Any) -> Value:
+        """a >> b, zeros from the left"""
+        return self._binary("", "lshr", a, b, "")
+
+    def ashr(self, a: Value, b: Any) -> Value:
+        """a >> b, the sign from the left"""
+        return self._binary("", "ashr", a, b, "")
+
+    def intrinsic(self, name: str, *operands: Value, flags: str = "", returns: str = "") -> Value:
+        """llvm.NAME, mangled by the type of its first operand, which is its result's unless `returns` says other."""
+        full = f"llvm.{name}.{mangled(operands[0].type)}"
+        return self.call(full, returns or operands[0].type, *operands, flags=flags)
+
+    def fma(self, a: Value, b: Any, c: Any) -> Value:
+        """a * b + c, rounded once on every machine; a call of libm where the machine has no such instruction."""
+        return self.intrinsic("fma", a, self.operand(b, a.type), self.operand(c, a.type))
+
+    def muladd(self, a: Value, b: Any, c: Any) -> Value:
+        """a * b + c, rounded once or twice, whichever is faster"""
+        return self.intrinsic("fmuladd", a, self.operand(b, a.type), self.operand(c, a.type))
+
+    def abs(self, a: Value) -> Value:
+        """The absolute value; the smallest integer stays as it is."""
+        return self.intrinsic("fabs", a) if is_float(a.type) else self.call(f"llvm.abs.{mangled(a.type)}", a.type, a, Value("false", "i1"))
+
+    def sqrt(self, a: Value) -> Value:
+        """The square root, correctly rounded"""
+        return self.intrinsic("sqrt", a)
+
+    def copysign(self, a: Value, b: Any) -> Value:
+        """a with the sign of b, by a choice or bits: LLVM 22 ends the process at a copysign of numbers that come from 16 bits"""
+        b = self.operand(b, a.type)
+        if a.type[0] != "<":
+            size = self.abs(a)
+            return self.select(self.compare("lt", self.bits(b), 0), self.neg(size), size)
+        sign = 1 << bits_of(element_of(a.type)) - 1
+        return self.bitcast(self.or_(self.and_(self.bits(a), sign - 1), self.and_(self.bits(b), -sign)), a.type)
+
+    def maximum(self, a: Value, b: Any) -> Value:
+        """The larger, NaN where one of them is; of integers signed"""
+        return self.intrinsic("maximum" if is_float(a.type) else "smax", a, self.operand(b, a.type))
+
+    def minimum(self, a: Value, b: Any) -> Value:
+        """The smaller, NaN where one of them is; of integers signed"""
+        return self.intrinsic("minimum" if is_float(a.type) else "smin", a, self.operand(b, a.type))
+
+    def at_least(self, x: Value, limit: Any) -> Value:
+        """max(x, limit), with x where x is NaN: one instruction on most machines"""
+        limit = self.operand(limit, x.type)
+        return self.select(self.compare("gt", limit, x), limit, x)
+
+    def at_most(self, x: Value, limit: Any) -> Value:
+        """min(x, limit), with x where x is NaN: one instruction on most machines"""
+        limit = self.operand(limit, x.type)
+        return self.select(self.compare("lt", limit, x), limit, x)
+
+    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """sum of coefficients[i] * x**i, by multiply-adds from the highest power down"""
+        result = self.constant(coefficients[-1], x.type)
+        for coefficient in reversed(coefficients[:-1]):
+            result = self.muladd(result, x, coefficient)
+        return result
+
+    # --- comparison and choice
+
+    def compare(self, test: str, a: Value, b: Any, *, unsigned: bool = False) -> Value:
+        """eq ne lt le gt ge as Python and torch mean them (NaN equals nothing), or a predicate of LLVM's own ("uno", "ult")."""
+        kind = is_float(a.type)
+        if kind:
+            test = TESTS.get(test, test)
+        elif test not in ("eq", "ne") and test in TESTS:
+            test = ("u" if unsigned else "s") + test
+        return self.emit(like(a.type, "i1"), f"{'fcmp' if kind else 'icmp'} {test} {a}, {self.operand(b, a.type).name}")
+
+    def select(self, condition: Value, a: Value, b: Any) -> Value:
+        """a where the condition holds, else b, lane by lane"""
+        return self.emit(a.type, f"select {condition}, {a}, {self.operand(b, a.type)}")
+
+    # --- types
+
+    def cast(self, op: str, a: Value, type: str) -> Value:
+        """One of LLVM's casts by name: trunc zext sext fptrunc fpext sitofp uitofp fptosi fptoui bitcast ptrtoint"""
+        return self.emit(type, f"{op} {a} to {type}")
+
+    def bitcast(self, a: Value, type: str) -> Value:
+        """The same bits as another type"""
+        return a if a.type == type else self.cast("bitcast", a, type)
+
+    def bits(self, a: Value) -> Value:
+        """The bits of floats as integers of their width"""
+        return self.bitcast(a, integer_like(a.type))
+
+    def convert(self, a: Value, element: str, *, signed: bool = True) -> Value:
+        """The same number as another type: floats round to nearest, to integers towards zero (poison out of range), integers wrap.
+
+        `signed` says how integers are read; i1 never is.  To i1 use `compare("ne", a, 0)`.
+        """
+        type, source = like(a.type, element), element_of(a.type)
+        if type == a.type:
+            return a
+        signed = signed and source != "i1"
+        if source in FLOATS and element in FLOATS:
+            if bits_of(source) == bits_of(element):  # half and bfloat
+                return self.convert(self.convert(a, "float"), element)
+            return self.cast("fpext" if bits_of(element) > bits_of(source) else "fptrunc", a, type)
+        if source in FLOATS:
+            return self.cast("fptosi" if signed else "fptoui", a, type)
+        if element in FLOATS:
+            return self.cast("sitofp" if signed else "uitofp", a, type)
+        return self.cast("trunc" if bits_of(element) < bits_of(source) else "sext" if signed else "zext", a, type)
+
+    def splat(self, a: Value, lanes: int) -> Value:
+        """A scalar in every lane"""
+        if lanes == 1:
+            return a
+        type = vector(a.type, lanes)
+        first = self.emit(type, f"insertelement {type} poison, {a}, i64 0")
+        return self.emit(type, f"shufflevector {type} {first.name}, {type} poison, <{lanes} x i32> zeroinitializer")
+
+    def extract(self, a: Value, lane: Any) -> Value:
+        """One lane of a vector"""
+        return self.emit(element_of(a.type), f"extractelement {a}, {self.operand(lane, 'i64')}")
+
+    def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
+        """Lanes of a, then of b, by number; -1 is a lane nobody looks at"""
+        mask = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
+        return self.emit(vector(element_of(a.type), len(lanes)), f"shufflevector {a}, {b or self.poison(a.type)}, <{len(lanes)} x i32> <{mask}>")
+
+    # --- memory
+
+    def address(self, pointer: Value, element: str, *indices: Any) -> Value:
+        """pointer + index elements; with a vector of indices a vector of addresses"""
+        values = [self.operand(index, "i64") for index in indices]
+        type = next((like(value.type, "ptr") for value in values if value.type[0] == "<"), "ptr")
+        return self.emit(type, f"getelementptr {element}, {pointer}, {', '.join(map(str, values))}")
+
+    def _align(self, type: str, align: int | None) -> int:
+        return align if align is not None else max(bits_of(type) // 8, 1)
+
+    def load(self, type: str, pointer: Value, *, align: int | None = None, metadata: str = "") -> Value:
+        """What lies at the address; aligned to one element unless `align` (in bytes) says more"""
+        return self.emit(type, f"load {type}, {pointer}, align {self._align(type, align)}{metadata}")
+
+    def store(self, value: Value, pointer: Value, *, align: int | None = None, metadata: str = "") -> None:
+        """Write to the address"""
+        self.line(f"store {value}, {pointer}, align {self._align(value.type, align)}{metadata}")
+
+    def prefetch(self, pointer: Value) -> None:
+        """Ask for the cache line at an address, which need not be one."""
+        self.call("llvm.prefetch.p0", "void", pointer, Value("0", "i32"), Value("3", "i32"), Value("1", "i32"))
+
+    def masked_load(self, type: str, pointer: Value, mask: Value, other: Value | None = None) -> Value:
+        """Load the lanes of the mask; the others get `other` (zero) and their memory is not touched"""
+        pointer = Value(f"align {self._align(type, None)} {pointer.name}", "ptr")
+        return self.call(f"llvm.masked.load.{mangled(type)}.p0", type, pointer, mask, other or self.zero(type))
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
+        """Store the lanes of the mask only"""
+        pointer = Value(f"align {self._align(value.type, None)} {pointer.name}", "ptr")
+        self.call(f"llvm.masked.store.{mangled(value.type)}.p0", "void", value, pointer, mask)
+
+    def gather(self, type: str, pointers: Value, mask: Value | None = None, other: Value | None = None) -> Value:
+        """Load each lane from an address of its own"""
+        mask = mask or self.constant(True, like(type, "i1"))
+        pointers = Value(f"align {self._align(type, None)} {pointers.name}", pointers.type)
+        return self.call(f"llvm.masked.gather.{mangled(type)}.{mangled(pointers.type)}", type, pointers, mask, other or self.zero(type))
+
+    def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
+        """Store each lane to an address of its own, the lower lanes first"""
+        mask = mask or self.constant(True, like(value.type, "i1"))
+        pointers = Value(f"align {self._align(value.type, None)} {pointers.name}", pointers.type)
+        self.call(f"llvm.masked.scatter.{mangled(value.type)}.{mangled(pointers.type)}", "void", value, pointers, mask)
+
+    def alloca(self, type: str, count: int = 1, align: int = 64) -> Value:
+        """Room on the stack, taken once at the function's entry"""
+        self._count += 1
+        name = f"%v{self._count}"
+        self._room.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
+        return Value(name, "ptr")
+
+    # --- horizontal
+
+    def reduce(self, op: str, a: Value, *, flags: str = "reassoc") -> Value:
+        """All lanes in one scalar: add mul max min (NaN wins) of floats; add mul and or xor smax smin umax umin of integers."""
+        element = element_of(a.type)
+        if a.type[0] != "<":
+            return a
+        if not is_float(a.type):
+            return self.call(f"llvm.vector.reduce.{op}.{mangled(a.type)}", element, a)
+        if op in ("add", "mul"):
+            start = self.constant(-0.0 if op == "add" else 1.0, element)
+            return self.call(f"llvm.vector.reduce.f{op}.{mangled(a.type)}", element, start, a, flags=flags)
+        return self.call(f"llvm.vector.reduce.f{op}imum.{mangled(a.type)}", element, a)
+
+    def any(self, mask: Value) -> Value:
+        """Whether a lane of the mask is set"""
+        return self.reduce("or", mask)
+
+    # --- calls and control
+
+    def call(self, name: str, returns: str, *operands: Value, flags: str = "", attributes: str = "") -> Value:
+        """Call a function by name and declare it; intrinsics by their full name."""
+        if name not in self.module.declarations:
+            self.module.declare(name, returns, [operand.type for operand in operands], attributes)
+        text = f"call{' ' + flags if flags else ''} {returns} @{name}({', '.join([f'{type} {value}' for value, type in operands])})"
+        if returns == "void":
+            self.line(text)
+            return Value("", "void")
+        return self.emit(returns, text)
+
+    def label(self, hint: str = "block") -> str:
+        """A new name for a block"""
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def place(self, label: str) -> None:
+        """Go on in the block `label`; the one before has to end in a jump or a return."""
+        self._lines.append(f"{label}:")
+        self.current = label
+
+    def jump(self, label: str) -> None:
+        """End the block: go to `label`"""
+        self.line(f"br label %{label}")
+
+    def jump_if(self, condition: Value, then: str, otherwise: str, *, rarely: bool = False) -> None:
+        """End the block: go to `then` where the i1 holds; `rarely` keeps that out of the way of the other"""
+        weights = f", !prof {self.module.node(RARELY)}" if rarely else ""
+        self.line(f"br {condition}, label %{then}, label %{otherwise}{weights}")
+
+    def phi(self, incoming: Sequence[tuple[Value, str]]) -> Value:
+        """The value that belongs to the block one came from; at the head of a block only"""
+        type = incoming[0][0].type
+        return self.emit(type, f"phi {type} {', '.join(f'[{value.name}, %{label}]' for value, label in incoming)}")
+
+    def ret(self, value: Value | None = None) -> None:
+        """End the function"""
+        self.line(f"ret {value}" if value else "ret void")
+
+    def branch(
+        self,
+        condition: Value,
+        then: Callable[[], Sequence[Value]],
+        otherwise: Callable[[], Sequence[Value]] | Sequence[Value],
+        *,
+        rarely: bool = False,
+    ) -> tuple[Value, ...]:
+        """Run `then` where the i1 holds, else `otherwise` (or take the values it is); both give equally many values, of which one set comes out.
+
+        `rarely`: the condition seldom holds.
+        """
+        yes, done = self.label("then"), self.label("done")
+        no = self.label("else") if callable(otherwise) else done
+        start = self.current
+        self.jump_if(condition, yes, no, rarely=rarely)
+        self.place(yes)
+        left = list(then())
+        from_left = self.current
+        self.jump(done)
+        if callable(otherwise):
+            self.place(no)
+            right = list(otherwise())
+            start = self.current
+            self.jump(done)
+        else:
+            right = list(otherwise)
+        self.place(done)
+        return tuple(self.phi([(a, from_left), (b, start)]) for a, b in zip(left, right, strict=True))
+
+    @contextmanager
+    def loop(self, start: Any, stop: Any, step: Any = 1, carried: Sequence[Value] = ()) -> Iterator[Loop]:
+        """for index in range(start, stop, step), step above 0; `carried` are values that each round may `update`."""
+        start, stop, step = (self.operand(value, "i64") for value in (start, stop, step))
+        head, body, done = self.label("head"), self.label("body"), self.label("done")
+        before = self.current
+        self.jump(head)
+        self.place(head)
+        mark = len(self._lines)
+        index = self.emit(start.type, "")
+        phis = tuple(self.emit(value.type, "") for value in carried)
+        self.jump_if(self.compare("lt", index, stop), body, done)
+        self.place(body)
+        loop = Loop(index, phis)
+        yield loop
+        following = self.add(index, step)
+        for offset, (phi, first, then) in enumerate(zip((index, *phis), (start, *carried), (following, *loop.next), strict=True)):
+            self._lines[mark + offset] = f"  {phi.name} = phi {phi.type} [{first.name}, %{before}], [{then.name}, %{self.current}]"
+        self.jump(head)
+        self.place(done)
+        loop.results = phis
+
+
+@contextmanager
+def for_range(b: Builder, start: Any, stop: Any, step: Any = 1) -> Iterator[Value]:
+    """A loop that carries nothing; gives its index."""
+    with b.loop(start, stop, step) as loop:
+        yield loop.index

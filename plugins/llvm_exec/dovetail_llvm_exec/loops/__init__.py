@@ -1,0 +1,1 @@
+"""Writing the loop nests of a region as IR, and verifying the plan that they follow."""

@@ -1,0 +1,52 @@
+"""How many threads pay, by measurement: a kernel that took far longer than it should, with threads, works alone for a while.
+
+With other processes on the cores a thread that is not running makes all others wait, for milliseconds where a small kernel takes microseconds.
+So each call with threads reads the processor's clock before and after.  Where it took too long, the next LEAST calls use one thread, twice as
+many after each further disturbance up to MOST, half as many after each call that went well.  Results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail_llvm_exec.ir.module import Builder, Value
+
+LEAST, MOST = 32, 4096  # calls alone after a disturbance
+CYCLES = 3.0  # of the clock in a nanosecond, about
+SLACK = 150_000.0  # nanoseconds that a call may take beyond FACTOR times its estimate
+FACTOR = 4.0
+CLOCK = "llvm.readcyclecounter"
+ALONE, BACK = "calls_alone", "calls_back"  # how many calls are still to be alone; how many were after the last disturbance
+
+
+class Crowd:
+    """Counts calls and cycles in the function that `b` writes, which takes `cost` nanoseconds with one thread, by estimate."""
+
+    def __init__(self, b: Builder, cost: float):
+        self.b, self.limit = b, int((cost * FACTOR + SLACK) * CYCLES)
+        self.alone, self.back = b.module.counter(ALONE), b.module.counter(BACK)
+        self.start: Value | None = None
+
+    def enter(self, threads: Value) -> Value:
+        """Return how many threads this call uses."""
+        b = self.b
+        left = b.load("i32", self.alone)
+        crowded = b.compare("gt", left, 0)
+        b.store(b.select(crowded, b.sub(left, 1), left), self.alone)
+        self.start = b.call(CLOCK, "i64")
+        return b.select(crowded, b.constant(1, "i32"), threads)
+
+    def leave(self, threads: Value) -> None:
+        """Note how long the call took, if it used several threads."""
+        b = self.b
+
+        def note() -> Sequence[Value]:
+            slow = b.compare("gt", b.sub(b.call(CLOCK, "i64"), self.start), self.limit)
+            back = b.load("i32", self.back)
+            twice = b.call("llvm.smax.i32", "i32", b.add(back, back), b.constant(LEAST, "i32"))
+            longer = b.call("llvm.smin.i32", "i32", twice, b.constant(MOST, "i32"))
+            b.store(b.select(slow, longer, b.ashr(back, 1)), self.back)
+            b.store(b.select(slow, longer, b.constant(0, "i32")), self.alone)
+            return ()
+
+        b.branch(b.compare("gt", threads, 1), note, ())

@@ -1,0 +1,117 @@
+"""Loop nests without reductions: every element is computed and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.loops.axes import Axis
+from dovetail_llvm_exec.loops.nest import Nest
+from dovetail_llvm_exec.loops.passes import passes
+from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
+from dovetail_llvm_exec.loops.stash import Store
+from dovetail_llvm_exec.region.exprs import Buffer, Expr
+from dovetail_llvm_exec.region.forms import inside
+from dovetail_llvm_exec.scalars import kinds
+
+BLOCK = 4096  # elements of the innermost loop that are one unit
+LEAST = 256  # elements of the innermost loop from which passes pay
+TILE = 16  # rows that are done together where a load runs down the columns
+
+
+class Elements(Stage):
+    """Units are blocks of the innermost axis, or tiles."""
+
+    def write(self) -> None:
+        """Units are blocks of the innermost axis; where a load crosses it, tiles of that axis and the one that the load runs along."""
+        exprs = [s.expr for s in self.stores]
+        b, nest = self._function("each", self.exprs, {s.buffer for s in self.stores})
+        along = self._crossing()
+        outer = [axis for axis in self.outer if axis is not along]
+        size = self.columns[0].size if self.columns else 1
+        block = BLOCK if along is None else TILE * 8
+        blocks = -(-size // block) if size >= 2 * block else 1
+        tiles = 1 if along is None else -(-along.size // TILE)
+        nest.hoist(exprs)
+        with b.loop(b.params[1], b.params[2]) as units_loop:
+            row, part = self._part(b, units_loop.index, blocks * tiles)
+            tile, at = self._part(b, part, blocks)
+            nest.enter(self._decoded(b, row, outer))
+            if self.columns:
+                start = b.mul(at, block) if blocks > 1 else None
+                if along is None:
+                    self._passes(nest, self.columns[0], start, block)
+                self._vectors(nest, exprs, self.columns[0], start, block, self._body(nest, along, tile))
+                nest.stashed.clear()
+            else:
+                self._stored(nest, self.stores)
+            nest.leave()
+        self._finish(b, nest, blocks * tiles * size_of(outer), self.cost, [*self.outer, *(self.columns if blocks > 1 else [])])
+
+    def _passes(self, nest: Nest, axis: Axis, start: Value | None, block: int) -> None:
+        """All passes over one unit but the last: each leaves in arrays what later ones read."""
+        b = nest.b
+        if axis.size < LEAST:
+            return
+        form = inside(axis.atoms)
+        for values in passes(self.exprs, axis.atoms):
+            stores = []
+            for expr in values:
+                buffer, type = Buffer("pass", len(nest.pointers), expr.dtype), kinds.stored(expr.dtype)
+                array = b.alloca(type, min(axis.size, block) if start is not None else axis.size)
+                nest.pointers[buffer] = array if start is None else b.address(array, type, b.neg(start))
+                stores.append(Store(buffer, form, expr))
+            self._vectors(nest, values, axis, start, block, lambda mask, stores=stores: self._stored(nest, stores))
+            nest.stashed.update({store.expr: (store.buffer, form) for store in stores})
+
+    def _crossing(self) -> Axis | None:
+        """The outer axis that a load runs along which crosses the innermost: reading a transposed matrix."""
+        for form in (e.data[1] for e in self.exprs if e.op == "load" and not e.data[1].moving):
+            if self.columns and abs(self.columns[0].step(form)) > 1:
+                for axis in self.outer:
+                    if axis.step(form) == 1 and axis.size >= 4:
+                        return axis
+        return None
+
+    def _body(self, nest: Nest, along: Axis | None, tile: Value) -> Callable[[Value | None], None]:
+        """What is done at each vector, under a mask: the stores, for every row of the tile where there are tiles."""
+        b = nest.b
+        if along is None:
+            return lambda mask: self._stored(nest, self.stores)
+        first = b.mul(tile, TILE)
+        last = b.call("llvm.smin.i64", "i64", b.add(first, TILE), b.constant(along.size, "i64"))
+
+        def rows(mask: Value | None) -> None:
+            nest.hoist([s.expr for s in self.stores])
+            with b.loop(first, last) as loop:
+                nest.enter({along: loop.index}, mask)
+                self._stored(nest, self.stores)
+                nest.leave()
+
+        return rows
+
+    def _vectors(self, nest: Nest, exprs: list[Expr], axis: Axis, start: Value | None, block: int, body: Callable[[Value | None], None]) -> None:
+        """The elements of one unit: whole vectors, then what is left in one with a mask."""
+        b = nest.b
+        nest.across, nest.lanes = axis, self._lanes(self.exprs)
+        nest.hoist(exprs)
+        whole = axis.size - axis.size % nest.lanes
+        first, stop = start or b.constant(0, "i64"), b.constant(whole, "i64")
+        if start is not None:
+            stop = b.call("llvm.smin.i64", "i64", b.add(start, block), stop)
+        if whole:
+            with b.loop(first, stop, nest.lanes) as loop:
+                nest.enter({axis: loop.index})
+                body(None)
+                nest.leave()
+
+        def rest() -> Sequence[Value]:
+            mask = first_lanes(axis.size - whole, nest.lanes)
+            nest.enter({axis: b.constant(whole, "i64")}, mask)
+            body(mask)
+            nest.leave()
+            return ()
+
+        if axis.size != whole:
+            rest() if start is None else b.branch(b.compare("gt", b.add(start, block), axis.size), rest, ())
+        nest.across, nest.lanes = None, 1

@@ -1,0 +1,395 @@
+"""Writes the expressions of one loop nest: each in the outermost loop that it can be computed in, vectors in the innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dovetail.dtypes import DType
+from dovetail_llvm_exec.ir.module import Builder, Value, lanes_of, vector
+from dovetail_llvm_exec.loops.axes import Axis
+from dovetail_llvm_exec.loops.philox import DRAWS
+from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, parts, walk
+from dovetail_llvm_exec.region.forms import Atom, Form
+from dovetail_llvm_exec.scalars import kinds
+from dovetail_llvm_exec.scalars.ops import EXACT, Op, written
+
+Access = tuple[Buffer, Form | None]  # a place in memory; without a form, one of the unit's own
+
+AHEAD = 1024  # bytes from what is read to what is asked for
+FAR = 4 * AHEAD  # bytes in a row from which that pays
+FAULTS = {"IndexError": 1, "ZeroDivisionError": 2, "RuntimeError": 4}  # what a kernel's status says
+
+
+class Scope:
+    """A loop that is being written: its axes with their indices, and the values that were computed in it."""
+
+    def __init__(self, indices: dict[Axis, Value], mask: Value | None = None):
+        self.indices, self.mask = indices, mask
+        self.values: dict[Any, Value] = {}
+
+
+class Nest:
+    """One function's loops.  `lanes` elements of the axis `across` are computed at once; it is bound in the innermost scope."""
+
+    def __init__(self, b: Builder, pointers: dict[Buffer, Value], axes: Iterable[Axis]):
+        self.b, self.pointers = b, pointers
+        self.axis_of: dict[Atom, Axis] = {atom: axis for axis in axes for atom in axis.atoms}
+        self.across: Axis | None = None
+        self.lanes = 1
+        self.scopes: list[Scope] = [Scope({})]
+        self.levels: dict[Axis, int] = {}
+        self.slots: dict[str, Value] = {}
+        self.stashed: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
+        self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
+        self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
+        self.reads: set[Access] = set()  # what the function really does to memory, for the verifier
+        self.writes: set[Access] = set()
+        self.narrow: dict[tuple[str, DType], Value] = {}  # values that were rounded to 16 bits, as they are in memory
+
+    # --- scopes
+
+    def enter(self, indices: dict[Axis, Value], mask: Value | None = None) -> None:
+        """A loop begins."""
+        self.levels.update(dict.fromkeys(indices, len(self.scopes)))
+        self.scopes.append(Scope(indices, mask))
+
+    def leave(self) -> None:
+        """The loop ends."""
+        for axis in self.scopes.pop().indices:
+            del self.levels[axis]
+
+    @property
+    def depth(self) -> int:
+        """The number of the innermost scope."""
+        return len(self.scopes) - 1
+
+    def level(self, expr: Expr) -> int:
+        """The scope that an expression is computed in; beyond the innermost where its loop has not begun."""
+        return max([self.level_of(atom) for atom in expr.atoms], default=0) or int(bool(expr.found))
+
+    def level_of(self, atom: Atom) -> int:
+        return self.levels.get(self.axis_of[atom], len(self.scopes))
+
+    def is_vector(self, expr: Expr) -> bool:
+        """Whether an expression differs from lane to lane."""
+        return self.across is not None and self.lanes > 1 and not expr.atoms.isdisjoint(self.across.atoms)
+
+    # --- values
+
+    def find(self, key: Any, level: int) -> Value | None:
+        """What was computed under `key` in the scope `level`, or further in."""
+        for scope in self.scopes[level:]:
+            if key in scope.values:
+                return scope.values[key]
+        return None
+
+    def keep(self, key: Any, value: Value) -> Value:
+        """Remember a value as long as the innermost loop is written."""
+        self.scopes[-1].values[key] = value
+        return value
+
+    def hoist(self, exprs: Iterable[Expr]) -> None:
+        """Write now what the loops to come need and do not change."""
+        for expr in walk(list(exprs), self._unknown, self._parts):
+            if self.level(expr) <= self.depth:
+                self.value(expr)
+                continue
+            for form in () if expr in self.stashed else forms_of(expr.op, expr.data):
+                self._partial(expr, form)
+            for part in self._parts(expr):
+                if self.level(part) <= self.depth and part.op != "const" and self.is_vector(expr):
+                    self.operand(part, self.lanes)
+            if self._by_inverse(expr) and self.level(expr.args[1]) <= self.depth:
+                self._inverses(expr.args[1], self.lanes if self.is_vector(expr) else 1)
+
+    def _unknown(self, expr: Expr) -> bool:
+        return self.find(expr, self.level(expr)) is None
+
+    def _parts(self, expr: Expr) -> list[Expr]:
+        """What has to be computed first."""
+        return [] if expr in self.stashed else parts(expr)
+
+    def _partial(self, expr: Expr, form: Form) -> None:
+        if any(self.level_of(atom) <= self.depth for atom, _ in form.terms) or not form.terms:
+            if expr.op == "load":
+                self.pointer(expr.data[0], form, self.depth)
+            else:
+                self.position(form, self.depth)
+
+    def value(self, expr: Expr) -> Value:
+        """The value of an expression: a vector where it differs from lane to lane."""
+        found = self.find(expr, self.level(expr))
+        if found is None:
+            for part in walk([expr], self._unknown, self._parts):
+                found = self.keep(part, self._written(part))
+        return found
+
+    def operand(self, expr: Expr, lanes: int) -> Value:
+        """The value of an expression in `lanes` lanes."""
+        if expr.op == "const":
+            return kinds.number(self.b, _number(expr), expr.dtype, lanes)
+        value = self.value(expr)
+        if lanes == 1 or value.type[0] == "<":
+            return value
+        key = ("splat", expr, lanes)
+        return self.find(key, self.level(expr)) or self.keep(key, self.b.splat(value, lanes))
+
+    def define(self, expr: Expr, value: Value) -> None:
+        """Say what an expression is, in the innermost scope."""
+        self.keep(expr, value)
+
+    def _written(self, expr: Expr) -> Value:
+        lanes = self.lanes if self.is_vector(expr) else 1
+        if expr in self.stashed:
+            return self.get(*self.stashed[expr], lanes)
+        if expr.op == "const":
+            return self.operand(expr, lanes)
+        if expr.op == "load":
+            return kinds.from_memory(self.b, self._loaded(expr, lanes), expr.dtype)
+        if expr.op == "index":
+            return self._index(expr.data, lanes)
+        if expr.op == "checked":
+            return self._checked(expr, lanes)
+        if expr.op in DRAWS:
+            seed, offset = (self.operand(a, lanes) for a in expr.args)
+            return DRAWS[expr.op](self.b, expr.data, self._index(expr.data.form, lanes), seed, offset)
+        operands = [self.operand(a, lanes) for a in expr.args]
+        numbers = tuple(_number(a) if a.op == "const" else None for a in expr.args)
+        source = expr.args[expr.op == "where"].dtype
+        if self._by_inverse(expr):
+            return self._quotient(expr, operands[0])
+        op = Op(self.b, expr.dtype, source, lambda mask, what: self.fault(mask, what), numbers)
+        return self.rounded(written(op, expr.op, operands), expr.dtype) if expr.op not in EXACT else written(op, expr.op, operands)
+
+    def rounded(self, x: Value, dtype: DType) -> Value:
+        """`x` as the nearest number that `dtype` holds, still as it is computed with."""
+        if dtype not in kinds.HALVES:
+            return x
+        narrow = kinds.narrowed(self.b, x, dtype)
+        wide = kinds.widened(self.b, narrow, dtype)
+        self.narrow[wide.name, dtype] = narrow
+        return wide
+
+    def to_memory(self, x: Value, dtype: DType) -> Value:
+        """What is stored of a value."""
+        return self.narrow.get((x.name, dtype)) or kinds.to_memory(self.b, x, dtype)
+
+    def _by_inverse(self, expr: Expr) -> bool:
+        """Whether a division is one by a number that stays while an inner loop runs."""
+        if expr.op != "div" or expr.args[1].op == "const":
+            return False
+        return self.level(expr.args[1]) < self.level(expr) and self.is_vector(expr) and not self.is_vector(expr.args[1])
+
+    def _quotient(self, expr: Expr, x: Value) -> Value:
+        """x / y by the reciprocal of y, and a step of Newton's that makes exact what is exact."""
+        b = self.b
+        divisor, scale, inverse = self._inverses(expr.args[1], lanes_of(x.type))
+        scaled = b.mul(x, scale)
+        first = b.mul(scaled, inverse)
+        rest = b.fma(b.neg(first), divisor, scaled) if b.target.fma else b.sub(scaled, b.mul(first, divisor))
+        better = b.muladd(rest, inverse, first)
+        value = b.select(b.compare("ord", better, better), better, first)
+        return self.rounded(value, expr.dtype)
+
+    def _inverses(self, y: Expr, lanes: int) -> tuple[Value, Value, Value]:
+        """What `_inverse` gives of y, in `lanes` lanes."""
+        key = ("inverse", y, lanes)
+        found = self.find(key, self.level(y))
+        if found is None:
+            found = self.keep(key, tuple(self.b.splat(v, lanes) for v in self._inverse(self.value(y))))
+        return found
+
+    def _inverse(self, y: Value) -> tuple[Value, Value, Value]:
+        """(y scaled, the scale, 1 / y scaled): scaled so that neither end of the range is left."""
+        b = self.b
+        size = b.abs(y)
+        scale = b.select(b.compare("lt", size, 2.0**-64), b.constant(2.0**64, y.type), b.constant(1.0, y.type))
+        scale = b.select(b.compare("gt", size, 2.0**64), b.constant(2.0**-64, y.type), scale)
+        scaled = b.mul(y, scale)
+        return scaled, scale, b.div(b.constant(1.0, y.type), scaled)
+
+    # --- positions
+
+    def position(self, form: Form, depth: int | None = None) -> Value:
+        """A form without the lanes, as far as its loops are inside the scope `depth`."""
+        depth = self.depth if depth is None else depth
+        here, key = self._here(form, depth)
+        if depth == 0:
+            start = self.b.constant(form.const, "i64")
+            return self._sum(start, here) if here else start
+        below = self.position(form, depth - 1)
+        if not here:
+            return below
+        name = ("position", key)
+        return self.find(name, depth) or self.keep(name, self._sum(below, here))
+
+    def pointer(self, buffer: Buffer, form: Form, depth: int | None = None) -> Value:
+        """The address of a form's element, without the lanes."""
+        depth = self.depth if depth is None else depth
+        here, key = self._here(form, depth)
+        name = ("pointer", buffer, key)
+        found = self.find(name, depth)
+        if found is not None:
+            return found
+        if depth == 0:
+            at, start = self.pointers[buffer], self.b.constant(form.const, "i64")
+            moved = self._sum(start, here) if here else start if form.const else None
+        else:
+            at, moved = self.pointer(buffer, form, depth - 1), self._sum(None, here) if here else None
+        if moved is None:
+            return at
+        return self.keep(name, self.b.address(at, kinds.stored(buffer.dtype), moved))
+
+    def _here(self, form: Form, depth: int) -> tuple[list[tuple[Value, int]], Any]:
+        """What of a form changes in the scope `depth`; and the form as far as it is known there."""
+        found: list[tuple[Value, int]] = []
+        for axis, index in self.scopes[depth].indices.items():
+            step = axis.step(form)
+            if step:
+                found.append((index, step))
+        for expr, step in form.moving:
+            if self.level(expr) == depth and not self.is_vector(expr):
+                found.append((self.value(expr), step))
+        terms = tuple((a, s) for a, s in form.terms if self.level_of(a) <= depth)
+        moving = tuple((e, s) for e, s in form.moving if self.level(e) <= depth)
+        return found, (form.const, terms, moving)
+
+    def _sum(self, start: Value | None, found: list[tuple[Value, int]]) -> Value:
+        for value, step in found:
+            scaled = value if step == 1 else self.b.mul(value, step)
+            start = scaled if start is None or start.name == "0" else self.b.add(start, scaled)
+        return start
+
+    def _index(self, form: Form, lanes: int) -> Value:
+        at = self.position(form)
+        return at if lanes == 1 else self.b.add(self.b.splat(at, lanes), self._lane_steps(form, lanes))
+
+    def _lane_steps(self, form: Form, lanes: int) -> Value:
+        """How far each lane is from the first."""
+        b, type = self.b, vector("i64", lanes)
+        step = self.across.step(form) if self.across else 0
+        name = f"<{', '.join(f'i64 {i * step}' for i in range(lanes))}>" if step else b.zero(type).name
+        steps = Value(name, type)
+        for expr, factor in form.moving:
+            if self.is_vector(expr):
+                moved = self.value(expr)
+                steps = b.add(steps, b.mul(moved, factor) if factor != 1 else moved)
+        return steps
+
+    # --- memory
+
+    def _mask(self, expr: Expr | None, lanes: int) -> Value | None:
+        """The lanes that count: those of the loop, and of the expression's own mask."""
+        tail = self.scopes[-1].mask if lanes > 1 else None
+        if expr is None:
+            return tail
+        own = self.operand(expr, lanes)
+        return own if tail is None else self.b.and_(own, tail)
+
+    def _loaded(self, expr: Expr, lanes: int) -> Value:
+        b = self.b
+        buffer, form = expr.data
+        own = expr.args[0] if expr.args else None
+        type = kinds.stored(buffer.dtype, lanes)
+        self.reads.add((buffer, form))
+        mask = self._mask(own, lanes)
+        at = self.pointer(buffer, form)
+        if lanes == 1:
+            if own is None:
+                return b.load(type, at)
+            return b.load(type, b.select(mask, at, self._spare()))
+        moved = any(self.is_vector(e) for e, _ in form.moving)
+        step = self.across.step(form)
+        if step == 1 and not moved:
+            if buffer in self.fetched and mask is None and self._run(form) * buffer.dtype.bytes >= FAR:
+                b.prefetch(b.address(at, "i8", AHEAD))
+            return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
+        if step == -1 and not moved and mask is None:
+            first = b.address(at, kinds.stored(buffer.dtype), -(lanes - 1))
+            return b.shuffle(b.load(type, first), None, range(lanes - 1, -1, -1))
+        return b.gather(type, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
+
+    def store(self, buffer: Buffer, form: Form, expr: Expr) -> None:
+        """Write an expression where the form says; a scalar one where nothing differs from lane to lane."""
+        lanes = self.lanes if self.across is not None and self.level_of(self.across.atoms[-1]) <= self.depth else 1
+        self.put(buffer, form, self.to_memory(self.operand(expr, lanes), buffer.dtype))
+
+    def put(self, buffer: Buffer, form: Form, value: Value) -> None:
+        """Write a value, as it is in memory, where the form says."""
+        b, lanes = self.b, lanes_of(value.type)
+        self.writes.add((buffer, form))
+        at = self.pointer(buffer, form)
+        if lanes == 1:
+            b.store(value, at)
+            return
+        mask = self.scopes[-1].mask
+        if self.across.step(form) == 1:
+            if mask is None and buffer in self.streamed and self._lines(form, lanes):
+                b.store(value, at, align=lanes * buffer.dtype.bytes, metadata=f", !nontemporal {b.module.node('!{i32 1}')}")
+            else:
+                b.store(value, at) if mask is None else b.masked_store(value, at, mask)
+            return
+        b.scatter(value, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
+
+    def _run(self, form: Form) -> int:
+        """How many elements lie one after the other, as the loops over a form go."""
+        steps = {step: axis.size for axis in dict.fromkeys(self.axis_of.values()) if (step := axis.step(form)) > 1}
+        run = 0 if form.moving else self.across.size
+        while run in steps:
+            run *= steps.pop(run)
+        return run
+
+    def _lines(self, form: Form, lanes: int) -> bool:
+        """Whether vectors of `lanes` elements never straddle, so that they are parts of lines of the cache."""
+        fixed = [step for atom, step in form.terms if atom not in self.across.atoms]
+        return not form.moving and all(n % lanes == 0 for n in (form.const, *fixed))
+
+    def get(self, buffer: Buffer, form: Form, lanes: int) -> Value:
+        """What lies where the form says, as it is in memory."""
+        b, type = self.b, kinds.stored(buffer.dtype, lanes)
+        self.reads.add((buffer, form))
+        at, mask = self.pointer(buffer, form), self.scopes[-1].mask
+        if lanes == 1:
+            return b.load(type, at)
+        if self.across.step(form) == 1:
+            return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
+        return b.gather(type, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
+
+    # --- faults
+
+    def _checked(self, expr: Expr, lanes: int) -> Value:
+        """An index, or 0 with a fault where it is not below the size."""
+        b = self.b
+        index = self.operand(expr.args[0], lanes)
+        mask = self._mask(expr.args[1] if len(expr.args) > 1 else None, lanes)
+        size, fault = expr.data
+        inside = b.compare("lt", index, size, unsigned=True)
+        outside = b.not_(inside)
+        self._report(outside if mask is None else b.and_(outside, mask), fault)
+        return b.select(inside, index, b.zero(index.type))
+
+    def fault(self, mask: Value, what: str) -> None:
+        """Report that lanes of the mask went wrong."""
+        tail = self.scopes[-1].mask if mask.type[0] == "<" else None
+        self._report(mask if tail is None else self.b.and_(mask, tail), what)
+
+    def _report(self, mask: Value, what: str) -> None:
+        b, slot = self.b, self.slot("fault")
+        wrong = b.cast("zext", b.any(mask), "i32")
+        b.store(b.or_(b.load("i32", slot), b.mul(wrong, FAULTS[what])), slot)
+
+    def slot(self, name: str) -> Value:
+        """Room for one number on the stack."""
+        if name not in self.slots:
+            self.slots[name] = self.b.alloca("i64")
+        return self.slots[name]
+
+    def _spare(self) -> Value:
+        """An address that may be read when a mask does not hold."""
+        return self.slot("spare")
+
+
+def _number(expr: Expr) -> Any:
+    text, value = expr.data
+    return float(text) if value is None else value

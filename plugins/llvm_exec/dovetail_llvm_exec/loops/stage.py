@@ -1,0 +1,189 @@
+"""What the functions of one loop nest have in common.
+
+A function does the units lo <= u < hi of its work, so that threads can share it; every unit is computed in one order whoever does it, and
+what units give together is put together by a function of its own, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from dovetail.dtypes import DType
+from dovetail.extend import ExecutorError
+from dovetail_llvm_exec.ir.module import Builder, Module, Value, vector
+from dovetail_llvm_exec.loops.axes import Axis, merged
+from dovetail_llvm_exec.loops.nest import Access, Nest
+from dovetail_llvm_exec.loops.stash import Store
+from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, walk
+from dovetail_llvm_exec.region.forms import Atom, dot
+from dovetail_llvm_exec.region.groups import ENOUGH, PARTS, Group, Item
+
+LINE = 64  # bytes of a line of the cache, at which everything in a workspace starts
+
+
+class Phase(NamedTuple):
+    """A function and how much there is to do: `units`, and the nanoseconds of all of them.
+
+    `reads` and `writes` are what its code does to memory, `split` the loop variables that tell units apart, and each unit has a part of
+    its own of the buffers in `own`.
+    """
+
+    name: str
+    units: int
+    cost: float
+    reads: frozenset[Access] = frozenset()
+    writes: frozenset[Access] = frozenset()
+    split: frozenset[Atom] = frozenset()
+    own: frozenset[Buffer] = frozenset()
+
+
+class Room(NamedTuple):
+    """Bytes `low` to `high` of a workspace, which `buffer` uses from the loop nest `first` to the loop nest `last`."""
+
+    buffer: Buffer
+
+    low: int
+    high: int
+    first: int
+    last: int
+
+
+class Workspace:
+    """Memory that a call needs for itself, `size` bytes; what is not in use at the same time may lie in the same place."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.offsets: dict[Buffer, int] = {}
+        self.rooms: list[Room] = []
+        self.numbers = count()  # of the buffers without a name
+
+    def take(self, buffer: Buffer, numel: int, first: int, last: int) -> Buffer:
+        """Room for `numel` elements, as low as it is free from the loop nest `first` to the loop nest `last`."""
+        if buffer in self.offsets:
+            raise ExecutorError(f"{buffer} has a place in the workspace already; two values of a kernel have one name, which is a bug in its plan")
+        size, at = -(-numel * buffer.dtype.bytes // LINE) * LINE, 0
+        for low, high in sorted((r.low, r.high) for r in self.rooms if r.first <= last and first <= r.last):
+            if at + size <= low:
+                break
+            at = max(at, high)
+        self.rooms.append(Room(buffer, at, at + size, first, last))
+        self.offsets[buffer] = at
+        self.size = max(self.size, at + size)
+        return buffer
+
+    def part(self, dtype: DType, numel: int, nest: int) -> Buffer:
+        """Room without a name, while the loop nest `nest` runs."""
+        return self.take(Buffer("part", next(self.numbers), dtype), numel, nest, nest)
+
+
+class Stage:
+    """One group as functions of a module, which `write` writes; `phases` says in which order they run."""
+
+    def __init__(self, module: Module, name: str, group: Group, workspace: Workspace, inputs: int):
+        self.module, self.name, self.group, self.workspace, self.inputs = module, name, group, workspace, inputs
+        self.phases: list[Phase] = []
+        self.results: list[Item] = [i for i in group.items if i.kind == "result"]
+        self.stores = [Store(group.plan.memory[i.node], dot(i.coords, i.node.steps), i.expr) for i in group.items if i.kind == "store"]
+        self.tallied = [i for i in group.items if i.kind == "tally"]
+        self._axes()
+        bodies = [item.expr.data.body for item in self.results]
+        self.exprs = walk([*bodies, *(s.expr for s in self.stores), *(i.expr for i in self.tallied)])
+        self.cost = sum(e.cost for e in self.exprs) * group.numel
+
+    # --- loops
+
+    def _axes(self) -> None:
+        group = self.group
+        atoms = [[a for d in group.order if d in dims for a in group.cells[d]] for dims in self._dimensions()]
+        forms = [s.form for s in self.stores] + [dot(i.coords, i.node.steps) for i in self.tallied]
+        bodies = [item.expr.data.body for item in self.results] + [s.expr for s in self.stores] + [i.expr for i in self.tallied]
+        bodies += [item.expr.data.place for item in self.results if item.expr.data.place is not None]
+        forms += [form for e in walk(bodies) for form in forms_of(e.op, e.data)]
+        if not self.results and not self.tallied:
+            axes = merged([a for part in atoms for a in part], forms)
+            self.outer, self.down, self.columns = axes[:-1], [], axes[-1:]
+            return
+        outer, down, columns = atoms
+        if not self.results and columns and columns[-1].size >= PARTS[-1] and size_of(outer) < ENOUGH:
+            outer, columns = outer + columns[:-1], columns[-1:]
+        self.outer, self.down, self.columns = (merged(part, forms) for part in (outer, down, columns))
+
+    def _dimensions(self) -> tuple[set[int], set[int], set[int]]:
+        """The dimensions that units count, those that are added up, those of the columns."""
+        group = self.group
+        rows = set(range(len(group.shape))) - group.columns
+        return rows - group.down, rows & group.down, group.columns
+
+    def _lanes(self, exprs: Sequence[Expr]) -> int:
+        """How many columns are computed at once: as many as the widest numbers fill a vector, and no more than there are."""
+        inner = set(self.columns[-1].atoms) if self.columns else set()
+        moving = [e for e in exprs if e.op not in ("index", "const", "row") and not e.atoms.isdisjoint(inner)]
+        widest = max([e.dtype.bytes if e.dtype.kind != "float" else max(e.dtype.bytes, 4) for e in moving], default=4)
+        lanes = max(self.module.target.vector_bytes // widest, 1)
+        columns = self.columns[-1].size if self.columns else 1
+        while lanes > 1 and lanes // 2 >= columns:
+            lanes //= 2
+        return lanes
+
+    def _function(self, suffix: str, exprs: Sequence[Expr], buffers: set[Buffer]) -> tuple[Builder, Nest]:
+        """The head of a function of (args, lo, hi): where everything lies."""
+        b = self.module.function(f"{self.name}_{suffix}", "void", [("args", "ptr"), ("lo", "i64"), ("hi", "i64")], linkage="internal ")
+        pointers: dict[Buffer, Value] = {}
+        for buffer in sorted(buffers | {e.data[0] for e in exprs if e.op == "load"}, key=lambda x: x[:2]):
+            pointers[buffer] = self._address(b, buffer)
+        nest = Nest(b, pointers, [*self.outer, *self.down, *self.columns])
+        nest.streamed, nest.fetched = self.group.plan.streamed & buffers, self.group.plan.fetched
+        b.store(b.constant(0, "i64"), nest.slot("fault"))
+        return b, nest
+
+    def _address(self, b: Builder, buffer: Buffer) -> Value:
+        if buffer.kind in ("in", "out"):
+            number = 2 + buffer.number + (self.inputs if buffer.kind == "out" else 0)
+            return b.load("ptr", b.address(b.params[0], "i64", number), align=8)
+        return b.address(b.load("ptr", b.address(b.params[0], "i64", 1), align=8), "i8", self.workspace.offsets[buffer])
+
+    def _finish(self, b: Builder, nest: Nest, units: int, cost: float, axes: Sequence[Axis], own: Iterable[Buffer] = ()) -> None:
+        """Say in the status what went wrong, and return: a phase, of units that differ in their place along `axes`."""
+        fault = b.load("i32", nest.slot("fault"))
+
+        def tell() -> Sequence[Value]:
+            b.store(b.cast("zext", fault, "i64"), b.params[0])
+            return ()
+
+        b.branch(b.compare("ne", fault, 0), tell, ())
+        if nest.streamed:
+            b.line("fence seq_cst")
+        b.ret()
+        split = frozenset(a for axis in axes for a in axis.atoms)
+        self.phases.append(Phase(b.name, units, cost, frozenset(nest.reads), frozenset(nest.writes), split, frozenset(own)))
+
+    def _decoded(self, b: Builder, unit: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:
+        """The index of each axis from a row-major number."""
+        indices: dict[Axis, Value] = {}
+        for i, axis in reversed(list(enumerate(axes))):
+            indices[axis] = unit if i == 0 else b.urem(unit, axis.size)
+            unit = b.udiv(unit, axis.size) if i else unit
+        return indices
+
+    def _part(self, b: Builder, unit: Value, parts: int) -> tuple[Value, Value]:
+        """A number as those of a whole and of one of its parts."""
+        return (unit, b.constant(0, "i64")) if parts == 1 else (b.udiv(unit, parts), b.urem(unit, parts))
+
+    def _stored(self, nest: Nest, stores: Sequence[Store]) -> None:
+        values = [(s, nest.to_memory(nest.operand(s.expr, nest.lanes), s.buffer.dtype)) for s in stores]
+        for store, value in values:
+            nest.put(store.buffer, store.form, value)
+
+
+def size_of(axes: Sequence[Axis | Atom]) -> int:
+    total = 1
+    for axis in axes:
+        total *= axis.size
+    return total
+
+
+def first_lanes(count: int, lanes: int) -> Value:
+    """A mask of the first lanes."""
+    return Value(f"<{', '.join('i1 true' if i < count else 'i1 false' for i in range(lanes))}>", vector("i1", lanes))

@@ -1,0 +1,75 @@
+"""Values that several sweeps over a row need and that cost more to compute again than to keep: they are kept in a row of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from dovetail.dtypes import bool_, float32
+from dovetail_llvm_exec.loops.axes import Axis
+from dovetail_llvm_exec.loops.nest import Nest
+from dovetail_llvm_exec.region.exprs import Buffer, Expr, parts, walk
+from dovetail_llvm_exec.region.forms import Form, inside
+from dovetail_llvm_exec.scalars import kinds
+
+DEAR = 0.09  # nanoseconds for an element that are more than writing and reading it
+ROOM = 1 << 18  # bytes on the stack of a thread, for all of them
+
+
+class Store(NamedTuple):
+    """`expr` goes to the place `form` of a buffer."""
+
+    buffer: Buffer
+    form: Form
+    expr: Expr
+
+
+class Stashes:
+    """What is kept between the sweeps over one row of `columns`."""
+
+    def __init__(self, columns: Sequence[Axis], nest: Nest):
+        self.nest = nest
+        self.atoms = frozenset(a for axis in columns for a in axis.atoms)
+        self.form = inside([atom for axis in columns for atom in axis.atoms])
+        self.size = prod(axis.size for axis in columns)
+        self.left = ROOM
+        self.after: dict[int, list[Store]] = {}  # by the identity of a sweep, what is kept by it
+
+    def choose(self, sweeps: Sequence[Any]) -> None:
+        """Find what is computed by one sweep and wanted by a later one."""
+        first: dict[Expr, Any] = {}
+        chosen: set[Expr] = set()
+        for sweep in sweeps:
+            stack, new = list(sweep.roots), set[Expr]()
+            while stack:
+                expr = stack.pop()
+                if expr in new or expr in chosen or expr.atoms.isdisjoint(self.atoms):
+                    continue
+                if expr in first and self._worth(expr):
+                    chosen.add(expr)
+                    self._keep(expr, first[expr])
+                    continue
+                new.add(expr)
+                stack += parts(expr)
+            for expr in new:
+                first.setdefault(expr, sweep)
+
+    def _worth(self, expr: Expr) -> bool:
+        bytes = self.size * max(expr.dtype.bytes, 4)
+        if expr.dtype is bool_ or expr.op in ("load", "index", "checked", "const") or bytes > self.left:
+            return False
+        under = walk([expr], lambda e: not e.atoms.isdisjoint(self.atoms))
+        return sum(e.cost for e in under if e.op not in ("load", "index")) >= DEAR
+
+    def _keep(self, expr: Expr, sweep: Any) -> None:
+        dtype = float32 if expr.dtype in kinds.HALVES else expr.dtype
+        buffer = Buffer("stash", len(self.nest.pointers), dtype)
+        self.left -= self.size * dtype.bytes
+        self.nest.pointers[buffer] = self.nest.b.alloca(kinds.stored(dtype), self.size)
+        self.after.setdefault(id(sweep), []).append(Store(buffer, self.form, expr))
+
+    def done(self, sweep: Any) -> None:
+        """Later sweeps read what this one has kept."""
+        for store in self.after.get(id(sweep), []):
+            self.nest.stashed[store.expr] = (store.buffer, store.form)

@@ -1,0 +1,97 @@
+"""Which lines the executor takes: True, or a sentence that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.dtypes import bool_
+from dovetail.extend import BoundSymbol, TensorSpec, Verdict
+from dovetail_llvm_exec.region.graph import COPIES, REDUCTIONS, VIEWS
+from dovetail_llvm_exec.scalars.costs import POWERS
+from dovetail_llvm_exec.scalars.kinds import STORED
+from dovetail_llvm_exec.scalars.ops import OPERATIONS
+from dovetail_llvm_exec.vmath import FUNCTIONS
+
+MOST_PARTS = 4  # of a cat: each element asks all of them
+KNOWN = ", ".join(d.short for d in STORED)
+
+
+def verdict(line: BoundSymbol) -> Verdict:
+    """Whether a prim can be part of a kernel."""
+    name = line.symbol.name
+    check = CHECKS.get(name)
+    if line.symbol.module != "prims" or (check is None and name not in PLAIN):
+        return f"has no code for {line.symbol}"
+    for p in (*line.reads, *line.writes):
+        if type(p.spec) is not TensorSpec:
+            return f"wants numbers that are known when the program is compiled, and {p.name} is computed"
+        if p.spec.dtype not in STORED:
+            return f"computes with {KNOWN}, and {p.name} is of {p.spec.dtype.short}"
+        if p.spec.device.type != "cpu":
+            return f"wants tensors on the CPU, and {p.name} is on {p.spec.device}"
+    return True if check is None else check(line)
+
+
+def _elementwise(line: BoundSymbol) -> Verdict:
+    name = line.symbol.name
+    kinds, _ = OPERATIONS[name]
+    operands = line.args[1:] if name == "where" else line.args
+    spec = next(x.spec for x in operands if hasattr(x, "spec")) if any(hasattr(x, "spec") for x in operands) else None
+    if spec is not None and spec.dtype.kind not in kinds:
+        return f"has no code for {line.symbol} of {spec.dtype.short}"
+    if name == "pow":
+        return _power(line, spec)
+    return True
+
+
+def _power(line: BoundSymbol, spec: Any) -> Verdict:
+    base, exponent = line.args
+    if spec.dtype.kind == "int":
+        fits = type(exponent) is int and hasattr(base, "spec")
+        return fits or "raises integers to a power that is known when the program is compiled"
+    simple = not hasattr(exponent, "spec") and exponent in POWERS
+    return simple or "pow" in FUNCTIONS or "raises floats to simple powers only"
+
+
+def _scatter(line: BoundSymbol) -> Verdict:
+    x, index = line.args[0].spec, line.args[1].spec
+    dim = line.kwargs["dim"]
+    single = index.shape[dim] == 1 and all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape)) if d != dim)
+    if x.dtype is bool_ and line.symbol.name == "scatter_add":
+        return "adds numbers"
+    return single or f"puts one element for each row along dim {dim}, got an index {index}"
+
+
+def _gather(line: BoundSymbol) -> Verdict:
+    x = line.args[0].spec
+    return x.numel > 0 or f"wants rows to pick from, got {x}"
+
+
+def _pad(line: BoundSymbol) -> Verdict:
+    return not any(line.kwargs["interior"]) or "pads around a tensor, not between its elements"
+
+
+def _put_slice(line: BoundSymbol) -> Verdict:
+    return all(n == 1 for n in line.kwargs["steps"]) or "writes slices without gaps"
+
+
+def _cat(line: BoundSymbol) -> Verdict:
+    parts = len(line.args[0])
+    return parts <= MOST_PARTS or f"joins up to {MOST_PARTS} tensors, got {parts}"
+
+
+def _device_put(line: BoundSymbol) -> Verdict:
+    return "leaves moves between devices to others"
+
+
+CHECKS: dict[str, Callable[[BoundSymbol], Verdict]] = {
+    **dict.fromkeys(OPERATIONS, _elementwise),
+    **dict.fromkeys(("embedding", "take", "take_along_axis"), _gather),
+    **dict.fromkeys(("scatter", "scatter_add"), _scatter),
+    "cat": _cat,
+    "pad": _pad,
+    "put_slice": _put_slice,
+    "device_put": _device_put,
+}
+PLAIN = VIEWS | REDUCTIONS | COPIES | {"detach", "var", "var_mean", "full", "iota", "flip", "uniform_philox", "normal_philox"}

@@ -1,0 +1,125 @@
+"""Expressions of one loop nest: what is computed for an element, with equal ones made once.
+
+An expression knows the atoms that it varies with, so that it is computed in the outermost loop that it can be computed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dovetail.dtypes import DType, bool_, int64
+from dovetail_llvm_exec.region.forms import Atom, Form
+from dovetail_llvm_exec.scalars.costs import POWERS, cost_of
+
+NO_ATOMS: frozenset[Atom] = frozenset()
+
+
+class Buffer(NamedTuple):
+    """Memory that a kernel reads or writes: an input, an output, or a temporary by number; `dtype` is what lies there."""
+
+    kind: str
+    number: int
+    dtype: DType
+
+
+class Draw(NamedTuple):
+    """Which number is drawn, at the row-major position `form`; of [low, high), or around `low` with the deviation `high`."""
+
+    form: Form
+    low: float
+    high: float
+    dtype: DType
+
+
+class Expr:
+    """An operation on expressions.  `data` is what else it depends on, `atoms` the loop variables, `found` the row results in it.
+
+    `op` is a prim's name, or "const", "load" (data: a buffer and a position), "index" (data: a position), "row" (data: a reduction),
+    "checked" (an index, and below what it has to be).  `cost` is in nanoseconds for each element, with everything under it.
+    """
+
+    __slots__ = ("args", "atoms", "cost", "data", "dtype", "found", "number", "op")
+
+    def __init__(self, number: int, op: str, args: tuple[Expr, ...], dtype: DType, data: Any, atoms: frozenset[Atom], found: frozenset):
+        self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.found = number, op, args, dtype, data, atoms, found
+        simple = POWERS.get(args[1].data[1]) if op == "pow" and args[1].op == "const" else None
+        self.cost = cost_of(simple or op, dtype)
+
+    def is_number(self, value: float) -> bool:
+        """Whether it is a constant equal to `value`."""
+        return self.op == "const" and self.data[1] == value
+
+    def __repr__(self) -> str:
+        return f"e{self.number}={self.op}({', '.join(f'e{a.number}' for a in self.args)}; {self.data})"
+
+    def __lt__(self, other: Expr) -> bool:
+        return self.number < other.number
+
+
+class Table:
+    """The expressions of a loop nest: equal ones are one object."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple, Expr] = {}
+
+    def make(self, op: str, args: tuple[Expr, ...], dtype: DType, data: Any = None) -> Expr:
+        """The expression, made or found."""
+        key = (op, args, dtype, data)
+        expr = self.known.get(key)
+        if expr is None:
+            atoms = NO_ATOMS.union(*(a.atoms for a in args)) if args else NO_ATOMS
+            found = frozenset().union(*(a.found for a in args)) if args else frozenset()
+            for form in forms_of(op, data):
+                atoms = atoms.union(a for a, _ in form.terms).union(*(e.atoms for e, _ in form.moving))
+                found = found.union(*(e.found for e, _ in form.moving))
+            if op == "row":
+                found |= {data}
+                atoms = data.row_atoms
+            expr = self.known[key] = Expr(len(self.known), op, args, dtype, data, atoms, found)
+        return expr
+
+    def const(self, value: Any, dtype: DType) -> Expr:
+        """A number.  -0.0 and NaN are told apart from what equals them, or not."""
+        return self.make("const", (), dtype, (repr(value), value if value == value else None))
+
+    def index(self, form: Form) -> Expr:
+        """A position as an int64."""
+        return self.make("index", (), int64, form)
+
+    def both(self, a: Expr | None, b: Expr) -> Expr:
+        """Two masks as one."""
+        return b if a is None else self.make("bitwise_and", (a, b), bool_)
+
+
+def forms_of(op: str, data: Any) -> tuple[Form, ...]:
+    """The positions in an expression's data."""
+    if op == "load":
+        return (data[1],)
+    if op in ("uniform_philox", "normal_philox"):
+        return (data.form,)
+    return (data,) if op == "index" else ()
+
+
+def parts(expr: Expr) -> list[Expr]:
+    """What an expression is computed from: its arguments, and positions that are read from memory."""
+    moving = [e for form in forms_of(expr.op, expr.data) for e, _ in form.moving]
+    return [*expr.args, *moving] if moving else list(expr.args)
+
+
+def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], list[Expr]] = parts) -> list[Expr]:
+    """Everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
+    seen: set[Expr] = set()
+    order: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(e, False) for e in reversed(roots)]
+    while stack:
+        expr, done = stack.pop()
+        if done:
+            order.append(expr)
+            continue
+        if expr in seen or (inside is not None and not inside(expr)):
+            continue
+        seen.add(expr)
+        stack.append((expr, True))
+        stack += [(p, False) for p in reversed(below(expr))]
+    return order

@@ -1,0 +1,295 @@
+"""A region as a graph of nodes: composites taken apart to prims, reductions in few kinds, views with the memory that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from dovetail.dtypes import DType, bfloat16, float16, float32
+from dovetail.extend import BoundSymbol, ExecutorError, Trace
+from dovetail.prims import row_major
+from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
+
+VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold"})
+REDUCTIONS = frozenset({"sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin"})
+COPIES = frozenset({"clone", "stride_order", "device_put"})
+SHORT, MANY = 32, 2048  # columns of a short row, and rows that are many
+EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "var": float("nan")}
+
+
+class Node:
+    """A value: an operation on nodes and numbers.  `steps` are the strides of the tensor that it is, or would be in memory.
+
+    `base`, `offset` and `place` say where a view's elements lie in the memory of what it is a view of; other nodes are their own base.
+    `depth` counts the operations before it.  `rough`: it is part of an operation whose results are all rounded to 16 bits.
+    """
+
+    __slots__ = ("args", "base", "depth", "dtype", "number", "offset", "op", "params", "proxy", "rough", "shape", "steps")
+
+    def __init__(self, number: int, op: str, args: tuple, params: dict[str, Any], shape: tuple[int, ...], dtype: DType, steps: tuple[int, ...]):
+        self.number, self.op, self.args, self.params, self.shape, self.dtype, self.steps = number, op, args, params, shape, dtype, steps
+        self.proxy: Any = None  # of the line that computes it, where there is one
+        self.base, self.offset, self.rough = self, 0, False
+        self.depth = 1 + max([a.depth for a in self.nodes], default=-1)
+        if op in VIEWS:
+            self.base, self.offset = args[0].base, args[0].offset + _offset(op, args[0].steps, params)
+
+    def __repr__(self) -> str:
+        return f"n{self.number}:{self.op}{list(self.shape)}"
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Its arguments, but for numbers; those in lists too."""
+        return [n for a in self.args for n in (a if isinstance(a, list) else [a]) if isinstance(n, Node)]
+
+    @property
+    def numel(self) -> int:
+        """How many elements it has."""
+        total = 1
+        for n in self.shape:
+            total *= n
+        return total
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it shows another node's elements."""
+        return self.op in VIEWS
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it is a reduction."""
+        return self.op in REDUCTIONS
+
+
+def _offset(op: str, steps: tuple[int, ...], params: dict[str, Any]) -> int:
+    """How far into its base's elements a view starts."""
+    if op == "strided_slice":
+        return sum(start * step for start, step in zip(params["starts"], steps, strict=True))
+    if op == "diagonal":
+        return steps[params["dim1"]] * max(-params["offset"], 0) + steps[params["dim2"]] * max(params["offset"], 0)
+    return 0
+
+
+class Graph:
+    """The nodes of a region.  `inputs` and `outputs` are those of the region's proxies, in order."""
+
+    def __init__(self, region: Trace):
+        self.nodes: list[Node] = []
+        self.of: dict[Any, Node] = {}
+        self.inputs = [self._input(p) for p in region.inputs]
+        for line in region.lines:
+            first = len(self.nodes)
+            for inner in flat([line]):
+                self._line(inner)
+            if line.body:
+                self._unrounded(self.nodes[first:], {self.of[p].base for p in line.writes})
+        self.outputs = [self.of[p] for p in region.outputs]
+
+    def make(self, op: str, args: Iterable[Any], shape: tuple, dtype: DType, steps: tuple | None = None, params: dict | None = None) -> Node:
+        """A new node; row-major without `steps`."""
+        node = Node(len(self.nodes), op, tuple(args), params or {}, tuple(shape), dtype, row_major(tuple(shape)) if steps is None else steps)
+        self.nodes.append(node)
+        return node
+
+    def _input(self, proxy: Any) -> Node:
+        node = self.make("input", (), proxy.spec.shape, proxy.spec.dtype, proxy.spec.steps)
+        node.proxy = self.of[proxy] = node
+        node.proxy = proxy
+        return node
+
+    def _line(self, line: BoundSymbol) -> None:
+        args = [self._argument(a) for a in line.args]
+        special = SPECIAL.get(line.symbol.name)
+        if special is not None:
+            made = special(self, line, *args, **line.kwargs)
+        else:
+            made = self.make(line.symbol.name, args, line.out.spec.shape, line.out.spec.dtype, line.out.spec.steps, line.kwargs)
+        for proxy, node in zip(line.writes, made if isinstance(made, tuple) else (made,), strict=True):
+            self.of[proxy] = node
+            if node.proxy is None:
+                node.proxy = proxy
+
+    def _unrounded(self, nodes: list[Node], shown: set[Node]) -> None:
+        """Values inside an operation are kept in float32, as PyTorch's kernels of the whole operation keep them."""
+        rough = all(node.dtype in (bfloat16, float16) for node in shown)
+        for node in nodes:
+            node.rough = rough
+            if node.dtype in (bfloat16, float16) and node.op != "convert_element_type" and node not in shown and not node.is_view:
+                node.dtype = float32
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._argument(v) for v in value]
+        if not hasattr(value, "spec"):
+            return value
+        if value not in self.of:
+            raise ExecutorError(f"{value} is a constant inside an operation, and a region brings the values that its lines read, no others")
+        return self.of[value]
+
+
+def flat(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The prims that lines consist of."""
+    for line in lines:
+        if line.body:
+            yield from flat(line.body)
+        elif line.writes:
+            yield line
+
+
+def _same(graph: Graph, line: BoundSymbol, x: Node, **_: Any) -> Node:
+    return x
+
+
+def _copy(graph: Graph, line: BoundSymbol, x: Node, **_: Any) -> Node:
+    return graph.make("copy", (x,), x.shape, x.dtype, line.out.spec.steps)
+
+
+def _filled(graph: Graph, shape: tuple, dtype: DType, value: Any) -> Node:
+    return graph.make("full", (), shape, dtype, None, {"value": value})
+
+
+def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType) -> Node:
+    """A reduction; of one element in each direction a copy, of none what that is by definition."""
+    shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
+    if 0 in x.shape and 0 not in shape:
+        return _filled(graph, shape, dtype, EMPTY[op])
+    alone = _put_alone(x, dims) if op == "sum" else None
+    if alone is not None:
+        value, sign = alone
+        steps = tuple(s for d, s in enumerate(value.steps) if d not in dims)
+        return graph.make(sign, (graph.make("squeeze", (value,), shape, value.dtype, steps, {"dims": dims}),), shape, dtype)
+    if all(x.shape[d] == 1 for d in dims):
+        if op in ("argmax", "argmin"):
+            return _filled(graph, shape, dtype, 0)
+        steps = tuple(s for d, s in enumerate(x.steps) if d not in dims)
+        return graph.make("copy", (graph.make("squeeze", (x,), shape, x.dtype, steps, {"dims": dims}),), shape, dtype)
+    folded = _folded(x, dims, shape) if op in ("sum", "prod", "amax", "amin", "any", "all") else 1
+    if folded > 1:
+        rows, inner = 1, (folded, *shape)
+        for d in dims:
+            rows *= x.shape[d]
+        wide = (rows // folded, *inner)
+        partial = float32 if dtype in (bfloat16, float16) else dtype
+        x = graph.make("reshape", (x,), wide, x.dtype, row_major(wide), {"shape": wide})
+        x, dims = graph.make(op, (x,), inner, partial, None, {"dims": (0,)}), (0,)
+    return graph.make(op, (x,), shape, dtype, None, {"dims": tuple(d for d in dims)})
+
+
+def _folded(x: Node, dims: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """How many rows to put side by side where many short ones are added up, so that they fill vectors; 1 where that brings nothing."""
+    rows, short = 1, 1
+    for d in dims:
+        rows *= x.shape[d]
+    for n in shape:
+        short *= n
+    if short == 1 or dims != tuple(range(len(dims))) or short >= SHORT or rows < MANY or x.steps != row_major(x.shape):
+        return 1
+    return next((k for k in (64, 32, 16, 8, 4) if rows % k == 0 and k * short <= 4 * SHORT), 1)
+
+
+def _put_alone(x: Node, dims: tuple[int, ...]) -> tuple[Node, str] | None:
+    """The one element that is not 0 in each row of x, and "copy" or "neg": what the gradient of a loss is before that of its log-softmax."""
+    sign = "copy"
+    while x.op == "neg":
+        x, sign = x.args[0], "neg" if sign == "copy" else "copy"
+    zeros = x.op == "scatter_add" and x.args[0].op == "full" and x.args[0].params["value"] == 0
+    return (x.args[2], sign) if zeros and dims == (x.params["dim"],) else None
+
+
+def _reduction(op: str) -> Callable:
+    def special(graph: Graph, line: BoundSymbol, x: Node, *, dims: tuple[int, ...]) -> Node:
+        return reduced(graph, op, x, dims, line.out.spec.dtype)
+
+    return special
+
+
+def _position(op: str) -> Callable:
+    def special(graph: Graph, line: BoundSymbol, x: Node, *, dim: int | None) -> Node:
+        return reduced(graph, op, x, tuple(range(len(x.shape))) if dim is None else (dim,), line.out.spec.dtype)
+
+    return special
+
+
+def _convert(graph: Graph, x: Node, dtype: DType) -> Node:
+    return x if x.dtype is dtype else graph.make("convert_element_type", (x,), x.shape, dtype, x.steps, {"dtype": dtype})
+
+
+def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> tuple[Node, Node]:
+    """(variance, mean): a first mean, then the sums of what lies around it and of its squares; in float32 at least.
+
+    The mean of what lies around the first mean is added to it: a sum of equal numbers is rounded, and what a norm divides by is then 0.
+    """
+    count = 1
+    for d in dims:
+        count *= x.shape[d]
+    wide = _convert(graph, x, float32) if x.dtype.bytes == 2 else x
+    shape, dtype = tuple(n for d, n in enumerate(x.shape) if d not in dims), wide.dtype
+    if count == 0:
+        return _filled(graph, shape, x.dtype, EMPTY["var"]), _filled(graph, shape, x.dtype, EMPTY["var"])
+    mean = graph.make("mul", (reduced(graph, "sum", wide, dims, dtype), 1.0 / count), shape, dtype)
+    if count == 1 or not dims:
+        steps = tuple(s for d, s in enumerate(x.steps) if d not in dims)
+        mean = graph.make("copy", (graph.make("squeeze", (wide,), shape, dtype, steps, {"dims": dims}),), shape, dtype)
+    kept = tuple(d for d in range(len(x.shape)) if d not in dims)
+    strides = dict(zip(kept, mean.steps, strict=True))
+    steps = tuple(strides.get(d, 0) for d in range(len(x.shape)))
+    around = graph.make("broadcast_in_dim", (mean,), x.shape, dtype, steps, {"shape": x.shape, "dims": kept})
+    off = graph.make("sub", (wide, around), x.shape, dtype, wide.steps)
+    squares = graph.make("mul", (off, off), x.shape, dtype, wide.steps)
+    total = reduced(graph, "sum", squares, dims, dtype)
+    if count > 1 and dims:
+        rest = graph.make("mul", (reduced(graph, "sum", off, dims, dtype), 1.0 / count), shape, dtype)
+        mean = graph.make("add", (mean, rest), shape, dtype)
+        lost = graph.make("mul", (graph.make("mul", (rest, rest), shape, dtype), float(count)), shape, dtype)
+        total = graph.make("maximum", (graph.make("sub", (total, lost), shape, dtype), 0.0), shape, dtype)
+    freedom = max(float(count - correction), 0.0)
+    var = graph.make("mul" if freedom else "div", (total, 1.0 / freedom if freedom else 0.0), shape, dtype)
+    return _convert(graph, var, x.dtype), _convert(graph, mean, x.dtype)
+
+
+def _var(graph: Graph, line: BoundSymbol, x: Node, *, dims: tuple[int, ...], correction: float) -> Node:
+    return moments(graph, x, dims, correction)[0]
+
+
+def _var_mean(graph: Graph, line: BoundSymbol, x: Node, *, dims: tuple[int, ...], correction: float) -> tuple[Node, Node]:
+    return moments(graph, x, dims, correction)
+
+
+SPECIAL: dict[str, Callable] = {
+    "detach": _same,
+    "var": _var,
+    "var_mean": _var_mean,
+    **dict.fromkeys(COPIES, _copy),
+    **{op: _reduction(op) for op in ("sum", "prod", "amax", "amin", "any", "all")},
+    **{op: _position(op) for op in ("argmax", "argmin")},
+}
+
+
+def through(node: Node, coords: tuple[Form, ...]) -> tuple[Form, ...]:
+    """Where the element of a view at `coords` lies in its argument."""
+    x, params = node.args[0], node.params
+    if node.op == "reshape":
+        return regrouped(coords, node.shape, x.shape)
+    if node.op == "squeeze":
+        left = iter(coords)
+        return tuple(Form(0) if d in params["dims"] else next(left) for d in range(len(x.shape)))
+    if node.op == "transpose":
+        back = {d: coords[i] for i, d in enumerate(params["order"])}
+        return tuple(back[d] for d in range(len(x.shape)))
+    if node.op == "broadcast_in_dim":
+        return tuple(Form(0) if n == 1 else coords[d] for d, n in zip(params["dims"], x.shape, strict=True))
+    if node.op == "strided_slice":
+        return tuple(shifted(times(c, step), start) for c, step, start in zip(coords, params["steps"], params["starts"], strict=True))
+    return _windows(node, coords)
+
+
+def _windows(node: Node, coords: tuple[Form, ...]) -> tuple[Form, ...]:
+    """`through` a diagonal, or the windows of an unfold."""
+    x, params = node.args[0], node.params
+    if node.op == "unfold":
+        moved = list(coords[:-1])
+        moved[params["dim"]] = plus(times(coords[params["dim"]], params["step"]), coords[-1])
+        return tuple(moved)
+    left, last = iter(coords[:-1]), coords[-1]
+    at = {params["dim1"]: shifted(last, max(-params["offset"], 0)), params["dim2"]: shifted(last, max(params["offset"], 0))}
+    return tuple(at[d] if d in at else next(left) for d in range(len(x.shape)))

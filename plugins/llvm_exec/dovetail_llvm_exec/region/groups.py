@@ -1,0 +1,381 @@
+"""Loop nests: a domain, what is reduced over its columns or down its rows, and what is stored; and how nodes are given to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from dovetail_llvm_exec.region.exprs import Buffer, Expr
+from dovetail_llvm_exec.region.forms import Atom, Cut, Form, Refine, flat, plus, regrouped, times
+from dovetail_llvm_exec.region.graph import Graph, Node
+from dovetail_llvm_exec.region.lower import Coords, Lowering
+
+DEEPEST = 90  # operations in one expression, after which a value is stored
+REACH = 4  # how many groups back a node may still join
+MOST_ITEMS = 12  # of one loop nest
+MOST_EXPRESSIONS = 500
+APART = 1 << 14  # elements from which a loop nest does not store what reads other tensors than it does
+ENOUGH = 16  # units that keep threads busy
+PARTS = (4096, 3072, 2048, 1536, 1024, 768, 512)  # columns that rows which are added up may be parted by
+STREAMED = 16 << 20  # bytes of an output that nothing would find in a cache
+FETCHED = 1 << 20  # bytes of an input that lies in no near cache
+FEW, LONG = 4, 1 << 17  # rows, and columns, of which a loop nest is wide
+
+
+class Result:
+    """A reduction over the columns of a row: `body` for each of them; `place` is its position, where that is what is looked for.
+
+    `expr` stands for it in other expressions.
+    """
+
+    expr: Expr
+
+    def __init__(self, node: Node, body: Expr, row_atoms: frozenset[Atom], place: Expr | None):
+        self.node, self.body, self.row_atoms, self.place = node, body, row_atoms, place
+
+
+@dataclass
+class Item:
+    """A part of a loop nest's work.
+
+    kind "store": `expr` goes to `node`'s memory at `coords`; "result": a reduction over the columns, whose expression it is;
+    "tally": a reduction down the rows, `expr` is added up in memory at `coords`.
+    """
+
+    kind: str
+    node: Node
+    expr: Expr
+    coords: Coords
+
+
+class Group:
+    """One loop nest: rows (the outer loops) and columns (the inner ones) of a domain."""
+
+    def __init__(self, plan: Plan, index: int, leader: Node):
+        self.plan, self.index = plan, index
+        dims = [d for d, n in enumerate(leader.shape) if n != 1]
+        self.shape = tuple(leader.shape[d] for d in dims)
+        self.order = sorted(range(len(dims)), key=lambda i: (-leader.steps[dims[i]], i))  # the dimension with the longest steps first
+        self.numbers = count()
+        self.cells = [[Atom(next(self.numbers), n)] for n in self.shape]
+        self.columns: set[int] = set(self.order[-1:])  # dimensions of the inner loops
+        self.down: set[int] = set()  # of the rows, those that are reduced
+        self.wanted: list[tuple[str, Node]] = []
+        self.sources: set[Node] = set()  # what it computes, and the tensors that it reads for it
+        self._restart()
+
+    def _restart(self) -> None:
+        self.lowering = Lowering(self)
+        self.items: list[Item] = []
+        self.results: dict[Node, tuple[Coords, Expr]] = {}
+
+    # --- what the lowering asks
+
+    def buffer(self, node: Node) -> Buffer | None:
+        """The memory of a node that is there before this loop nest runs."""
+        if self.plan.written.get(node, -2) >= self.index:
+            return None
+        return self.plan.memory.get(node)
+
+    def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+        """The result of a reduction of this row."""
+        found = self.results.get(node)
+        if found is not None:
+            if found[0] != coords:
+                raise Cut("a result of another row")
+            return found[1]
+        home = self.plan.home.get(node)
+        if home is None or home.index >= self.index:
+            raise Cut("the reduction is not known yet")
+        self.plan.keep(node)
+        return self.lowering.at(node, coords, mask)
+
+    # --- members
+
+    @property
+    def numel(self) -> int:
+        """How many elements the domain has."""
+        return _product(self.shape)
+
+    @property
+    def wide(self) -> bool:
+        """Whether rows are few and long: each is reduced by many units, so that their results are known only when all are done."""
+        across = _product([self.shape[d] for d in self.columns])
+        few = self.numel <= FEW * across and across >= LONG and not self.down
+        return few and bool(self.columns) and self.results != {} and all(n.op not in ("argmax", "argmin") for n in self.results)
+
+    @property
+    def full(self) -> bool:
+        """Whether it does enough for one loop nest."""
+        return len(self.wanted) >= MOST_ITEMS or len(self.lowering.table.known) > MOST_EXPRESSIONS
+
+    def stranger(self, sources: set[Node]) -> bool:
+        """Whether what is computed from `sources` is better done by a loop nest of its own: memory is read in fewer places at a time."""
+        return self.numel >= APART and bool(sources) and bool(self.sources) and self.sources.isdisjoint(sources)
+
+    def admit(self, kind: str, node: Node) -> None:
+        """Take `node` in, or raise a Cut and stay as it was."""
+        before = self.columns, self.down, [list(cell) for cell in self.cells], list(self.wanted)
+        try:
+            if kind != "store":
+                self._shape_for(kind, node)
+            self.wanted.append((kind, node))
+            self._lower_all(len(self.items))
+            if self.wide and not self._reducible():
+                raise Cut("the row is long, and its sums are known only at the end")
+        except Cut:
+            moved = self.columns is not before[0] or self.down is not before[1] or self.cells != before[2]
+            self.columns, self.down, self.cells, self.wanted = before
+            if moved:
+                self._restart()
+            else:
+                del self.items[len(self.wanted) :]
+                self.results.pop(node, None) if kind == "result" else None
+            self._lower_all(len(self.items))
+            raise
+
+    def _reducible(self) -> bool:
+        """Whether nothing in a wide loop nest waits for its results."""
+        own = set(self.results)
+        return all(
+            not i.expr.found or (i.kind == "store" and i.node in own) or (i.kind == "result" and not i.expr.data.body.found) for i in self.items
+        )
+
+    def _lower_all(self, start: int) -> None:
+        while True:
+            try:
+                for kind, node in self.wanted[start:]:
+                    self.items.append(self._lowered(kind, node))
+                return
+            except Refine as refine:
+                self._split(refine)
+                self._restart()
+                start = 0
+
+    def _split(self, refine: Refine) -> None:
+        self.cells = [list(cell) for cell in self.cells]
+        for cell in self.cells:
+            if refine.atom in cell:
+                at = cell.index(refine.atom)
+                cell[at : at + 1] = [Atom(next(self.numbers), refine.atom.size // refine.inner), Atom(next(self.numbers), refine.inner)]
+                return
+        raise Cut("the position is that of another loop nest")
+
+    def _shape_for(self, kind: str, node: Node) -> None:
+        """Make the columns what a reduction wants, where nothing stands against it."""
+        x, dims = node.args[0], node.params["dims"]
+        kept = [d for d, n in enumerate(x.shape) if n != 1]
+        if tuple(x.shape[d] for d in kept) != self.shape:
+            raise Cut("another domain")
+        over = {i for i, d in enumerate(kept) if d in dims}
+        free = all(k == "store" for k, _ in self.wanted)
+        if kind == "tally":
+            last = max(self.order.index(d) for d in over)
+            columns = {d for d in range(len(self.shape)) if d not in over and self.order.index(d) > last} if free else self.columns
+            if not over.isdisjoint(columns) or (self.down and self.down != over):
+                raise Cut("the rows are not what is reduced")
+            self.down = over
+        else:
+            columns = over
+            if not over.isdisjoint(self.down):
+                raise Cut("the columns are rows that are added up")
+        if columns != self.columns:
+            if not free:
+                raise Cut("other columns")
+            self.columns = columns
+            self._restart()
+            self._lower_all(0)
+
+    def spread(self) -> None:
+        """Where few long rows are added up, make of the columns two loops, so that parts of them can be units."""
+        rows = set(range(len(self.shape))) - self.columns - self.down
+        if not self.down or self.results or not self.columns or _product([self.shape[d] for d in rows]) >= ENOUGH:
+            return
+        atom = self.cells[max(self.columns, key=self.order.index)][-1]
+        inner = next((n for n in PARTS if atom.size > n and atom.size % n == 0), None)
+        if inner is not None:
+            self._split(Refine(atom, inner))
+            self._restart()
+            self._lower_all(0)
+
+    # --- coordinates
+
+    def form(self, dim: int) -> Form:
+        """The coordinate of the domain in one of its dimensions."""
+        step, parts = 1, []
+        for atom in reversed(self.cells[dim]):
+            parts.append(times(Form(0, ((atom, 1),)), step))
+            step *= atom.size
+        return plus(*parts)
+
+    def atoms(self, dims: Sequence[int] | set[int]) -> frozenset[Atom]:
+        """The loop variables of some dimensions."""
+        return frozenset(a for d in dims for a in self.cells[d])
+
+    def coordinates(self, shape: tuple[int, ...]) -> Coords:
+        """The coordinates in a tensor of `shape`: that of the domain, or of its rows."""
+        dims = list(range(len(self.shape)))
+        if _product(shape) != _product(self.shape):
+            dims = [d for d in dims if d not in self.columns]
+            if _product(shape) != _product([self.shape[d] for d in dims]):
+                raise Cut("another number of elements")
+        return regrouped([self.form(d) for d in dims], [self.shape[d] for d in dims], shape)
+
+    def _lowered(self, kind: str, node: Node) -> Item:
+        if kind == "store":
+            coords = self.coordinates(node.shape)
+            return Item(kind, node, self.lowering.at(node, coords), coords)
+        x, dims = node.args[0], node.params["dims"]
+        inside = regrouped([self.form(d) for d in range(len(self.shape))], self.shape, x.shape)
+        kept = tuple(inside[d] for d in range(len(x.shape)) if d not in dims)
+        body = self.lowering.at(x, inside)
+        if kind == "tally":
+            return Item(kind, node, body, kept)
+        rows = self.atoms([d for d in range(len(self.shape)) if d not in self.columns])
+        place = None
+        if node.op in ("argmax", "argmin"):
+            place = self.lowering.table.index(flat([inside[d] for d in dims], [x.shape[d] for d in dims]))
+        result = Result(node, body, rows, place)
+        result.expr = self.lowering.table.make("row", (), node.dtype, result)
+        self.results[node] = (kept, result.expr)
+        return Item(kind, node, result.expr, kept)
+
+
+def _product(sizes: Sequence[int]) -> int:
+    total = 1
+    for n in sizes:
+        total *= n
+    return total
+
+
+class Plan:
+    """The loop nests of a graph, in the order in which they run, and the memory between them.
+
+    `stored` are the nodes that have to lie in memory in the end; `temporaries` those that the loop nests keep for one another; `streamed` the
+    outputs that are written past the caches, `fetched` the inputs that are asked for some time before they are read.
+    """
+
+    def __init__(self, graph: Graph, stored: Sequence[Node]):
+        self.graph, self.stored = graph, list(dict.fromkeys(stored))
+        self.groups: list[Group] = []
+        self.memory: dict[Node, Buffer] = {node: Buffer("in", i, node.dtype) for i, node in enumerate(graph.inputs)}
+        self.written: dict[Node, int] = dict.fromkeys(graph.inputs, -1)
+        self.home: dict[Node, Group] = {}
+        self.temporaries: list[Node] = []
+        self.numbers = count()  # of temporaries: no two have the same
+        self.streamed: frozenset[Buffer] = frozenset()
+        self.fetched = frozenset(self.memory[n] for n in graph.inputs if n.numel * n.dtype.bytes >= FETCHED)
+        self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
+        wanted, depths = set(self.stored), dict[Node, int]()
+        for node in self._live():
+            if node.reduces:
+                self._place_reduction(node)
+            depths[node] = 0 if node in self.memory else 1 + max([depths[n] for n in node.nodes], default=0)
+            if node in wanted or depths[node] > DEEPEST:
+                self.keep(node.base)
+                depths[node] = 0
+        for group in self.groups:
+            group.spread()
+        self._forget_unread()
+
+    def _forget_unread(self) -> None:
+        """Leave out what was to be stored for later loop nests, and is computed by the one that uses it."""
+        read = self.last_reads()
+        for node in [n for n in self.temporaries if self.memory[n] not in read]:
+            home = self.home[node]
+            kept = [i for i in home.items if i.node is not node or i.kind != "store"]
+            if len(kept) < len(home.items):
+                home.items = kept
+                self.temporaries.remove(node)
+
+    def _live(self) -> list[Node]:
+        """What the stored nodes need, in order."""
+        needed: set[Node] = set()
+        stack = list(self.stored)
+        while stack:
+            node = stack.pop()
+            if node not in needed:
+                needed.add(node)
+                stack += node.nodes
+        return [n for n in self.graph.nodes if n in needed]
+
+    def stream(self) -> None:
+        """Write large outputs past the caches, those that no loop nest reads."""
+        large = {self.memory[n] for n in self.stored if not n.reduces and n.numel * n.dtype.bytes >= STREAMED}
+        if large:
+            self.streamed = frozenset(large - self.last_reads().keys())
+
+    def last_reads(self) -> dict[Buffer, int]:
+        """What loop nests read, and the last that does."""
+        return {e.data[0]: g.index for g in self.groups for e in g.lowering.table.known.values() if e.op == "load"}
+
+    def keep(self, node: Node) -> None:
+        """Have `node` stored, in the loop nest that computes it or one that can."""
+        if node in self.memory:
+            return
+        home = self.home.get(node)
+        if home is None:
+            home = self._placed("store", node, node)
+        elif not any(item.kind == "tally" and item.node is node for item in home.items):
+            home.admit("store", node)
+        self._remember(node, home)
+
+    def _remember(self, node: Node, home: Group) -> None:
+        """Name the memory of a node that `home` stores: only now, since placing it may have kept other nodes, which have names of their own."""
+        buffer = self.outputs.get(node)
+        if buffer is None:
+            buffer = Buffer("temp", next(self.numbers), node.dtype)
+            self.temporaries.append(node)
+        self.memory[node], self.written[node], self.home[node] = buffer, home.index, home
+
+    def _place_reduction(self, node: Node) -> None:
+        x = node.args[0]
+        trial = Group(self, -1, x)
+        kept = [d for d, n in enumerate(x.shape) if n != 1]
+        over = {i for i, d in enumerate(kept) if d in node.params["dims"]}
+        kind = "result" if trial.order[-1] in over else "tally"
+        if node.op in ("argmax", "argmin"):
+            kind = "result"
+        home = self._placed(kind, node, x)
+        self.home[node] = home
+        if kind == "tally":
+            self.keep(node)
+
+    def _sources(self, node: Node, numel: int) -> set[Node]:
+        """What is read to compute `node`: tensors of `numel` elements that lie in memory, and reductions."""
+        found, seen, stack = set[Node](), {node}, [*node.nodes]
+        while stack:
+            x = stack.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            if x in self.memory or x in self.home:
+                found.update({x} if x.reduces or x.numel == numel else ())
+            else:
+                stack += x.nodes
+        return found
+
+    def _placed(self, kind: str, node: Node, leader: Node) -> Group:
+        """The last group that takes `node`, or a new one."""
+        sources = self._sources(node, leader.numel)
+        for group in self.groups[: -REACH - 1 : -1]:
+            if group.full or (kind == "store" and group.stranger(sources)):
+                continue
+            try:
+                group.admit(kind, node)
+                group.sources |= {node, *sources}
+                return group
+            except Cut:
+                continue
+        while True:
+            group = Group(self, len(self.groups), leader)
+            try:
+                group.admit(kind, node)
+                group.sources |= {node, *sources}
+                self.groups.append(group)
+                return group
+            except Cut as cut:
+                if cut.node is None or cut.node in self.memory:
+                    raise
+                self.keep(cut.node)

@@ -1,0 +1,273 @@
+"""From nodes to expressions: what has to be computed for the element of a node at given coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from dovetail.dtypes import DType, bool_, float32, float64, int64
+from dovetail_llvm_exec.region.exprs import Buffer, Draw, Expr, Table
+from dovetail_llvm_exec.region.forms import ZERO, Cut, Form, dot, flat, shifted, times
+from dovetail_llvm_exec.region.graph import Node, through
+from dovetail_llvm_exec.scalars.kinds import nearest
+
+CHOICES = frozenset({"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge"})  # take numbers as their dtype holds them
+
+Coords = tuple[Form, ...]
+
+
+def _one_more(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """erf(x) + 1 and tanh(x) + 1, which gelu consists of."""
+    for x, other in (args, args[::-1]):
+        if node.dtype is float32 and x.op in ("erf", "tanh") and other.is_number(1.0):
+            return table.make(f"{x.op}_plus_one", x.args, node.dtype)
+    return None
+
+
+def _gelu(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """x / 2 * (erf(x / sqrt(2)) + 1)"""
+    for half, other in (args, args[::-1]):
+        if half.op == "mul" and other.op == "erf_plus_one" and half.args[1].is_number(0.5):
+            (x, _), inner = half.args, other.args[0]
+            if inner.op == "mul" and inner.args[0] is x and inner.args[1].is_number(math.sqrt(0.5)):
+                cdf = table.make("normal_cdf_roughly" if node.rough else "normal_cdf", (x,), node.dtype)
+                return table.make("mul", (x, cdf), node.dtype)
+    return None
+
+
+def _below_its_largest(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """exp(x - the largest x of the row)"""
+    (x,) = args
+    if x.op != "sub" or x.args[1].op != "row" or node.dtype not in (float32, float64):
+        return None
+    result = x.args[1].data
+    return table.make("exp_nonpositive", args, node.dtype) if result.node.op == "amax" and result.body is x.args[0] else None
+
+
+def _softplus(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """log1p(exp(-|x|)): 0 where the exp is below the normal numbers, which take a hundred times as long."""
+    (e,) = args
+    if e.op != "exp" or e.args[0].op != "neg" or e.args[0].args[0].op != "abs" or node.dtype not in (float32, float64):
+        return None
+    return table.make("log1p", (table.make("exp_flushed", e.args, e.dtype),), node.dtype)
+
+
+def _share(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """x / the sum of such: the sum is 1 at least, and its reciprocal is no trouble."""
+    x, total = args
+    if total.op != "row" or total.data.node.op != "sum" or total.data.body.op != "exp_nonpositive":
+        return None
+    return table.make("mul", (x, table.make("reciprocal", (total,), node.dtype)), node.dtype)
+
+
+FUSIONS: dict[str, Callable[[Table, tuple[Expr, ...], Node], Expr | None]] = {
+    "add": _one_more,
+    "mul": _gelu,
+    "exp": _below_its_largest,
+    "log1p": _softplus,
+    "div": _share,
+}
+
+
+class Memory(Protocol):
+    """What a loop nest may read: the memory of nodes, and the results of reductions."""
+
+    def buffer(self, node: Node) -> Buffer | None:
+        """Where `node` lies, if it does before the loop nest starts."""
+
+    def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+        """What a reduction gave at `coords`, read where `mask` holds; a Cut where that is not known in the loop nest."""
+
+
+class Lowering:
+    """Makes the expressions of one loop nest."""
+
+    def __init__(self, memory: Memory):
+        self.memory = memory
+        self.table = Table()
+        self.memo: dict[tuple, Expr] = {}
+
+    def at(self, node: Node, coords: Coords, mask: Expr | None = None) -> Expr:
+        """The element of `node` at `coords`.  Where `mask` does not hold nothing is read, and the value means nothing."""
+        key = (node, coords, mask)
+        expr = self.memo.get(key)
+        if expr is None:
+            expr = self.memo[key] = self._made(node, coords, mask)
+        return expr
+
+    def _made(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+        buffer = self.memory.buffer(node.base)
+        if buffer is not None:
+            args = () if mask is None else (mask,)
+            return self.table.make("load", args, buffer.dtype, (buffer, dot(coords, node.steps, node.offset)))
+        if node.is_view:
+            try:
+                inner = through(node, coords)
+            except Cut as cut:
+                raise Cut(str(cut), node.base) from None
+            return self.at(node.args[0], inner, mask)
+        if node.reduces:
+            return self.memory.result(node, coords, mask)
+        special = SPECIAL.get(node.op)
+        return self._elementwise(node, coords, mask) if special is None else special(self, node, coords, mask)
+
+    def _elementwise(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+        dtype = next((a.dtype for a in node.args[node.op == "where" :] if isinstance(a, Node)), node.dtype)
+        exact = node.op in CHOICES
+        numbers = (self.table.const(nearest(a, dtype) if exact else a, dtype) if not isinstance(a, Node) else None for a in node.args)
+        args = tuple(self.at(a, coords, mask) if isinstance(a, Node) else number for a, number in zip(node.args, numbers))
+        known = FUSIONS.get(node.op)
+        fused = known(self.table, args, node) if known is not None else None
+        return fused or self.table.make(node.op, args, node.dtype, args[0].dtype if node.op == "convert_element_type" else None)
+
+    def inside(self, form: Form, low: int, high: int, mask: Expr | None) -> Expr | None:
+        """`mask`, and that low <= form < high."""
+        bound = not form.moving and all(step > 0 for _, step in form.terms)
+        where = self.table.index(form)
+        if not (bound and form.const >= low):
+            mask = self.table.both(mask, self.table.make("ge", (where, self.table.const(low, int64)), bool_))
+        if not (bound and form.highest < high):
+            mask = self.table.both(mask, self.table.make("lt", (where, self.table.const(high, int64)), bool_))
+        return mask
+
+    def choice(self, condition: Expr | None, a: Expr, b: Expr | None) -> Expr:
+        """a where the condition holds, else b."""
+        return a if condition is None or b is None else self.table.make("where", (condition, a, b), a.dtype)
+
+
+def _full(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    return low.table.const(node.params["value"], node.dtype)
+
+
+def _copy(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    return low.at(node.args[0], coords, mask)
+
+
+def _iota(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    start, step, table = node.params["start"], node.params["step"], low.table
+    if node.dtype.kind == "int":
+        return converted(low, table.index(shifted(times(coords[0], step), start)), node.dtype)
+    where = converted(low, table.index(coords[0]), float64)
+    scaled = table.make("mul", (where, table.const(step, float64)), float64)
+    return converted(low, table.make("add", (scaled, table.const(start, float64)), float64), node.dtype)
+
+
+def converted(low: Lowering, x: Expr, dtype: DType) -> Expr:
+    """An expression as another dtype."""
+    return x if x.dtype is dtype else low.table.make("convert_element_type", (x,), dtype, x.dtype)
+
+
+def _flip(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    dims = set(node.params["dims"])
+    return low.at(node.args[0], tuple(shifted(times(c, -1), n - 1) if d in dims else c for d, (c, n) in enumerate(zip(coords, node.shape))), mask)
+
+
+def _checked(low: Lowering, index: Node, coords: Coords, size: int, mask: Expr | None, fault: str = "IndexError") -> Form:
+    """The position that an index tensor holds, which has to be below `size`; else the kernel reports `fault`."""
+    position = low.at(index, coords, mask)
+    args = (position,) if mask is None else (position, mask)
+    return Form(0, (), ((low.table.make("checked", args, int64, (size, fault)), 1),))
+
+
+def _embedding(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    weight, index = node.args
+    return low.at(weight, (_checked(low, index, coords[:-1], weight.shape[0], mask), coords[-1]), mask)
+
+
+def _take(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    x, index = node.args
+    dim = node.params["dim"]
+    place = _checked(low, index, (coords[dim],), x.shape[dim], mask)
+    return low.at(x, (*coords[:dim], place, *coords[dim + 1 :]), mask)
+
+
+def _take_along_axis(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    x, index = node.args
+    dim = node.params["dim"]
+    place = _checked(low, index, coords, x.shape[dim], mask, "RuntimeError")
+    return low.at(x, (*coords[:dim], place, *coords[dim + 1 :]), mask)
+
+
+def _scatter(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    """x, with `value` at (or added at) one position along `dim`: the index has size 1 there."""
+    x, index, value = node.args
+    dim, table = node.params["dim"], low.table
+    there = (*coords[:dim], ZERO, *coords[dim + 1 :])
+    place = _checked(low, index, there, x.shape[dim], mask, "RuntimeError")
+    hit = table.make("eq", (table.index(coords[dim]), place.moving[0][0]), bool_)
+    old, new = low.at(x, coords, mask), low.at(value, there, mask)
+    return low.choice(hit, table.make("add", (old, new), node.dtype) if node.op == "scatter_add" else new, old)
+
+
+def _pad(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    x = node.args[0]
+    if 0 in x.shape:
+        return low.table.const(node.params["value"], node.dtype)
+    moved = tuple(shifted(c, -a) for c, a in zip(coords, node.params["low"], strict=True))
+    within = None
+    for form, size, (a, b) in zip(moved, x.shape, zip(node.params["low"], node.params["high"], strict=True), strict=True):
+        if a > 0 or b > 0:
+            within = low.inside(form, 0, size, within)
+    inner = low.at(x, moved, mask if within is None else low.table.both(mask, within))
+    return low.choice(within, inner, low.table.const(node.params["value"], node.dtype))
+
+
+def _put_slice(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    x, value = node.args
+    if 0 in value.shape:
+        return low.at(x, coords, mask)
+    starts, stops = node.params["starts"], node.params["stops"]
+    within = None
+    for form, size, start, stop in zip(coords, x.shape, starts, stops, strict=True):
+        if start > 0 or stop < size:
+            within = low.inside(form, start, stop, within)
+    moved = tuple(shifted(c, -start) if size > 1 else ZERO for c, start, size in zip(coords, starts, value.shape, strict=True))
+    new = low.at(value, moved, mask if within is None else low.table.both(mask, within))
+    return new if within is None else low.choice(within, new, low.at(x, coords, mask))
+
+
+def _cat(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    dim, parts, start = node.params["dim"], [], 0
+    for x in node.args[0]:
+        size = x.shape[dim]
+        if size:
+            within = low.inside(coords[dim], start, start + size, None)
+            moved = shifted(coords[dim], -start) if size > 1 else ZERO
+            inner = low.at(x, (*coords[:dim], moved, *coords[dim + 1 :]), mask if within is None else low.table.both(mask, within))
+            parts.append((within, inner))
+        start += size
+    out = parts[-1][1]
+    for within, inner in reversed(parts[:-1]):
+        out = low.choice(within, inner, out)
+    return out
+
+
+def _drawn(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    seed, offset = (low.at(x, (), mask) for x in node.args)
+    ends = ("low", "high") if node.op == "uniform_philox" else ("mean", "std")
+    draw = Draw(flat(coords, node.shape), *(float(node.params[name]) for name in ends), node.dtype)
+    return converted(low, low.table.make(node.op, (seed, offset), float64, draw), node.dtype)
+
+
+def _input(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    raise Cut("an input lies in memory")
+
+
+SPECIAL: dict[str, Callable[[Lowering, Node, Coords, Any], Expr]] = {
+    "input": _input,
+    "full": _full,
+    "copy": _copy,
+    "iota": _iota,
+    "flip": _flip,
+    "embedding": _embedding,
+    "take": _take,
+    "take_along_axis": _take_along_axis,
+    "scatter": _scatter,
+    "scatter_add": _scatter,
+    "pad": _pad,
+    "put_slice": _put_slice,
+    "cat": _cat,
+    "uniform_philox": _drawn,
+    "normal_philox": _drawn,
+}
