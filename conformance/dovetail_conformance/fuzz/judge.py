@@ -182,7 +182,11 @@ class Roundings:
     def after(self, step: Step, env: dict[str, Any]) -> None:
         """Disturb the result of a step that rounds."""
         eps, x = self.precision.get(step.result), env[step.result]
-        if step.exact or eps is None:
+        if eps is None:
+            return
+        if step.exact:  # what flows back through it is added up with what flows back elsewhere
+            if x.requires_grad and not step.writes:
+                x.register_hook(lambda g: g * self.factor(g, eps))
             return
         if step.accumulates:  # the bound of a pairwise sum
             largest = max(env[name].numel() for name in step.operands)
