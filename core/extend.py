@@ -6,6 +6,8 @@ To define an operation: `make_prim` with a meta (`TensorSpec`, `NumberSpec`, `Ta
 decomposes to; `lookaside` makes traced calls of a function that operation.  To differentiate: `register_grad`, `get_grad`, `put_grad`.
 To test an executor: `checked` holds what runs to its contract, `differs` compares results within `TOLERANCE`,
 `recording` lets symbols be recorded without real tensors.
+To generate code for regions: `prims_of` flattens lines, `region_key` tells equal regions, `KernelCache` keeps their kernels, `line_by_line` runs one
+without a kernel.
 To change programs: `Transform`, or a function of a `Trace` and its lines, each a `BoundSymbol`, which `rename` lets read other values.
 """
 
@@ -22,6 +24,7 @@ from dovetail.executors import ExecutorWarning as ExecutorWarning
 from dovetail.executors import Fuel as Fuel
 from dovetail.executors import FusionExecutor as FusionExecutor
 from dovetail.executors import Implementation as Implementation
+from dovetail.executors import KernelCache as KernelCache
 from dovetail.executors import OperatorExecutor as OperatorExecutor
 from dovetail.executors import Verdict as Verdict
 from dovetail.executors import add_operator_executor as add_operator_executor
@@ -31,8 +34,10 @@ from dovetail.executors import executors as executors
 from dovetail.executors import get_executor as get_executor
 from dovetail.executors import hookimpl as hookimpl
 from dovetail.executors import implementations_of as implementations_of
+from dovetail.executors import line_by_line as line_by_line
 from dovetail.executors import options_of as options_of
 from dovetail.executors import plugins as plugins
+from dovetail.executors import region_key as region_key
 from dovetail.executors import register_grad as register_grad
 from dovetail.executors import takes as takes
 from dovetail.langs.torch import lookaside as lookaside
@@ -53,6 +58,7 @@ from dovetail.trace import Proxy as Proxy
 from dovetail.trace import Trace as Trace
 from dovetail.trace import Transform as Transform
 from dovetail.trace import compiled as compiled
+from dovetail.trace import prims_of as prims_of
 from dovetail.trace import recording as recording
 from dovetail.trace import rename as rename
 from dovetail.trace import requires_grad as requires_grad

@@ -1,5 +1,8 @@
 """The contract between the core and what runs its programs."""
 
+from dovetail.executors.codegen import KernelCache as KernelCache
+from dovetail.executors.codegen import line_by_line as line_by_line
+from dovetail.executors.codegen import region_key as region_key
 from dovetail.executors.contract import checked as checked
 from dovetail.executors.declaration import takes as takes
 from dovetail.executors.discovery import executors as executors

@@ -13,6 +13,7 @@ from dovetail.trace.ir import BoundSymbol as BoundSymbol
 from dovetail.trace.ir import Environment as Environment
 from dovetail.trace.ir import Trace as Trace
 from dovetail.trace.ir import brief as brief
+from dovetail.trace.ir import prims_of as prims_of
 from dovetail.trace.ir import recording as recording
 from dovetail.trace.ir import rename as rename
 from dovetail.trace.philox import philox as philox

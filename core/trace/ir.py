@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,6 +55,15 @@ class BoundSymbol:
 
     def __repr__(self) -> str:
         return f"{', '.join(p.name for p in self.writes)} = {self.symbol}({', '.join(map(brief, self.args))})"
+
+
+def prims_of(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield the lines that compute: an operation with a decomposition gives way to the lines of it."""
+    for line in lines:
+        if line.body:
+            yield from prims_of(line.body)
+        else:
+            yield line
 
 
 def is_region(line: BoundSymbol) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace, symbol_for, torch_internals
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace, prims_of, symbol_for, torch_internals
 from dovetail.langs.torch import TO_TORCH, torch_device
 
 
@@ -31,15 +30,6 @@ class _Number:
 
     def __repr__(self) -> str:
         return f"%{self.number}"
-
-
-def prims_of(lines: list[BoundSymbol] | tuple[BoundSymbol, ...]) -> Iterator[BoundSymbol]:
-    """The prims that lines decompose to."""
-    for line in lines:
-        if line.body:
-            yield from prims_of(line.body)
-        else:
-            yield line
 
 
 def computing(region: Trace) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, takes
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, prims_of, takes
 from dovetail.prims.spec import prod
 from dovetail_llvm_exec.call.entry import entry
-from dovetail_llvm_exec.call.kernel import Cache
+from dovetail_llvm_exec.call.kernel import Kernels
 from dovetail_llvm_exec.region.biases import SHOWN, apart
 from dovetail_llvm_exec.region.claims import verdict
-from dovetail_llvm_exec.region.graph import REDUCTIONS, flat
+from dovetail_llvm_exec.region.graph import REDUCTIONS
 from dovetail_llvm_exec.scalars.kinds import STORED
 
 SHORTEST = 8  # elements of a row from which a logarithm for each of them costs little beside the rest
@@ -19,7 +19,7 @@ SHORTEST = 8  # elements of a row from which a logarithm for each of them costs 
 
 def _width(region: Trace) -> int:
     """How many elements the first reduction of a region makes one of."""
-    reduction = next(line for line in flat(region.lines) if "dims" in line.kwargs and line.symbol.name in REDUCTIONS)
+    reduction = next(line for line in prims_of(region.lines) if "dims" in line.kwargs and line.symbol.name in REDUCTIONS)
     return prod(reduction.args[0].spec.shape[d] for d in reduction.kwargs["dims"])
 
 
@@ -28,7 +28,7 @@ class LLVMExecutor(FusionExecutor):
 
     def __init__(self) -> None:
         super().__init__("llvm", version="0.1.0", dtypes=list(STORED), devices=["cpu"])
-        self.cache = Cache()
+        self.kernels = Kernels()
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether there is code for a prim."""
@@ -45,7 +45,7 @@ class LLVMExecutor(FusionExecutor):
 
     def worth(self, region: Trace) -> Verdict:
         """Whether a region computes anything: views alone are made by others for less."""
-        if all(line.symbol.name in SHOWN for line in flat(region.lines)):
+        if all(line.symbol.name in SHOWN for line in prims_of(region.lines)):
             return "leaves views that no kernel of its own reads to executors that make them one by one"
         if len(region.lines) == 1 and region.lines[0].symbol.id == "torch.logsumexp" and (width := _width(region)) < SHORTEST:
             return f"leaves the logarithm of each {width} numbers alone to executors that compute many at once"
@@ -53,7 +53,7 @@ class LLVMExecutor(FusionExecutor):
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """The region as a function; regions of equal structure share one."""
-        return self.cache.get(region)
+        return self.kernels.get(region)
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """The guards in C, and the kernels one after the other where there is nothing else."""
@@ -61,7 +61,7 @@ class LLVMExecutor(FusionExecutor):
 
     def fuse_in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
         """The region as a function that writes results into inputs, where each element is read before."""
-        return self.cache.in_place(region, into)
+        return self.kernels.in_place(region, into)
 
 
 def llvm_executor() -> LLVMExecutor:

@@ -302,4 +302,4 @@ def test_a_kernel_is_shared_by_equal_operations_not_by_equal_parts():
     ex = llvm_executor()
     assert_same(dovetail.jit(whole, executors=[ex, "torch"])(*args), whole(*args))
     assert torch.equal(dovetail.jit(in_parts, executors=[ex, "torch"])(*args), in_parts(*args))  # which rounds after each operation
-    assert len(ex.cache.made) == 2
+    assert len(ex.kernels.cache.kernels) == 2

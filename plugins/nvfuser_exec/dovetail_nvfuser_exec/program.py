@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import BoundSymbol, ExecutorError, TensorSpec, Trace
+from dovetail.extend import BoundSymbol, ExecutorError, TensorSpec, Trace, prims_of
 from dovetail_nvfuser_exec.translators import DTYPES, MOVES, NUMBERS, RESIZES, VIEWS
 
 Maker = Callable[[tuple, list], torch.Tensor]  # (inputs, results) -> one output
@@ -58,7 +58,7 @@ class Program:
 
     def _steps(self, line: BoundSymbol) -> Iterator[Step]:
         shown = set(line.writes)
-        for inner in flat([line]):
+        for inner in prims_of([line]):
             for p in inner.writes:
                 self.bases[p] = (p, 0)
             if inner.symbol.name in VIEWS:
@@ -116,18 +116,9 @@ class Program:
         return (*rows, tuple(ends))
 
 
-def flat(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The prims that lines decompose to."""
-    for line in lines:
-        if line.body:
-            yield from flat(line.body)
-        else:
-            yield line
-
-
 def computing(region: Trace) -> int:
     """How many of a region's prims compute, rather than move elements."""
-    return sum([line.symbol.name not in MOVES for line in flat(region.lines)])
+    return sum([line.symbol.name not in MOVES for line in prims_of(region.lines)])
 
 
 def layout(spec: Any, describe: Callable[[list[int], list[int]], tuple], static: bool) -> tuple:

@@ -10,12 +10,11 @@ import torch
 import dovetail
 import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices
-from dovetail.extend import Tag, TensorSpec, Trace
+from dovetail.extend import Tag, TensorSpec, Trace, prims_of
 from dovetail.langs.torch import spec_of
 from dovetail_conformance import OPINFOS
 from dovetail_nvfuser_exec.claims import verdict
 from dovetail_nvfuser_exec.executor import OPTIONS
-from dovetail_nvfuser_exec.program import flat
 from dovetail_nvfuser_exec.translators import DTYPES, OPT_IN, RULES
 
 MOST = 64  # elements of all inputs and outputs
@@ -62,4 +61,4 @@ def small(trace: Trace) -> bool:
 
 
 def takes(trace: Trace) -> bool:
-    return all(verdict(line, EVERYTHING) is True for line in flat(trace.lines))
+    return all(verdict(line, EVERYTHING) is True for line in prims_of(trace.lines))

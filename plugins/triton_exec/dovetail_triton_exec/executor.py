@@ -6,14 +6,28 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Executor, ExecutorWarning, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend import (
+    BoundSymbol,
+    Executor,
+    ExecutorWarning,
+    FusionExecutor,
+    KernelCache,
+    Trace,
+    Verdict,
+    line_by_line,
+    options_of,
+    prims_of,
+    region_key,
+)
 from dovetail_triton_exec import __version__, availability
 from dovetail_triton_exec.claims import STORED, verdict
 from dovetail_triton_exec.entropy import operations_executor
-from dovetail_triton_exec.graph import VIEWS, flat
-from dovetail_triton_exec.regions import Cache, line_by_line
+from dovetail_triton_exec.graph import VIEWS
+from dovetail_triton_exec.regions import Region, compiled
 from dovetail_triton_exec.replay import entry
 from dovetail_triton_exec.verifier import Broken
+
+MOST = 1024  # functions of regions that are kept for regions to come
 
 
 class TritonExecutor(FusionExecutor):
@@ -23,7 +37,7 @@ class TritonExecutor(FusionExecutor):
         kinds = list(devices or availability.devices())
         super().__init__("triton", version=__version__, dtypes=list(STORED), devices=kinds, available=availability.available)
         self.options = {"tune": False, "folder": "", "cuda_graphs": False}  # time tiles on the GPU; where files lie; whole programs as one launch
-        self.cache = Cache()
+        self.kernels = KernelCache[Region](MOST)
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether there is a kernel for a prim."""
@@ -31,7 +45,7 @@ class TritonExecutor(FusionExecutor):
 
     def worth(self, region: Trace) -> Verdict:
         """Whether a region computes anything: views alone are no kernel, and others make them for less."""
-        if all(line.symbol.name in VIEWS for line in flat(region.lines)):
+        if all(line.symbol.name in VIEWS for line in prims_of(region.lines)):
             return "leaves views that no kernel of its own reads to executors that make them one by one"
         return True
 
@@ -42,7 +56,7 @@ class TritonExecutor(FusionExecutor):
         """
         options = options_of(self)
         try:
-            return self.cache.get(region, tune=options["tune"], folder=options["folder"])
+            return self.kernels.get((region_key(region), options["tune"], options["folder"]), lambda: _configured(region, options))
         except Broken as broken:
             warnings.warn(
                 f"the triton executor does not compile {region.name}, which runs line by line: {broken}; please report this, with the program",
@@ -54,6 +68,13 @@ class TritonExecutor(FusionExecutor):
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """The same guards before a CUDA graph, where the option asks for one and the program can be one."""
         return entry(prologue, computation) if options_of(self)["cuda_graphs"] else None
+
+
+def _configured(region: Trace, options: dict[str, Any]) -> Region:
+    """Return the function of a region, under the options of the executor."""
+    kernel = compiled(region)
+    kernel.tune, kernel.folder = options["tune"], options["folder"]
+    return kernel
 
 
 def triton_executors() -> list[Executor]:

@@ -6,11 +6,11 @@ at conversions that the program asks for; within a composite, which eager comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, bool_, float16, float32, int64
-from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend import BoundSymbol, Trace, prims_of
 from dovetail.prims import row_major
 
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold", "detach"})
@@ -101,7 +101,7 @@ class Graph:
         self.inputs = [self._input(p) for p in region.inputs]
         for line in region.lines:
             shown = set(line.writes)
-            for inner in flat([line]):
+            for inner in prims_of([line]):
                 self._line(inner, shown)
         self.outputs = [self.of[p] for p in region.outputs]
 
@@ -162,15 +162,6 @@ class Graph:
             return node
         node = self.make(op, (x,), kept, dtype, dims=dims)
         return node
-
-
-def flat(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The lines that compute: composites give way to their decompositions."""
-    for line in lines:
-        if line.body:
-            yield from flat(line.body)
-        else:
-            yield line
 
 
 def _plain(graph: Graph, line: BoundSymbol, *args: Any, **params: Any) -> Node:

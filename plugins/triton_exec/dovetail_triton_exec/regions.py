@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
 
 from dovetail.dtypes import DType
-from dovetail.extend import OperatorExecutor, Trace, executors
-from dovetail.extend import compiled as as_python
+from dovetail.extend import Trace
 from dovetail.langs.torch import TO_TORCH
 from dovetail_triton_exec import availability, emit, files, tune
 from dovetail_triton_exec.exprs import Buffer
-from dovetail_triton_exec.graph import Graph, Node, flat
+from dovetail_triton_exec.graph import Graph, Node
 from dovetail_triton_exec.plan import Kernel, Plan
 from dovetail_triton_exec.tiles import Tile, tile
 from dovetail_triton_exec.verifier import verify
-
-MOST = 1024  # functions of regions that are kept for regions to come
 
 UNCHECKED = {"sanitize_overflow": False}  # kernels that check positions check nothing else
 
@@ -128,62 +123,6 @@ def _on(device: torch.device) -> Any:
 
 def _empty(memory: Memory, device: torch.device) -> torch.Tensor:
     return torch.empty_strided(memory.shape, memory.steps, dtype=TO_TORCH[memory.dtype], device=device)
-
-
-class Cache:
-    """The functions of regions by their structure, the last used last; equal layers of a model are planned once."""
-
-    def __init__(self, most: int = MOST):
-        self.most, self.made = most, OrderedDict[Any, Region]()
-        self.lock = Lock()
-
-    def get(self, region: Trace, *, tune: bool = False, folder: str = "") -> Region:
-        """The function of a region, under the options of the executor."""
-        key = (structure(region), tune, folder)
-        with self.lock:
-            found = self.made.get(key)
-            if found is not None:
-                self.made.move_to_end(key)
-                return found
-        made = compiled(region)
-        made.tune, made.folder = tune, folder
-        with self.lock:
-            self.made[key] = made
-            while len(self.made) > self.most:
-                self.made.popitem(last=False)
-        return made
-
-
-def structure(region: Trace) -> tuple:
-    """A region without its names: equal for regions that compute the same of tensors laid out the same."""
-    numbers: dict[Any, int] = {}
-
-    def plain(value: Any) -> Any:
-        if hasattr(value, "spec"):
-            return ("t", numbers[value])
-        if isinstance(value, (list, tuple)):
-            return tuple(map(plain, value))
-        return (type(value).__name__, repr(value))
-
-    def spec(proxy: Any) -> tuple:
-        numbers[proxy] = len(numbers)
-        return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides, str(proxy.spec.device)
-
-    rows: list[Any] = [tuple(map(spec, region.inputs))]
-    for line in region.lines:
-        shown = set(line.writes)
-        for inner in flat([line]):
-            said = (inner.symbol.name, plain(inner.args), tuple((k, plain(v)) for k, v in inner.kwargs.items()))
-            rows.append((*said, tuple(map(spec, inner.writes)), tuple(p in shown for p in inner.writes)))
-    return (*rows, tuple(numbers[p] for p in region.outputs))
-
-
-def line_by_line(region: Trace) -> Callable[..., tuple]:
-    """Return the region as a program of its prims, run as they would be run without this executor."""
-    last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
-    plain = region.derive("dispatch")
-    plain.lines = [line.replace(implementation=next(i for ex in last if (i := ex.implementation(line.symbol)))) for line in flat(region.lines)]
-    return as_python(plain)
 
 
 def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[[Kernel], Tile] | None = None) -> Region:

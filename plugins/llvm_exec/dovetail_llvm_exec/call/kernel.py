@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable
-from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import ExecutorWarning, OperatorExecutor, Trace, executors
-from dovetail.extend import compiled as as_python
+from dovetail.extend import ExecutorWarning, KernelCache, Trace, line_by_line, prims_of, region_key
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims.spec import fills
 from dovetail_llvm_exec.call import threads
@@ -21,7 +18,7 @@ from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.loops.program import Program, program
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
 from dovetail_llvm_exec.region.forms import Cut
-from dovetail_llvm_exec.region.graph import Graph, Node, flat
+from dovetail_llvm_exec.region.graph import Graph, Node
 
 MOST = 1024  # kernels that are kept for regions to come
 
@@ -74,64 +71,25 @@ def picklable(call: Callable[..., tuple], region: Trace) -> Callable[..., tuple]
     return Region(call, region)
 
 
-class Cache:
-    """The functions of regions by their structure, the last used last; equal layers of a model are compiled once."""
+class Kernels:
+    """The functions of regions; regions of equal structure share one."""
 
-    def __init__(self, most: int = MOST):
-        self.most, self.made = most, OrderedDict[Any, Made]()
-        self.lock = Lock()
+    def __init__(self) -> None:
+        self.cache = KernelCache[Made](MOST)
 
     def get(self, region: Trace) -> Callable[..., tuple]:
-        """The function of a region."""
-        return self._found(structure(region), lambda: _picklable(compiled(region), region)).call
+        """Return the function of a region."""
+        return self.cache.get(region_key(region), lambda: _picklable(compiled(region), region)).call
 
     def in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
-        """The function of a region with results written `into` inputs, those that may be; None where none may."""
+        """Return the function of a region with results written `into` inputs, those that may be; None where none may."""
         results, inputs = ({p: i for i, p in enumerate(ps)} for ps in (region.outputs, region.inputs))
-        wanted = {results[result]: inputs[given] for result, given in into.items()}
-        return self._found((structure(region), tuple(wanted.items())), lambda: Made(in_place(region, wanted, self.get(region)), 0)).call
-
-    def _found(self, key: Any, make: Callable[[], Made]) -> Made:
-        with self.lock:
-            found = self.made.get(key)
-            if found is not None:
-                self.made.move_to_end(key)
-                return found
-        made = make()
-        with self.lock:
-            self.made[key] = made
-            while len(self.made) > self.most:
-                self.made.popitem(last=False)
-        return made
+        wanted = {results[result]: inputs[target] for result, target in into.items()}
+        return self.cache.get((region_key(region), tuple(wanted.items())), lambda: Made(in_place(region, wanted, self.get(region)), 0)).call
 
 
 def _picklable(made: Made, region: Trace) -> Made:
     return made._replace(call=picklable(made.call, region))
-
-
-def structure(region: Trace) -> tuple:
-    """A region without its names: equal for regions that compute the same of tensors laid out the same."""
-    numbers: dict[Any, int] = {}
-
-    def plain(value: Any) -> Any:
-        if hasattr(value, "spec"):
-            return ("t", numbers[value])
-        if isinstance(value, (list, tuple)):
-            return tuple(map(plain, value))
-        return (type(value).__name__, repr(value))
-
-    def spec(proxy: Any) -> tuple:
-        numbers[proxy] = len(numbers)
-        return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides
-
-    rows = [tuple(map(spec, region.inputs))]
-    for whole in region.lines:
-        for line in flat([whole]):
-            said = (line.symbol.name, plain(line.args), tuple((k, plain(v)) for k, v in line.kwargs.items()))
-            rows.append((*said, tuple(map(spec, line.writes))))
-        if whole.body:  # what is inside an operation is not rounded
-            rows.append(tuple(numbers[p] for p in whole.writes))
-    return (*rows, tuple(numbers[p] for p in region.outputs))
 
 
 def compiled(region: Trace) -> Made:
@@ -150,14 +108,6 @@ def compiled(region: Trace) -> Made:
         return Made(line_by_line(region), 0)
     except Cut:
         return Made(line_by_line(region), 0)
-
-
-def line_by_line(region: Trace) -> Callable[..., tuple]:
-    """The region as a program of its prims, run as they would be run without this executor."""
-    last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
-    plain = region.derive("dispatch")
-    plain.lines = [line.replace(implementation=next(i for ex in last if (i := ex.implementation(line.symbol)))) for line in flat(region.lines)]
-    return as_python(plain)
 
 
 def _compiled(region: Trace) -> Made:
@@ -212,7 +162,7 @@ def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
     """The outputs that are views of inputs, as the program of the lines that make them: eager gives them their history, or detaches them."""
     wanted = tuple(p for p in region.outputs if graph.of[p].base.op == "input")
     needed, lines = set(wanted), []
-    for line in reversed(list(flat(region.lines))):
+    for line in reversed(list(prims_of(region.lines))):
         if not needed.isdisjoint(line.writes):
             needed.update(line.reads)
             lines.append(line)

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.dtypes import float32, float64
-from dovetail.extend import BoundSymbol, Trace, symbol_for
-from dovetail_llvm_exec.region.graph import VIEWS, flat
+from dovetail.extend import BoundSymbol, Trace, prims_of, symbol_for
+from dovetail_llvm_exec.region.graph import VIEWS
 
 PRODUCTS = frozenset(map(symbol_for, ("torch.nn.functional.linear", "torch.addmm")))
 SHOWN = VIEWS | {"detach"}  # operations that compute nothing
@@ -55,7 +55,7 @@ def _adds(line: BoundSymbol) -> bool:
 def _computed_with(line: BoundSymbol, readers: dict[Any, list[BoundSymbol]], fuses: Callable[[BoundSymbol], bool]) -> bool:
     """Whether a kernel computes with the result of a line, or with a view of it."""
     for reader in (r for p in line.writes for r in readers.get(p, ())):
-        views = all(part.symbol.name in SHOWN for part in flat([reader]))
+        views = all(part.symbol.name in SHOWN for part in prims_of([reader]))
         if _computed_with(reader, readers, fuses) if views else fuses(reader):
             return True
     return False

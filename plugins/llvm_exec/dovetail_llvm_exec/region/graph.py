@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, float16, float32
-from dovetail.extend import BoundSymbol, ExecutorError, Trace
+from dovetail.extend import BoundSymbol, ExecutorError, Trace, prims_of
 from dovetail.prims import row_major
 from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
 
@@ -79,8 +79,9 @@ class Graph:
         self.inputs = [self._input(p) for p in region.inputs]
         for line in region.lines:
             first = len(self.nodes)
-            for inner in flat([line]):
-                self._line(inner)
+            for inner in prims_of([line]):
+                if inner.writes:
+                    self._line(inner)
             if line.body:
                 self._unrounded(self.nodes[first:], {self.of[p].base for p in line.writes})
         self.outputs = [self.of[p] for p in region.outputs]
@@ -125,15 +126,6 @@ class Graph:
         if value not in self.of:
             raise ExecutorError(f"{value} is a constant inside an operation, and a region brings the values that its lines read, no others")
         return self.of[value]
-
-
-def flat(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The prims that lines consist of."""
-    for line in lines:
-        if line.body:
-            yield from flat(line.body)
-        elif line.writes:
-            yield line
 
 
 def _same(graph: Graph, line: BoundSymbol, x: Node, **_: Any) -> Node:
