@@ -407,7 +407,9 @@ def _compile(
     contract = (checked,) if options.CHECK.read() else ()
     passes = (*passes, *contract)
     with compiling(), autocast_off():
-        pure, epilogue = timed(lambda trace: functionalize(trace, history=torch.is_grad_enabled()), acquired.trace)
+        recorded = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself
+        history = torch.is_grad_enabled() or recorded
+        pure, epilogue = timed(lambda trace: functionalize(trace, history=history), acquired.trace)
         written = written_by(epilogue)
         _no_overlap(acquired, written)
         guards = functools.partial(acquired.prologue, written=written)
@@ -419,7 +421,7 @@ def _compile(
         pipeline = PIPELINE[options.RANDOM.read()]
         claim = functools.partial(dispatch, executors=executors)
         training = None
-        if torch.is_grad_enabled() and any(map(requires_grad, pure.inputs)):
+        if history and any(map(requires_grad, pure.inputs)):
             made = _steps(pure, pipeline)
             training = differentiable(acquired, made[-1], executors, written=written, recompute=recompute, passes=passes, account=account)
         trials: list[Trial] = []
@@ -431,7 +433,7 @@ def _compile(
                 pure = replace(pure, outputs=epilogue.outputs)
             over = functools.partial(in_place, epilogue=epilogue, executors=executors)
             checking = contract or checked in passes  # sees what regions write
-            seen = checking or not written or (torch.is_grad_enabled() and any(map(requires_grad, written)))  # by who checks, or autograd
+            seen = checking or not written or (history and any(map(requires_grad, written)))  # by who checks, or autograd
             made, backward = _steps(pure, pipeline), []
             made += prepared(made[-1], executors)
             made += _steps(made[-1], (claim, schedule, *(() if seen else (over,)), release, *passes))[1:]
@@ -443,6 +445,8 @@ def _compile(
                 beside = torch.no_grad()(beside) if beside is not None else None
         finish = timed(claim, epilogue) if epilogue.lines or training else None
         finishing = compiled(checked(finish) if contract else finish) if finish else None
+        if finishing is not None and recorded and not torch.is_grad_enabled():
+            finishing = torch.enable_grad()(finishing)  # what was written with grad mode off is written to detached tensors
         run = _runner(acquired, compute, finishing)
         guarded = timed(lambda _: guards(run=run), pure) if guarded is None else _calling(guarded, run)
         along = Beside(trials[0], guarded, _runner(acquired, beside, finishing)) if beside is not None else None

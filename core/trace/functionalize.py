@@ -28,6 +28,7 @@ from typing import Any
 
 from dovetail import prims
 from dovetail.prims import Symbol, Tag
+from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
 from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
@@ -41,7 +42,7 @@ def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
     storages = _Storages(trace.derive("functionalize"), trace, history)
     with recording(storages.new):
         for line in trace.lines:
-            storages.visit(line)
+            storages.visit(line, outermost=True)
         return storages.finish()
 
 
@@ -64,6 +65,19 @@ def _unseen_vjp(g: Any, out: Any, x: Any, value: Any) -> tuple:
     return g, None
 
 
+def _overwritten(x: Any, value: Any) -> Any:
+    """x after all of it was overwritten by `value`, which was not computed from it: the gradient of x is zero, and not absent."""
+    return prims.clone(value)
+
+
+OVERWRITTEN = register(Symbol("prims", "overwritten", _overwritten))
+
+
+@OVERWRITTEN.vjp
+def _overwritten_vjp(g: Any, out: Any, x: Any, value: Any) -> tuple:
+    return zeros_like(x), g
+
+
 class _Storages:
     """Who views whose storage, and what is in it now.
 
@@ -78,6 +92,8 @@ class _Storages:
         self.writes: dict[Proxy, int] = {}  # a root -> how often it was written to
         self.seen: dict[Proxy, int] = {}  # a proxy -> the count that `value` belongs to
         self.followed: set[Proxy] = set()  # roots that were written to where autograd sees it
+        self.flowing: set[Proxy] = set()  # values made here that require grad
+        self.first = 0  # the number of the first line of the new trace that stands for the line that is visited
         self.hidden: set[Proxy] = set()  # views made inside a line that only its own decomposition sees
 
     def root(self, p: Proxy) -> Proxy:
@@ -92,13 +108,17 @@ class _Storages:
         if self.seen.get(p, 0) != count or p in self.hidden:
             view = self.parent[p]
             self.hidden.discard(p)
-            self.value[p], self.seen[p] = view.symbol(self.read(view.args[0]), **view.kwargs), count
+            base = self.read(view.args[0])
+            self.value[p], self.seen[p] = view.symbol(base, **view.kwargs), count
+            if self.flows(base):
+                self.flowing.add(self.value[p])
         return self.value.get(p, p)
 
     def write(self, p: Proxy, new: Proxy) -> None:
         """`p` and everything it views holds `new` from here on: a fold of put rules up to the root."""
         root = self.root(p)
         count = self.writes.get(root, 0) + 1
+        before = self.value.get(root, root)
         chain, unseen = [(p, new)], False
         while p in self.parent:
             view = self.parent[p]
@@ -108,6 +128,7 @@ class _Storages:
             chain.append((p, UNSEEN(old, new) if unseen and self.history and p.spec.requires_grad else new))
         if not unseen:
             self.followed.add(root)
+            chain = self.keep_history(chain, before)
         for p, new in chain:
             if new.spec.strides == p.spec.strides:
                 self.value[p], self.seen[p] = new, count
@@ -116,8 +137,38 @@ class _Storages:
                 self.value[p], self.seen[p] = _laid_out(new, p), count
         self.writes[root] = count
 
-    def visit(self, line: BoundSymbol) -> None:
+    def flows(self, value: Proxy) -> bool:
+        """Whether a value of the new trace requires grad."""
+        return value in self.flowing or (isinstance(value, TensorProxy) and value.spec.requires_grad)
+
+    def keep_history(self, chain: list[tuple[Proxy, Proxy]], before: Proxy) -> list[tuple[Proxy, Proxy]]:
+        """`chain`, the new values of a written tensor and of all that it views, so that its root still requires grad where it did `before`."""
+        root, new = chain[-1]
+        if not self.history or not isinstance(new, TensorProxy) or not new.spec.dtype.inexact:
+            return chain
+        if self.flows(before) and not self.is_computed_from(new, before):
+            new = OVERWRITTEN(before, new)
+            chain = [(root, new)]  # views of it are derived from it again
+        if self.flows(before) or any([self.flows(value) for _, value in chain]):
+            self.flowing.add(new)
+        return chain
+
+    def is_computed_from(self, new: Proxy, old: Proxy) -> bool:
+        """Whether the lines that stand for the line that is visited compute `new` from `old`."""
+        made = {p: line for top in self.new.lines[self.first :] for line in _prims_of(top) for p in line.writes}
+        waiting, done = [new], set()
+        while waiting:
+            p = waiting.pop()
+            if p is old:
+                return True
+            if p in made and p not in done:
+                done.add(p)
+                waiting += made[p].reads
+        return False
+
+    def visit(self, line: BoundSymbol, *, outermost: bool = False) -> None:
         """Add `line` to the new trace, reading values instead of storage; a line that writes is taken apart until the `copy_` shows."""
+        self.first = len(self.new.lines) if outermost else self.first
         if line.symbol is prims.copy_:
             self.write(line.args[0], self.read(line.args[1]))
             return
@@ -164,8 +215,17 @@ class _Storages:
         """`p` from storage that is real by then: an input's own, or what the computation returned."""
         if p in self.parent:
             view = self.parent[p]
-            return view.symbol(self._again(view.args[0], returned), **view.kwargs)
+            made = view.symbol(self._again(view.args[0], returned), **view.kwargs)
+            return prims.detach(made) if self.history and _is_untracked(p, view) else made
         return p if p in self.given else returned[p]
+
+
+def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
+    """Whether `p` was made with grad mode off, of a tensor that requires grad: then no gradient flows through it."""
+    base = view.args[0]
+    if view.symbol is prims.detach or not (isinstance(p, TensorProxy) and isinstance(base, TensorProxy)):
+        return False
+    return p.spec.dtype.inexact and base.spec.requires_grad and not p.spec.requires_grad
 
 
 def _base(p: Proxy, views: dict[Proxy, BoundSymbol]) -> Proxy:
@@ -185,6 +245,11 @@ def _share(line: BoundSymbol, views: dict[Proxy, BoundSymbol]) -> bool:
     given = set(line.reads)
     bases = [base for p in line.writes if (base := _base(p, views)) not in given]
     return len(set(bases)) < len(bases)
+
+
+def _prims_of(line: BoundSymbol) -> list[BoundSymbol]:
+    """The lines that `line` decomposes to in the end."""
+    return [deep for inner in line.body for deep in _prims_of(inner)] if line.body else [line]
 
 
 def _views(line: BoundSymbol) -> list[BoundSymbol]:

@@ -66,7 +66,7 @@ LANGUAGE.properties["data"] = detach
 @torchquery(methods=("requires_grad_",))
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Any:
     """The tensor itself, when it says that already."""
-    if requires_grad == self.spec.requires_grad or not recorder.get().environment.grad_enabled():
+    if requires_grad == self.spec.requires_grad:
         return self
     if self.spec.dtype.inexact:
         raise Unsupported("requires_grad_() inside a traced function is not traced; set it on the arguments outside, or use detach() here")

@@ -1,0 +1,157 @@
+"""What requires grad, and which gradients are zero rather than absent, is as in eager: with grad mode switched inside, and after writes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dovetail
+
+
+def zeroed(x):
+    return (x * 2).zero_()
+
+
+def filled_copy(x):
+    y = x.clone()
+    y.fill_(2.0)
+    return y
+
+
+def assigned(x):
+    y = x * 2
+    y[:] = 1
+    return y
+
+
+def zeroed_through_a_view(x):
+    y = x * 2
+    y.view(-1).zero_()
+    return y
+
+
+def overwritten(x, w):
+    y = x * 2
+    y.copy_(w)
+    return y
+
+
+def filled_after_a_product(x, w):
+    y = x * 1
+    y.mul_(w).fill_(3.0)
+    return x * y
+
+
+def zeroed_after_a_copy(x):
+    y = torch.zeros(3)
+    y.copy_(x)
+    y.zero_()
+    return y
+
+
+def drawn(x):
+    y = x * 2
+    y.bernoulli_(0.5)
+    return y * 0 + 1
+
+
+def masked(x):
+    y = x * 2
+    y.masked_fill_(y > 2, 0.0)
+    return y
+
+
+def partly_zeroed(x):
+    y = x * 2
+    z = y[1:]
+    z.zero_()
+    return y, z
+
+
+def viewed_and_zeroed(x):
+    y = x * 2
+    z = y.view(3, 1)
+    y.zero_()
+    return z
+
+
+def on_inside(x):
+    with torch.enable_grad():
+        y = x * 2
+    return y, x * 3
+
+
+def set_inside(x):
+    torch.set_grad_enabled(True)
+    y = x * 2
+    torch.set_grad_enabled(False)
+    return y, x * 3, y * 2
+
+
+def view_inside(x):
+    with torch.enable_grad():
+        y = (x * 2)[1:]
+    return y
+
+
+def off_and_on(x):
+    with torch.no_grad():
+        with torch.enable_grad():
+            y = x * 2
+        z = y * 3
+    return y, z
+
+
+def written_behind(x):
+    with torch.enable_grad():
+        y = x * 2
+        with torch.no_grad():
+            y.mul_(5)
+        return y
+
+
+@torch.enable_grad()
+def decorated(x):
+    return x * 2
+
+
+PROGRAMS = [
+    *(zeroed, filled_copy, assigned, zeroed_through_a_view, overwritten, filled_after_a_product, zeroed_after_a_copy, drawn, masked),
+    *(partly_zeroed, viewed_and_zeroed, on_inside, set_inside, view_inside, off_and_on, written_behind, decorated),
+]
+
+
+def outcome(function, count, around):
+    """Results, what of them requires grad, and the gradients."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(3, requires_grad=True) for _ in range(count)]
+    with around():
+        results = function(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    wanted = [x.sum() for x in results if x.requires_grad]
+    if wanted:
+        torch.autograd.backward(wanted)
+    return [x.detach() for x in results], [x.requires_grad for x in results], [x.grad for x in inputs]
+
+
+@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad], ids=["on", "off"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_grad_mode_and_writes(program, around):
+    count = 2 if program in (overwritten, filled_after_a_product) else 1
+    ours, eager = (outcome(function, count, around) for function in (dovetail.jit(program), program))
+    torch.testing.assert_close(ours[0], eager[0])
+    assert ours[1] == eager[1]
+    assert [g is None for g in ours[2]] == [g is None for g in eager[2]]
+    torch.testing.assert_close([g for g in ours[2] if g is not None], [g for g in eager[2] if g is not None])
+
+
+def test_no_gradient_flows_through_a_view_made_with_grad_mode_off():
+    def program(x):
+        with torch.no_grad():
+            y = x[1:]
+        return y, x * 3
+
+    x = torch.randn(3, requires_grad=True)
+    view, result = dovetail.jit(program)(x)
+    (view.sum() + result.sum()).backward()
+    torch.testing.assert_close(x.grad, torch.full_like(x, 3.0))
