@@ -19,11 +19,13 @@ import torch
 from dovetail import options, prims
 from dovetail.errors import DovetailError, InvalidTrace, Unsupported
 from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
+from dovetail.executors.budget import NEVER, Account
 from dovetail.executors.config import WATCH
+from dovetail.executors.judge import GradientDisagreement
 from dovetail.executors.priority import Key, Priority, difference, remembered, wish
 from dovetail.executors.reference import widened
 from dovetail.executors.tolerance import differs
-from dovetail.executors.trial import NEVER, Account, GradientDisagreement, Trial, trial_of
+from dovetail.executors.trial import Trial, trial_of
 from dovetail.frontend import bytecode, tracing
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd import differentiable

@@ -28,6 +28,7 @@ from dovetail.executors.grads import grad_rules as grad_rules
 from dovetail.executors.grads import register_grad as register_grad
 from dovetail.executors.hookspecs import hookimpl as hookimpl
 from dovetail.executors.inplace import in_place as in_place
+from dovetail.executors.judge import DisagreementWarning as DisagreementWarning
 from dovetail.executors.pool import POOL as POOL
 from dovetail.executors.prepare import prepared as prepared
 from dovetail.executors.priority import Priority as Priority
@@ -39,4 +40,3 @@ from dovetail.executors.records import STATUSES as STATUSES
 from dovetail.executors.records import Plugin as Plugin
 from dovetail.executors.tolerance import TOLERANCE as TOLERANCE
 from dovetail.executors.tolerance import differs as differs
-from dovetail.executors.trial import DisagreementWarning as DisagreementWarning

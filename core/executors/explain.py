@@ -9,11 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.budget import TriedLine
 from dovetail.executors.dispatch import Decision, Note, Notes
 from dovetail.executors.executor import Claim, Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.faults import call, distribution
 from dovetail.executors.reference import is_region
-from dovetail.executors.trial import Trial, Tried
+from dovetail.executors.trial import Trial
 from dovetail.prims import SYMBOLS
 from dovetail.trace import BoundSymbol, Trace, printing
 
@@ -100,7 +101,9 @@ class Line:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """What trials showed of one line: `said` is "agreed, largest error 2 ulp", "not tried: over budget" or "disagreed: ..."."""
+    """What trials showed of one line.  `said` is "agreed, largest error 2 ulp", "agreed on 64 of 1,000,000 rows, ...", "not tried: over budget"
+    or "disagreed: ...".
+    """
 
     program: str
     results: tuple[str, ...]
@@ -249,11 +252,11 @@ def explanation(
     return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(said), tried)
 
 
-def _tried(program: str, line: Tried) -> TrialRow:
+def _tried(program: str, line: TriedLine) -> TrialRow:
     """The row about one line; a region is named so."""
-    operation = str(line.asked.symbol) if not is_region(line.asked) else f"the region {line.asked.symbol.name}"
+    operation = str(line.operation.symbol) if not is_region(line.operation) else f"the region {line.operation.symbol.name}"
     operation = f"the gradient of {operation}" if line.gradient else operation
-    return TrialRow(program, line.results, operation, line.executor.name, line.said, line.tries)
+    return TrialRow(program, line.results, operation, line.executor.name, line.outcome, line.tries)
 
 
 def _parts(parts: dict[str, tuple[Executor, list[Notes]]], rows: list[Row], ran: dict[str, tuple[int, float]] | None) -> Iterator[Part]:

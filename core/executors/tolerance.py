@@ -45,10 +45,13 @@ def flat(result: Any) -> list[Any]:
     return [result]
 
 
-def differs(got: Any, expected: Any, exact: Any = None, *, slack: float = 1.0, rounded: Sequence[Any] = ()) -> str | None:
+def differs(
+    got: Any, expected: Any, exact: Any = None, *, slack: float = 1.0, rounded: Sequence[Any] = (), positions: Tensor | None = None
+) -> str | None:
     """How `got` differs from what the reference gives, in figures; None where it does not.
 
     `exact` is the result in twice the precision, `rounded` are results with other rounding.  `slack` times the tolerances are allowed.
+    `positions` are the indices in dimension 0 that the figures give, where only some rows are compared.
     """
     ours, theirs = flat(got), flat(expected)
     if len(ours) != len(theirs):
@@ -58,7 +61,7 @@ def differs(got: Any, expected: Any, exact: Any = None, *, slack: float = 1.0, r
     for i, (a, b) in enumerate(zip(ours, theirs)):
         wide = exacts[i] if len(exacts) == len(theirs) else None
         samples = [sample[i] for sample in others if len(sample) == len(theirs)]
-        if (said := _differs(a, b, wide, slack, samples)) is not None:
+        if (said := _differs(a, b, wide, slack, samples, positions)) is not None:
             return said if len(theirs) == 1 else f"result {i}: {said}"
     return None
 
@@ -87,7 +90,7 @@ def _kind(x: Tensor) -> tuple:
     return x.dtype, x.shape, x.device
 
 
-def _differs(got: Any, expected: Any, exact: Any, slack: float, rounded: Sequence[Any]) -> str | None:
+def _differs(got: Any, expected: Any, exact: Any, slack: float, rounded: Sequence[Any], positions: Tensor | None) -> str | None:
     if not isinstance(expected, Tensor) or not isinstance(got, Tensor):
         same = type(got) is type(expected) and (got == expected or (got != got and expected != expected))
         return None if same or _explained_number(got, exact, rounded) else f"{got!r} in place of {expected!r}"
@@ -104,7 +107,7 @@ def _differs(got: Any, expected: Any, exact: Any, slack: float, rounded: Sequenc
         return None
     if isinstance(exact, Tensor) and exact.shape == got.shape and _explained(a, b, exact, off, rounded):
         return None
-    return _figures(a, b, off, got, relative, absolute)
+    return _figures(a, b, off, got, relative, absolute, positions)
 
 
 def _explained_number(got: Any, exact: Any, rounded: Sequence[Any]) -> bool:
@@ -134,10 +137,12 @@ def _errors(x: Tensor, exact: Tensor) -> Tensor:
     return (x - exact).abs().nan_to_num(nan=float("inf"), posinf=float("inf")).masked_fill_(same, 0.0)
 
 
-def _figures(a: Tensor, b: Tensor, off: Tensor, got: Tensor, relative: float, absolute: float) -> str:
+def _figures(a: Tensor, b: Tensor, off: Tensor, got: Tensor, relative: float, absolute: float, positions: Tensor | None) -> str:
     gap = torch.where(off, (a - b).abs().to(torch.float64), 0.0).nan_to_num(nan=float("inf"))
     at = int(gap.argmax())
     place = [int(i) for i in torch.unravel_index(torch.tensor(at), got.shape)]
+    if positions is not None:
+        place[0] = int(positions[place[0]])
     ours, theirs = a.flatten()[at].item(), b.flatten()[at].item()
     allowed = f"; allowed are {absolute:.2g} + {relative:.2g} of the value" if relative else ""
     by = f"{ours:.7g} in place of {theirs:.7g}, by {gap.flatten()[at].item():.3g}"

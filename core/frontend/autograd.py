@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules, prepared
-from dovetail.executors.trial import Account, Trial, trial_of
+from dovetail.executors.budget import Account
+from dovetail.executors.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.pullback import Build, Pullback
 from dovetail.frontend.tracing import Acquired, compiling

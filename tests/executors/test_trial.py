@@ -11,7 +11,7 @@ import torch
 from stand_ins import F, Pointwise, of
 
 import dovetail
-from dovetail.executors import trial
+from dovetail.executors import budget
 from dovetail.executors.distrust import DISTRUST
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
@@ -243,7 +243,7 @@ def test_a_kink_that_rounding_decides_is_no_disagreement(dtype):
 
 
 def test_calls_that_are_trials():
-    found = list(itertools.accumulate(range(12), lambda n, _: trial.following(n), initial=0))[1:]
+    found = list(itertools.accumulate(range(12), lambda n, _: budget.following(n), initial=0))[1:]
     assert found[:9] == [1, 2, 3, 5, 8, 13, 21, 34, 64] and found[9:11] == [512, 4096]
 
 
@@ -292,7 +292,7 @@ def test_programs_that_take_turns_have_trials_of_their_own():
 
 
 def test_over_budget_lines_are_said_to_be_and_take_turns(monkeypatch):
-    monkeypatch.setattr(trial, "SMALL", -1)
+    monkeypatch.setattr(budget, "SMALL", -1)
     with dovetail.use(trial_budget=0):
         fn = dovetail.jit(lambda x: torch.cos(torch.sin(x)), executors=[of("own", torch.sin, torch.sin), of("other", torch.cos, torch.cos)])
         fn(torch.randn(4))
