@@ -15,6 +15,7 @@ from dovetail.frontend import modules
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
 from dovetail.frontend.custom import SEEN, apply_traced
+from dovetail.frontend.generators import MEANINGS, call_method, generator_method, guard_generator
 from dovetail.frontend.guards import tensor_facts
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
@@ -257,6 +258,8 @@ class TorchRecorder(Recorder):
             )
         if is_symbol_class(kind):
             return self._ours(tracker, function, args, kwargs)
+        if (name := generator_method(function)) is not None:
+            return call_method(tracker, function, name, args, kwargs)
         if kind is BuiltinFunctionType:
             if function.__self__ is recorder:
                 return function(*args)
@@ -273,7 +276,7 @@ class TorchRecorder(Recorder):
             raise _transformed()
         if notes_module(function):  # once Dynamo was used, it notes each module that is made
             return None
-        if (meaning := SEEN.get(function) or _HINTS.get(function)) is not None:
+        if (meaning := SEEN.get(function) or _HINTS.get(function) or MEANINGS.get(function)) is not None:
             _same(tracker, function)
             return self._ours(tracker, meaning, args, kwargs)
         if is_torch(function):
@@ -320,6 +323,8 @@ class TorchRecorder(Recorder):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         args = tuple([given(tracker, x) for x in args])
         kwargs = {name: given(tracker, x) for name, x in kwargs.items()}
+        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+            guard_generator(tracker, generator)
         if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
             try:
                 return self.environment.call(function, args, kwargs)

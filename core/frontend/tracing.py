@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -325,10 +326,13 @@ def is_plain(result: Any) -> bool:
 
 @contextmanager
 def no_draws() -> Iterator[None]:
-    """Refuse a function that moves torch's generator while it is traced: that would happen once, and not at each call."""
+    """Refuse a function that moves torch's generator while it is traced: that would happen once, and not at each call.
+
+    Where there are several threads, another one may have moved it, and nothing is refused.
+    """
     before = torch.default_generator.get_state()
     yield
-    if not torch.equal(before, torch.default_generator.get_state()):
+    if threading.active_count() == 1 and not torch.equal(before, torch.default_generator.get_state()):
         torch.default_generator.set_state(before)
         raise Unsupported("the function seeds or sets torch's generator, which would happen once, while tracing; do it before the call")
 

@@ -43,6 +43,7 @@ from dovetail.langs.torch.opaque import COPIES as COPIES
 from dovetail.langs.torch.opaque import OpaqueSymbol as OpaqueSymbol
 from dovetail.langs.torch.opaque import check_copies as check_copies
 from dovetail.langs.torch.opaque import dtypes_of_results as dtypes_of_results
+from dovetail.langs.torch.opaque import host_line as host_line
 from dovetail.langs.torch.opaque import opaque as opaque
 from dovetail.langs.torch.positions import check_positions as check_positions
 from dovetail.langs.torch.proxy import TorchProxy as TorchProxy

@@ -12,7 +12,7 @@ from dovetail.torch_internals import C_NAMESPACES, OpOverload, OpOverloadPacket
 from dovetail.trace import user_line
 
 _PLACES = (
-    *("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init"),
+    *("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch.Generator"),
     *C_NAMESPACES,
 )
 

@@ -129,6 +129,17 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     return _rebuilt(seen, made, given)
 
 
+def host_line(func: Callable, args: tuple, *, like: torch.Tensor | None = None) -> Any:
+    """Record a call that is made for its effect, in order with random draws; its result is a tensor like `like`, where that is given."""
+    trace = recorder.get()
+    args, _ = trace.environment.lift((args, {}), trace)
+    token = _known.set(_Seen(like, {}, [], False, (), False, False))
+    try:
+        return opaque_symbol(func, "opaque", [Tag.HOST, Tag.NO_GRAD])(*args)
+    finally:
+        _known.reset(token)
+
+
 _NEW = (
     *("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window", "tril_indices", "triu_indices", "logspace", "range"),
     *("normal", "fft.fftfreq", "fft.rfftfreq"),

@@ -94,8 +94,6 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("_autocast_to_full_precision _autocast_to_reduced_precision"),
     ),
     "reading and writing files happens outside the compiled function": (*_functions("save load"),),
-    "seeding happens outside the compiled function, where every call sees it": (
-        *_functions("manual_seed seed initial_seed set_rng_state get_rng_state"),
-    ),
+    "seeding happens outside the compiled function, where every call sees it": (*_functions("seed initial_seed"),),
 }
 REFUSED: dict[Any, str] = {fn: why for why, names in SENTENCES.items() for name in names if (fn := resolve(name)) is not None}
