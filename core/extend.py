@@ -1,7 +1,7 @@
 """The public contract for plugins: executors, operations, grad rules, passes.  Everything here is documented, typed and kept.
 
 To make an executor: `OperatorExecutor`, `FusionExecutor`, or `add_operator_executor` for a notebook; `hookimpl` marks the hook of a package.
-A checker that claims may say why with `Claim`; memory for large results comes from `POOL`.
+A checker that claims may say why with `Claim`, and `fuse` may refuse with `CannotFuse`; memory for large results comes from `POOL`.
 To define an operation: `make_prim` with a meta (`TensorSpec`, `NumberSpec`, `Tag`, `require`), or `make_symbol` with a program that it
 decomposes to; `lookaside` makes traced calls of a function that operation.  To differentiate: `register_grad`, `get_grad`, `put_grad`.
 To test an executor: `checked` holds what runs to its contract, `differs` compares results within `TOLERANCE`,
@@ -18,6 +18,7 @@ from dovetail.errors import ExecutorError as ExecutorError
 from dovetail.errors import require as require
 from dovetail.executors import POOL as POOL
 from dovetail.executors import TOLERANCE as TOLERANCE
+from dovetail.executors import CannotFuse as CannotFuse
 from dovetail.executors import Claim as Claim
 from dovetail.executors import Executor as Executor
 from dovetail.executors import ExecutorWarning as ExecutorWarning

@@ -11,6 +11,7 @@ from dovetail.executors.discovery import implementations_of as implementations_o
 from dovetail.executors.discovery import plugins as plugins
 from dovetail.executors.dispatch import dispatch as dispatch
 from dovetail.executors.entry import quicker as quicker
+from dovetail.executors.executor import CannotFuse as CannotFuse
 from dovetail.executors.executor import Claim as Claim
 from dovetail.executors.executor import Executor as Executor
 from dovetail.executors.executor import FusionExecutor as FusionExecutor

@@ -16,7 +16,7 @@ from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
 from dovetail.executors.declaration import as_verdict, takes
 from dovetail.executors.distrust import DISTRUST
-from dovetail.executors.executor import Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
+from dovetail.executors.executor import CannotFuse, Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
 from dovetail.executors.faults import ASKED, ask, call, guarded, named
 from dovetail.executors.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.prims import Symbol
@@ -93,6 +93,7 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
         live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
         groups = grouped(new, [p for p in placed if id(p.line) in live])
         unwanted = {id(line): said for group in groups if not takes(said := claims.worth(group)) for line in group.lines}
+        unwanted = unwanted or claims.fuse(groups)
         if not unwanted:
             break
         placed = claims.given_back(placed, unwanted)
@@ -124,6 +125,7 @@ class _Claims:
         self.env = self.notes.env
         self.whole: dict[tuple[int, int], Verdict] = {}
         self.worths: dict[tuple[int, ...], tuple[Verdict, Group]] = {}
+        self.fused: dict[tuple[int, ...], tuple[Callable[..., tuple], Group]] = {}
         self.strict = options.forbids("not-claimed")
 
     def order(self, symbol: Symbol) -> tuple[Executor, ...]:
@@ -204,14 +206,34 @@ class _Claims:
         for inner in line.body:
             self._refuse(ex, inner, said)
 
+    def fuse(self, groups: Iterable[Group]) -> dict[int, str]:
+        """Have every region compiled; return the lines of those that their executors refuse to fuse, by id, with the sentences."""
+        refused: dict[int, str] = {}
+        for group in groups:
+            try:
+                if group.region is not None:
+                    self._function(group)
+            except CannotFuse as refusal:
+                refused.update(dict.fromkeys(map(id, group.lines), str(refusal)))
+        return refused
+
+    def _function(self, group: Group) -> Callable[..., tuple]:
+        """The function of a region; each region is compiled once."""
+        key = (*group.key, *map(id, (*group.region.inputs, *group.region.outputs)))
+        if key not in self.fused:
+            ex, began = group.executor, perf_counter()
+            try:
+                self.fused[key] = guarded("fuse", ex, as_line(group), group.where, ex.fuse, group.region), group
+            finally:
+                self.notes.spent.setdefault(ex.name, Spent()).compiling += perf_counter() - began
+        return self.fused[key][0]
+
     def lines(self, group: Group) -> list[BoundSymbol]:
         """The lines of a group as they run: a region is one line."""
         if group.region is None:
             return group.lines
-        whole, began = as_line(group), perf_counter()
-        fn = guarded("fuse", group.executor, whole, group.where, group.executor.fuse, group.region)
-        self.notes.spent.setdefault(group.executor.name, Spent()).compiling += perf_counter() - began
-        return [whole.replace(implementation=FusedRegion(group.executor.name, group.region.name, fn, region=group.region))]
+        made = FusedRegion(group.executor.name, group.region.name, self._function(group), region=group.region)
+        return [as_line(group).replace(implementation=made)]
 
     def verdict(self, ex: Executor, line: BoundSymbol, where: str | None) -> Verdict:
         """What `ex` says to an offer of `line`."""

@@ -256,6 +256,10 @@ class OperatorExecutor(Executor):
         return super().declaration() | {"kind": "operator", "operations": operations, "family": self._family is not None}
 
 
+class CannotFuse(ExecutorError):
+    """Raised by `FusionExecutor.fuse` to refuse a region after all: its lines go to the executors behind, and `explain` shows the message."""
+
+
 class FusionExecutor(Executor):
     """Runs regions: connected lines that it can all run, handed over as one pure trace.
 
@@ -283,7 +287,7 @@ class FusionExecutor(Executor):
         return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """A function of the region's inputs that returns the tuple of its outputs."""
+        """Return a function of the region's inputs that returns the tuple of its outputs; raise CannotFuse where there is none."""
         raise NotImplementedError(f"executor {self.name} has to define fuse(region)")
 
     def fuse_in_place(self, region: Trace, into: dict[Proxy, Proxy]) -> Callable[..., tuple] | None:

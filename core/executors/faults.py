@@ -13,7 +13,7 @@ from dovetail import options, prims
 from dovetail.errors import ExecutorError, NoGradRule
 from dovetail.executors.declaration import InvalidVerdict, as_verdict
 from dovetail.executors.discovery import REGISTRY
-from dovetail.executors.executor import Executor, Verdict
+from dovetail.executors.executor import CannotFuse, Executor, Verdict
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Trace, brief
 
@@ -109,11 +109,11 @@ def quarantined() -> list[tuple[str, str, str]]:
 def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that says whose it is.
 
-    A missing grad rule is no fault of the part that asked for it, and stays what it is.
+    A missing grad rule is no fault of the part that asked for it, and a refusal none at all: both stay what they are.
     """
     try:
         return run(*args, **kwargs)
-    except NoGradRule:
+    except (NoGradRule, CannotFuse):
         raise
     except Exception as error:
         raise ExecutorError(account(what, ex, line, error, where)) from error

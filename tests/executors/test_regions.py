@@ -14,7 +14,7 @@ from stand_ins import Pointwise
 import dovetail
 from dovetail.executors import dispatch
 from dovetail.executors.discovery import REGISTRY
-from dovetail.extend import Fuel, FusionExecutor, OperatorExecutor, compiled, get_executor
+from dovetail.extend import CannotFuse, Fuel, FusionExecutor, OperatorExecutor, compiled, get_executor
 from dovetail.trace import check, cse, dce, functionalize
 
 F = torch.nn.functional
@@ -49,6 +49,33 @@ def test_a_region_that_is_not_worth_it_goes_line_by_line_to_the_executors_behind
     assert "choosy refuses: wants regions of 2 operations, got 1" in str(dovetail.explain(fn))
     (part,) = [part for part in dovetail.explain(fn).executors if part.name == "choosy"]
     assert part.claims == part.operations == 3
+
+
+class Reluctant(Pointwise):
+    """Fuses elementwise prims, and refuses regions with a sine when they are to be compiled."""
+
+    def __init__(self):
+        super().__init__("reluctant")
+        self.fused = []
+
+    def fuse(self, region):
+        names = [line.symbol.name for line in region.lines]
+        if "sin" in names:
+            raise CannotFuse("has no sine today")
+        self.fused.append(names)
+        return super().fuse(region)
+
+
+def test_a_region_that_cannot_be_fused_goes_to_the_executors_behind_and_explain_says_why():
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    ex = Reluctant()
+    fn = dovetail.jit(lambda x, y: (torch.sin(x) * 2) @ torch.neg(y), executors=[ex])
+    torch.testing.assert_close(fn(x, y), (torch.sin(x) * 2) @ torch.neg(y))
+    assert [name for name, executor in runs(fn) if executor == "torch"] == ["sin", "mul", "matmul"]
+    rows = {row.operation: row for row in dovetail.explain(fn).rows}
+    assert [(each.executor, each.said) for each in rows["torch.mul"].refusals] == [("reluctant", "has no sine today")]
+    assert rows["torch.neg"].actual == "reluctant" and ex.fused == [["neg"]]
+    assert "reluctant refuses: has no sine today" in str(dovetail.explain(fn))
 
 
 def test_a_composite_that_is_given_back_is_offered_whole_and_then_in_parts():

@@ -84,13 +84,16 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_a_region_that_is_planned_wrong_runs_line_by_line(fault, monkeypatch):
+def test_a_region_that_is_planned_wrong_is_refused(fault, monkeypatch):
     fn, inputs, owner, name, wrong, words = PLANTED[fault]
     monkeypatch.setattr(owner, name, wrong)
     with pytest.warns(ExecutorWarning, match=words):
         args = inputs()
-        got = dovetail.jit(fn, executors=[llvm_executor(), "torch"])(*[x.clone() for x in args])
+        compiled = dovetail.jit(fn, executors=[llvm_executor(), "torch"])
+        got = compiled(*[x.clone() for x in args])
     torch.testing.assert_close(got, fn(*args), rtol=1e-4, atol=1e-4)
+    refusals = [each.said for row in dovetail.explain(compiled).rows for each in row.refusals if each.executor == "llvm"]
+    assert any(each.startswith("has no right plan for the region: ") for each in refusals), refusals
 
 
 def test_the_same_program_is_compiled_without_a_warning(recwarn):

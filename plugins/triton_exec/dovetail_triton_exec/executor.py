@@ -8,13 +8,13 @@ from typing import Any
 
 from dovetail.extend import (
     BoundSymbol,
+    CannotFuse,
     Executor,
     ExecutorWarning,
     FusionExecutor,
     KernelCache,
     Trace,
     Verdict,
-    line_by_line,
     options_of,
     prims_of,
     region_key,
@@ -52,18 +52,18 @@ class TritonExecutor(FusionExecutor):
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """The region as a function; regions of equal structure share one.  Triton is imported when it is first called.
 
-        A region whose plan the verifier refuses runs line by line, with a warning: that is a bug, and a slow result is better than a wrong one.
+        A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
         """
         options = options_of(self)
         try:
             return self.kernels.get((region_key(region), options["tune"], options["folder"]), lambda: _configured(region, options))
         except Broken as broken:
             warnings.warn(
-                f"the triton executor does not compile {region.name}, which runs line by line: {broken}; please report this, with the program",
+                f"the triton executor does not compile {region.name}, which other executors run: {broken}; please report this, with the program",
                 ExecutorWarning,
                 stacklevel=2,
             )
-            return line_by_line(region)
+            raise CannotFuse(f"has no right plan for the region: {broken}") from broken
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """The same guards before a CUDA graph, where the option asks for one and the program can be one."""

@@ -110,16 +110,20 @@ def test_loops_of_another_kernel():
     refused(plan, "from loops that it does not have|does not change with the value")
 
 
-def test_a_region_that_is_planned_wrong_runs_line_by_line(monkeypatch):
+def test_a_region_that_is_planned_wrong_is_refused(monkeypatch):
     remember = Plan.remember
 
     def in_one_temporary(self, node, buffer, home):
         remember(self, node, Buffer("tmp", 0, float32) if buffer.kind == "tmp" else buffer, home)
 
     monkeypatch.setattr(Plan, "remember", in_one_temporary)
-    with pytest.warns(ExecutorWarning, match="runs line by line: two values of the plan share tmp0"):
-        got = dovetail.jit(norm, executors=[TritonExecutor(devices=["cpu"]), "torch"])(X)
+    fn = dovetail.jit(norm, executors=[TritonExecutor(devices=["cpu"]), "torch"])
+    with pytest.warns(ExecutorWarning, match="other executors run: two values of the plan share tmp0"):
+        got = fn(X)
     torch.testing.assert_close(got, norm(X))
+    refusals = [each for row in dovetail.explain(fn).rows for each in row.refusals if each.executor == "triton"]
+    assert any(each.said.startswith("has no right plan for the region: two values of the plan share tmp0") for each in refusals)
+    assert {row.actual for row in dovetail.explain(fn).rows} <= {"torch", None}
 
 
 @pytest.mark.parametrize("shape", [(5,), (128, 96), (8192, 768), (3, 100003), (2, 3, 4, 5)], ids=str)

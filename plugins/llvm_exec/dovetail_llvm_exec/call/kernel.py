@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import ExecutorWarning, KernelCache, Trace, line_by_line, prims_of, region_key
+from dovetail.extend import CannotFuse, ExecutorWarning, KernelCache, Trace, line_by_line, prims_of, region_key
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims.spec import fills
 from dovetail_llvm_exec.call import threads
@@ -95,17 +95,17 @@ def _picklable(made: Made, region: Trace) -> Made:
 def compiled(region: Trace) -> Made:
     """The function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
 
-    So is a region whose plan the verifier refuses, with a warning: that is a bug, and a slow result is better than a wrong one.
+    A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
     """
     try:
         return _compiled(region)
     except Broken as broken:
         warnings.warn(
-            f"the llvm executor does not compile {region.name}, which runs line by line: {broken}; please report this, with the program",
+            f"the llvm executor does not compile {region.name}, which other executors run: {broken}; please report this, with the program",
             ExecutorWarning,
             stacklevel=2,
         )
-        return Made(line_by_line(region), 0)
+        raise CannotFuse(f"has no right plan for the region: {broken}") from broken
     except Cut:
         return Made(line_by_line(region), 0)
 
