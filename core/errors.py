@@ -23,6 +23,10 @@ class Unsupported(DovetailError, NotImplementedError):
     """PyTorch can do this and Dovetail cannot."""
 
 
+class EagerCall(Unsupported):
+    """The call that is being traced has to run in eager mode.  Nobody meets it: the compiled function runs it so."""
+
+
 class NoGradRule(DovetailError, NotImplementedError):
     """A gradient was asked through a symbol that declares none."""
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail import options, prims
-from dovetail.errors import DovetailError, InvalidTrace, Unsupported
+from dovetail.errors import DovetailError, EagerCall, InvalidTrace, Unsupported
 from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
 from dovetail.executors.budget import NEVER, Account
 from dovetail.executors.config import WATCH
@@ -171,7 +171,7 @@ class Cache:
                 entry = self.compile(args, kwargs, priority, self.passes)
             except BaseException as error:
                 self.calls -= 1  # neither a hit nor a miss
-                if not isinstance(error, PendingWrites):
+                if not isinstance(error, (PendingWrites, EagerCall)):
                     raise
                 entry, raised = None, error.__cause__
             else:
@@ -322,9 +322,11 @@ class Cache:
         self.last = _nothing_yet
 
 
-def _run_as_written(fn: Callable, args: tuple, kwargs: dict, raised: BaseException) -> Any:
+def _run_as_written(fn: Callable, args: tuple, kwargs: dict, raised: BaseException | None) -> Any:
     """Call a function whose traced run wrote to outside objects and then raised: the writes happen, and so does the exception."""
     result = fn(*args, **kwargs)
+    if raised is None or isinstance(raised, EagerCall):
+        return result
     warnings.warn(
         f"{_name(fn)} raised {type(raised).__name__} ({raised}) while it was traced, and does not raise it when it runs as written; this call was "
         "not compiled. Please report it as a bug",

@@ -56,7 +56,7 @@ def is_torch(function: Any) -> bool:
         if is_tensor_class(type(owner)):
             return True
         module = function.__module__ or getattr(owner, "__name__", "") or ""
-        return module.split(".")[0] == "torch" or function in TABLE or function in FACTORIES
+        return module.split(".")[0] == "torch" or function in TABLE or function in FACTORIES or function in REFUSED
     if kind is MethodWrapperType:
         return is_tensor_class(type(function.__self__))
     if kind in (MethodDescriptorType, WrapperDescriptorType):

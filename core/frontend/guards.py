@@ -23,6 +23,7 @@ from dovetail.frontend.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
 from dovetail.torch_internals import active_mode
 from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
+from dovetail.trace.printing import identifier
 
 FEW = 8  # up to so many tensors, each has a line of its own
 FEW_MODULES = 4  # up to so many modules, each is looked at at every call
@@ -141,7 +142,7 @@ class Prologue:
         proxy = self.constants.get(id(value))
         if proxy is None:
             word = getattr(value, "__name__", None) or type(value).__name__.lower()
-            word = "".join([c if c.isalnum() else "_" for c in word]) if isinstance(word, str) else "object"
+            word = identifier(word) if isinstance(word, str) else "object"
             proxy = self.constants[id(value)] = Proxy(f"{word}_{next(self.made.names)}")
             self.made.constants[proxy] = value
         return proxy

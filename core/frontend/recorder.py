@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.errors import TracedValueError, Unsupported
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import modules
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
@@ -21,12 +21,13 @@ from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking import Recorder
+from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.switches import Switches
 from dovetail.frontend.tracing import SHARING, Factories, TorchEnvironment, lifted
-from dovetail.langs.torch import REFUSED, spec_of, traceable
+from dovetail.langs.torch import REFUSED, not_traced, spec_of, traceable
 from dovetail.prims import Symbol, recorder
-from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, notes_module
+from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, swap, user_line
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _TRANSFORMS = frozenset(
     for name in ("functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap")
     if hasattr(torch.func, name)
 )
+_RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
@@ -191,6 +193,10 @@ class TorchRecorder(Recorder):
             return NULL
         if name == "__class__":
             return self.class_of(owner)
+        if (now := tracker.effects.now(owner, name)) is not NULL:
+            if now is DELETED:
+                raise AttributeError(name)
+            return now
         real = self.real.get(owner) if is_proxy(owner) else None
         if real is not None and name in real.__dict__:
             return tracker.reach(real.__dict__[name], tracker.sources.field(tracker.source(owner), name))
@@ -274,6 +280,9 @@ class TorchRecorder(Recorder):
             return True
         if function in _TRANSFORMS:
             raise _transformed()
+        if function in _RANGES:
+            self._range(tracker)
+            return args[0] if function is _RANGES[0] else None
         if notes_module(function):  # once Dynamo was used, it notes each module that is made
             return None
         if (meaning := SEEN.get(function) or _HINTS.get(function) or MEANINGS.get(function)) is not None:
@@ -288,6 +297,12 @@ class TorchRecorder(Recorder):
         if is_own_code(code) or not is_ours(code):
             return NULL
         return self._ours(tracker, function, args, kwargs)
+
+    def _range(self, tracker: Tracker) -> None:
+        """A named range of a profile: nothing while no profiler records, and a call in eager mode while one does."""
+        if is_profiling():
+            raise EagerCall("a profiler records the ranges of torch.profiler.record_function")
+        tracker.guard("env", tracker.sources.const(is_profiling), False)
 
     def _applied(self, tracker: Tracker, function: Any, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Trace `cls.apply(...)` of a torch.autograd.Function whose `apply` is written in C."""
@@ -331,6 +346,8 @@ class TorchRecorder(Recorder):
             except (TypeError, AttributeError) as error:
                 self.refused(error, args, kwargs)
                 raise
+        if function in REFUSED:  # before torch's own parser, which knows no traced tensors
+            raise not_traced(function, REFUSED[function])
         if function.__module__ == FUNCTORCH_MODULE:
             raise _transformed()
         if function in SHARING:

@@ -19,14 +19,18 @@ _SETTERS: dict[Callable[[], Any], Callable[[Any], Any]] = {
     torch.is_grad_enabled: set_grad_enabled,
     torch.get_default_dtype: torch.set_default_dtype,
 }
-_READ = {torch.get_default_device: "default_device", torch.get_default_dtype: "default_dtype"}
+_READ = {
+    torch.get_default_device: "default_device",
+    torch.get_default_dtype: "default_dtype",
+    torch.is_inference_mode_enabled: "inference_mode",
+}
 
 
 class Switches:
     """What torch's switches were when the program was called."""
 
     def __init__(self) -> None:
-        self.before = {ask: ask() for ask in (*_SETTERS, torch.get_default_device)}
+        self.before = {ask: ask() for ask in (*_SETTERS, *_READ)}
         self.autocast, self.casts = autocast_state(), any_autocast()
 
     @contextmanager

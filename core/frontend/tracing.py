@@ -8,7 +8,7 @@ import importlib
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -105,7 +105,9 @@ class TorchEnvironment(Environment):
         if method is None or self.language is not LANGUAGE:
             raise AttributeError(f"a tensor of the {self.language.name} language has no attribute {name!r}")
         if not callable(method):
-            why = REFUSED.get(method, "read it outside the compiled function and pass what it says as an argument")
+            known = isinstance(method, Hashable) and name != "__dict__"
+            otherwise = "read it outside the compiled function and pass what it says as an argument"
+            why = REFUSED.get(method, otherwise) if known else otherwise
             raise Unsupported(f"torch.Tensor.{name} is not traced: {why}\n  called at {user_line()}")
         return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
 
@@ -223,6 +225,7 @@ def _prologue(fn: Any, args: tuple, kwargs: dict, inputs: _Inputs, read: set[str
         (any_autocast, ""),
         (torch.get_default_dtype, "default_dtype"),
         (torch.get_default_device, "default_device"),
+        (torch.is_inference_mode_enabled, "inference_mode"),
     ):
         if not name or name in read:
             seen.add("env", seen.sources.const(ask), ask())

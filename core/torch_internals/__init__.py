@@ -9,6 +9,7 @@ from dovetail.torch_internals.around import FORWARD_AD as FORWARD_AD
 from dovetail.torch_internals.around import LEVEL as LEVEL
 from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
 from dovetail.torch_internals.around import active_mode as active_mode
+from dovetail.torch_internals.around import is_profiling as is_profiling
 from dovetail.torch_internals.around import mode_keys as mode_keys
 from dovetail.torch_internals.autograd import apply_function as apply_function
 from dovetail.torch_internals.autograd import backward_of as backward_of
@@ -60,6 +61,7 @@ from dovetail.torch_internals.tensors import OpOverload as OpOverload
 from dovetail.torch_internals.tensors import OpOverloadPacket as OpOverloadPacket
 from dovetail.torch_internals.tensors import counts_storage_uses as counts_storage_uses
 from dovetail.torch_internals.tensors import is_alias_of as is_alias_of
+from dovetail.torch_internals.tensors import is_zero_tensor as is_zero_tensor
 from dovetail.torch_internals.tensors import storage_key as storage_key
 from dovetail.torch_internals.tensors import storage_use_count as storage_use_count
 from dovetail.torch_internals.trees import SUPPORTED_NODES as SUPPORTED_NODES

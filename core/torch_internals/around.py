@@ -45,6 +45,12 @@ PARSE_KEY = Internal(
     fallback="calls are checked in Python",
     probe=lambda parse: int(parse("CPU")) > 0,
 )
+PROFILER_ENABLED = Internal(
+    "torch.autograd._profiler_enabled",
+    purpose="run a function with torch.profiler.record_function inside in eager mode while a profiler records",
+    fallback="its ranges are missing from profiles",
+    probe=lambda enabled: type(enabled()) is bool,
+)
 NO_LEVEL = -1  # what forward_ad calls it that no level is open
 FORWARD_AD: dict[str, Any] = vars(forward_ad)
 LEVEL = "_current_level"
@@ -58,6 +64,7 @@ def _nothing() -> None:
     return None
 
 
+is_profiling = PROFILER_ENABLED.value or _no  # whether a profiler of torch's records what this thread does
 _functions, _dispatches = FUNCTION_MODES.value or _no, DISPATCH_MODES.value or _no
 _level, _tracing = FUNCTORCH_LEVEL.value or _nothing, TRACING_STATE.value or _nothing
 _stack = resolve("torch.overrides._get_current_function_mode_stack")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dovetail.torch_internals.internal import Internal
+from dovetail.torch_internals.internal import Internal, resolve
 
 
 def _counts_references(count: Any) -> bool:
@@ -69,6 +69,7 @@ HigherOrderOperator: type = HIGHER_ORDER_OPERATOR.value or _NoOperator
 # where torch keeps functions of C, beside its public modules
 C_NN = "torch._C._nn"
 IS_ZEROTENSOR = "torch._is_zerotensor"
+_is_zero = resolve(IS_ZEROTENSOR)
 NESTED_FROM_MASK = "torch._nested_tensor_from_mask_left_aligned"
 C_NAMESPACES = ("torch._VF", C_NN, *(f"torch._C._{name}" for name in ("linalg", "fft", "special", "nested", "VariableFunctions")))
 FUNCTORCH_MODULE = "torch._C._functorch"
@@ -90,6 +91,11 @@ def _same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 # Return whether two real tensors share a storage.
 is_alias_of = IS_ALIAS_OF.value or _same_storage
+
+
+def is_zero_tensor(x: torch.Tensor) -> bool:
+    """Return whether a tensor is zeros that take no memory, as autograd makes them."""
+    return _is_zero is not None and _is_zero(x)
 
 
 def storage_key(x: torch.Tensor) -> int:

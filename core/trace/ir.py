@@ -155,6 +155,8 @@ class Trace:
         return out
 
     def _meta(self, symbol: Symbol, args: tuple, kwargs: dict, reads: list[Proxy]) -> Any:
+        if kwargs and symbol.module == "prims":
+            _require_known(kwargs)
         specs = symbol.meta(*[_specs(a, reads) for a in args], **{k: _specs(v, reads) for k, v in kwargs.items()})
         needs_grad = any([p.spec.requires_grad for p in reads if isinstance(p, TensorProxy)]) and self.environment.grad_enabled()
         return self._results(specs, needs_grad and Tag.NO_GRAD not in symbol.tags)
@@ -228,6 +230,14 @@ def _specs(value: Any, reads: list[Proxy]) -> Any:
     if type(value) in (list, tuple):
         return type(value)([_specs(v, reads) for v in value])
     return value
+
+
+def _require_known(kwargs: dict[str, Any]) -> None:
+    """Raise where a size, a dimension or a count is a tensor, whose value tracing does not know: prims take tensors by position."""
+    for value in kwargs.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, TensorProxy):
+                int(item)
 
 
 def brief(value: Any) -> str:

@@ -9,6 +9,7 @@ import math
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
+from keyword import iskeyword
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -79,7 +80,7 @@ class Scope:
         if name is None:
             word = getattr(value, "__name__", None)
             word = word if isinstance(word, str) else type(value).__name__.lower()
-            word = "function" if word == "<lambda>" else "".join([c if c.isalnum() else "_" for c in word])
+            word = "function" if word == "<lambda>" else identifier(word)
             free = (n for n in self._names.setdefault(word, _numbered(word)) if n not in self.globals and getattr(builtins, n, value) is value)
             name = self._objects[id(value)] = next(free)
             self.globals[name] = value
@@ -97,6 +98,12 @@ class Scope:
         if not path.startswith("."):
             self.root(path.partition(".")[0])
         return path
+
+
+def identifier(word: str) -> str:
+    """Return `word` as a name that a program can have."""
+    word = "".join([c if c.isalnum() else "_" for c in word])
+    return word if word.isidentifier() and not iskeyword(word) else f"object_{word}"
 
 
 def _numbered(word: str) -> Any:

@@ -99,7 +99,7 @@ def test_a_path_that_is_gone_is_a_miss():
 def test_the_prologue_is_a_program_that_can_be_read():
     _, captured = capture(lambda n: n, (2,), {}, Recorder())
     text = str(prologue(captured.guards, (), captured.sources, Trace(), run=lambda: None))
-    assert "def prologue(args, kwargs):\n    if len(args) != 1: return miss" in text
+    assert "def prologue(args, kwargs):\n    if active_mode() is not None: return miss\n    if len(args) != 1: return miss" in text
     assert "if type(v0) is not int or v0 != 2: return miss" in text
 
 

@@ -156,16 +156,20 @@ _with_indices(adaptive_max_pool3d, "torch.nn.functional.adaptive_max_pool3d_with
 
 
 @torchquery("torch.nn.functional.fractional_max_pool2d")
-def fractional_max_pool2d(*args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
+def fractional_max_pool2d(
+    input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None
+) -> Any:
     """torch's own Python for the variant with indices, which the dispatch on `return_indices` would come back from."""
-    both = torch.nn.functional.fractional_max_pool2d_with_indices(*args, **kwargs)
+    both = torch.nn.functional.fractional_max_pool2d_with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
     return both if return_indices else both[0]
 
 
 @torchquery("torch.nn.functional.fractional_max_pool3d")
-def fractional_max_pool3d(*args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
+def fractional_max_pool3d(
+    input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None
+) -> Any:
     """torch's own Python for the variant with indices, which the dispatch on `return_indices` would come back from."""
-    both = torch.nn.functional.fractional_max_pool3d_with_indices(*args, **kwargs)
+    both = torch.nn.functional.fractional_max_pool3d_with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
     return both if return_indices else both[0]
 
 

@@ -11,9 +11,11 @@ import torch
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import TO_TORCH, torch_device
+from dovetail.langs.torch.names import not_traced
 from dovetail.langs.torch.proxy import FACTS
 from dovetail.langs.torch.refused import REFUSED as REFUSED
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery
+from dovetail.prims import recorder
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
 
@@ -68,9 +70,18 @@ def is_signed(self: Tensor) -> bool:
     return self.spec.dtype.signed
 
 
-@torchquery("torch.is_conj", "torch.is_neg", "torch.is_inference", methods=("is_conj", "is_neg", "is_inference", "is_shared", "is_pinned"))
+@torchquery("torch.is_inference", methods=("is_inference",))
+def is_inference(input: Tensor) -> bool:
+    """Whether it was made in inference mode: not outside of it, and inside some results are and some are not."""
+    if torch.is_inference_mode_enabled():
+        raise not_traced("torch.is_inference", "inference mode is on, and it is decided when the program runs; ask outside the compiled function")
+    recorder.get().environment.read.add("inference_mode")
+    return False
+
+
+@torchquery("torch.is_conj", "torch.is_neg", methods=("is_conj", "is_neg", "is_shared", "is_pinned"))
 def never(input: Tensor) -> bool:
-    """Traced tensors are plain: materialised, outside inference mode, in ordinary memory."""
+    """Traced tensors are plain: materialised, in ordinary memory."""
     return False
 
 

@@ -84,6 +84,9 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_functions("align_tensors"),
     ),
     "it calls a Python function for each element; write it with tensor operations": (*_methods("apply_ map_ map2_ module_load"),),
+    "a parameter or another subclass made inside has nowhere to keep what belongs to it, such as a gradient; make it outside and pass it": (
+        *_methods("_make_subclass _make_wrapper_subclass as_subclass"),
+    ),
     "a traced tensor is copied with clone()": (*_methods("__deepcopy__"),),
     "memory is the executor's business while tracing; pin, move or share tensors outside the compiled function": (
         *_functions("_pin_memory is_vulkan_available"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.dtypes import DType
-from dovetail.extend import POOL
+from dovetail.extend import POOL, torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec.call import threads
 from dovetail_llvm_exec.call.builtin import compiled
@@ -134,7 +134,7 @@ def _into(bound: Bound) -> Callable[..., tuple]:
     def into(*tensors: torch.Tensor) -> tuple:
         room = tensors[-1] if bound.workspace == ROOM else torch.empty(bound.workspace + 63, dtype=torch.uint8) if bound.workspace else None
         place = 0 if room is None else -(-room.data_ptr() // 64) * 64
-        held = [_resolved(x) if x.is_neg() else x for x in tensors]
+        held = [_resolved(x) if x.is_neg() or torch_internals.is_zero_tensor(x) else x for x in tensors]
         args = words(0, place, *[x.data_ptr() for x in held])
         run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
         if args[0]:

@@ -14,6 +14,7 @@ from dovetail_llvm_exec.ir.module import Value
 
 WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const at::TensorBase&)
 NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"  # bool at::native::is_neg(const at::Tensor&)
+ZEROS = "_ZN2at6native14_is_zerotensorERKNS_6TensorE"  # bool at::native::_is_zerotensor(const at::Tensor&)
 THREADS = "_ZN2at15get_num_threadsEv"  # int at::get_num_threads()
 MAKE, LET_GO, PLACE = "aoti_torch_empty_strided", "aoti_torch_delete_tensor_object", "aoti_torch_get_data_ptr"
 
@@ -22,7 +23,7 @@ class Launch(Builtin):
     """Writes the builtin."""
 
     name = "llvm_kernel"  # also an attribute of what a kernel is remade as in another process
-    symbols = (MAKE, LET_GO, PLACE, WRAP, NEGATED, THREADS)
+    symbols = (MAKE, LET_GO, PLACE, WRAP, NEGATED, ZEROS, THREADS)
     fields = (
         *("kernel", "inputs", "outputs", "workspace", "release", "parallel", "alone"),
         *("tensor", "parameter", "slow", "failed", "offset"),
@@ -60,7 +61,8 @@ class Launch(Builtin):
             self.require(b.or_(b.compare("eq", kind, tensor), b.compare("eq", kind, parameter)))
             handle = b.address(given, "i8", offset)
             self.require(b.compare("eq", b.call(PLACE, "i32", handle, b.address(places, "ptr", loop.index)), 0))
-            self.require(b.not_(self.holds(NEGATED, handle)))
+            for property in (NEGATED, ZEROS):
+                self.require(b.not_(self.holds(property, handle)))
 
     def _make(self, places: Value, outputs: Value) -> None:
         """The outputs: new tensors, their handles, their memory; the slow way says what is wrong where there is no more of it."""

@@ -1,0 +1,101 @@
+"""Programs that ended in an internal error: they agree with eager, or are refused in a sentence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import dovetail
+from dovetail.errors import TracedValueError, Unsupported
+
+
+def ranges(x):
+    with torch.profiler.record_function("my range"):
+        y = x + 1
+    return y * 2
+
+
+def test_a_range_of_a_profile_is_nothing_without_a_profiler():
+    compiled, x = dovetail.jit(ranges), torch.ones(2)
+    torch.testing.assert_close(compiled(x), ranges(x))
+    torch.testing.assert_close(compiled(x), ranges(x))
+    assert compiled.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_profile_has_the_ranges_inside(warm):
+    compiled, x = dovetail.jit(ranges), torch.ones(2)
+    if warm:
+        compiled(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch.testing.assert_close(compiled(x), ranges(x.clone()))
+    assert sum(event.name == "my range" for event in profile.events()) == 2
+    torch.testing.assert_close(compiled(x), ranges(x))
+
+
+def noted(x):
+    x.note = 3
+    return x * x.note
+
+
+def test_an_attribute_that_is_set_on_an_input_is_seen_inside_and_outside():
+    compiled = dovetail.jit(noted)
+    for _ in range(2):
+        x = torch.ones(2)
+        torch.testing.assert_close(compiled(x), torch.full((2,), 3.0))
+        assert x.note == 3
+
+
+SIZES = {
+    "topk": lambda x, n: torch.topk(x, n).values,
+    "roll": lambda x, n: torch.roll(x, n),
+    "narrow": lambda x, n: x.narrow(0, 0, n),
+    "ones": lambda x, n: x.sum() + torch.ones(n),
+    "expand": lambda x, n: x[:1].expand(n),
+    "repeat": lambda x, n: x.repeat(n),
+    "index": lambda x, n: x[:n],
+}
+
+
+@pytest.mark.parametrize("program", SIZES.values(), ids=SIZES)
+def test_a_tensor_as_a_size_is_right_or_refused(program):
+    x, n = torch.arange(5.0), torch.tensor(2)
+    try:
+        result = dovetail.jit(program)(x, n)
+    except (TracedValueError, Unsupported) as error:
+        assert "value" in str(error)
+    else:
+        torch.testing.assert_close(result, program(x, n))
+
+
+@pytest.mark.parametrize("program", [lambda x: x + nn.Parameter(torch.ones(2)), lambda x: nn.Linear(2, 2)(x)], ids=["parameter", "module"])
+def test_a_parameter_made_inside_is_refused(program):
+    with pytest.raises(Unsupported, match="make it outside"):
+        dovetail.jit(program)(torch.ones(2))
+
+
+def test_zeros_without_memory_are_zeros():
+    compiled = dovetail.jit(lambda x: x + 1)
+    compiled(torch.ones(3))
+    torch.testing.assert_close(compiled(torch._efficientzerotensor((3,))), torch.ones(3))
+
+
+def test_fractional_pooling_takes_its_arguments_by_position():
+    x, samples = torch.randn(1, 1, 8, 8), torch.rand(1, 1, 2)
+
+    def program(x):
+        return F.fractional_max_pool2d(x, 2, 3, None, True, _random_samples=samples)
+
+    result = dovetail.jit(program)(x)
+    assert type(result) is tuple
+    torch.testing.assert_close(result, program(x))
+
+
+def test_whether_a_tensor_is_an_inference_tensor_is_known_outside_inference_mode():
+    compiled, x = dovetail.jit(lambda x: (x * 1).is_inference()), torch.ones(2)
+    with torch.no_grad():
+        assert compiled(x) is False
+    with torch.inference_mode(), pytest.raises(Unsupported, match="decided when the program runs"):
+        compiled(x)
