@@ -21,8 +21,8 @@ from torch import Tensor
 
 from dovetail_conformance.oracle import differs, flat
 
-ULPS, NO_WORSE, SPREAD, MOVES = 8.0, 8.0, 16.0, 6
-COARSE = {torch.float16: 4.0, torch.bfloat16: 4.0}  # units in the last place of the dtypes in which one of them is a lot
+ULPS, NO_WORSE, SPREAD, MOVES = 8.0, 8.0, 4.0, 8
+COARSE = {torch.float16: (3.0, 3.0, 2.0), torch.bfloat16: (3.0, 3.0, 2.0)}  # the first three for dtypes in which one unit is a lot
 DOUBLE = torch.finfo(torch.float64).eps
 LOWEST, HIGHEST = -1100, 1100  # exponents of float64
 
@@ -95,6 +95,7 @@ class _Elements:
     def __init__(self, got: Tensor, eager: Tensor, exact: Tensor | None, truth: Truth):
         self.truth, self.dtype, self.shape = truth, got.dtype, got.shape
         self.complex = got.is_complex()
+        self.ulps, self.no_worse, self.spread = COARSE.get(got.dtype, (ULPS, NO_WORSE, SPREAD))
         self.got, self.eager = _numbers(got), _numbers(eager)
         self.exact = self.eager if exact is None else _numbers(exact)
         self.exact = torch.where(torch.isfinite(self.exact) | ~torch.isfinite(self.eager), self.exact, self.eager)
@@ -112,7 +113,7 @@ class _Elements:
         room = self._room(theirs)
         if bool((error <= room).all()):
             return self._sign()
-        factor = SPREAD + sqrt(self.truth.length)
+        factor = self.spread + sqrt(self.truth.length) / 4
         spread = torch.zeros_like(room)
         for k in range(MOVES):
             other = moved(k)
@@ -138,14 +139,14 @@ class _Elements:
 
     def _room(self, theirs: Tensor) -> Tensor:
         """The error that is allowed without a look at the inputs."""
-        ulps = COARSE.get(self.dtype, ULPS) + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
+        ulps = self.ulps + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
         room = ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
         flushed = (theirs != 0) & (self.size < self.normal)  # what is below the normal numbers may be flushed where eager rounds it
         room = torch.where(flushed, room + self.normal, room)
         if bool((zero := self.size == 0).any()):  # float64 cancels to zero what is not quite zero
             room = torch.where(zero, room + ULPS * DOUBLE * float(torch.where(torch.isfinite(self.size), self.size, 0.0).max()), room)
         finite = torch.where(torch.isfinite(theirs), theirs, 0.0)
-        return room + NO_WORSE * self._alike_in_size(finite) if bool(finite.any()) else room
+        return room + self.no_worse * self._alike_in_size(finite) if bool(finite.any()) else room
 
     def _alike_in_size(self, error: Tensor) -> Tensor:
         """For each element, the largest error among those whose exact values are at most four times as large or as small."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from dovetail_conformance.program import inexact, program_of, said, seed_generat
 from dovetail_conformance.subject import NO_REASON, every
 
 NOBODY = "the programs that ran have no line for anybody to run: they give back what they were given"
+OFTEN, SELDOM = 1100, 3  # times that one question is asked of the first dtype, and of the others
 ASKED = 6  # cases whose lines a checker is asked about
 
 
@@ -97,6 +99,8 @@ def _implements(cell: Cell, line: BoundSymbol) -> bool:
 def checkers(cell: Cell) -> Outcome | None:
     """A checker never raises and always answers alike: after other questions, without gradients, under another default dtype or seed."""
     asked = 0
+    if (problem := _manner(cell)) is not None:
+        return Outcome("fail", problem, 0, len(cell.cases))
     for case in cell.cases[:ASKED]:
         for grad in (False, True) if any(map(inexact, case.program.inputs)) else (False,):
             lines = [line for line in lines_of(cell, case, grad=grad) if _implements(cell, line) or cell.subject.declared["operations"] is None]
@@ -121,6 +125,59 @@ def checkers(cell: Cell) -> Outcome | None:
                     "fail", f"{said(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
                 )
     return Outcome("pass", "", asked, asked) if asked else None
+
+
+def _manner(cell: Cell) -> str | None:
+    """What is wrong with how one question is answered: it changes, it takes long, or the environment is read for it."""
+    line = next((line for case in cell.cases for line in lines_of(cell, case) if _implements(cell, line)), None)
+    if line is None:
+        return None
+    first, shortest = _ask(cell, line), float("inf")
+    reads: list[str] = []
+    with _environment(reads):
+        _ask(cell, line)
+    if reads:
+        return f"the checker of {line.symbol} reads the environment variable {reads[0]}; a program is not compiled anew where that changes"
+    for i in range(OFTEN if cell.first else SELDOM):
+        began = perf_counter()
+        again = _ask(cell, line)
+        shortest = min(shortest, perf_counter() - began)
+        if not _same(first, again):
+            return f"the checker of {line.symbol} said {first!r} and, asked {i + 1} times more, {again!r} to the same question"
+        if i == SELDOM and shortest > cell.subject.limits.checker:
+            return f"the checker of {line.symbol} takes {shortest * 1e3:.3g} ms; {cell.subject.limits.checker * 1e3:.3g} are allowed"
+    return None
+
+
+class _Watched(dict):
+    """An environment that notes what is read from it."""
+
+    def __init__(self, values: dict[str, str], reads: list[str]):
+        super().__init__(values)
+        self.reads = reads
+
+    def __getitem__(self, name: str) -> str:
+        self.reads.append(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.reads.append(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.reads.append(str(name))
+        return super().__contains__(name)
+
+
+@contextmanager
+def _environment(reads: list[str]) -> Iterator[None]:
+    """While open, what is read from the environment is noted, but for Dovetail's own options."""
+    before, os.environ = os.environ, _Watched(dict(os.environ), noted := [])  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.environ = before  # noqa: B003
+        reads += [name for name in noted if not name.startswith("DOVETAIL")]
 
 
 def _ask(cell: Cell, line: BoundSymbol) -> Any:

@@ -102,11 +102,17 @@ def conformance() -> None:
 @click.option("--update-expectations", is_flag=True, help="Write into it what fails, and take out what fails no more; say why before you commit it.")
 @click.option("--lock", type=OUT, metavar="FILE", help="How many samples ran, which may only grow: conformance.lock.")
 @click.option("--update-lock", is_flag=True, help="Write the lock anew.")
+@click.option("--mutants", is_flag=True, help="Put faults into the plugin's implementations, one at a time, and tell which of them a check notices.")
+@click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="How many faults, with --mutants.")
 @written
 @click.option("-v", "--verbose", is_flag=True, help="Print every operation and every reason, and a script for each failure.")
-def run(names: tuple[str, ...], verbose: bool, **given: Any) -> None:
+def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **given: Any) -> None:
     """Run the suite with one executor after another; the same as without the word `run`."""
     names = tuple(dict.fromkeys(names))
+    if mutants:
+        for name in names:
+            _mutate(name, count, given)
+        return
     files = {name: given.pop(f"{name}_file") for name in FORMS}
     if files["badge"] and len(names) > 1:
         raise click.UsageError("a badge is of one executor; name one, or leave --badge out")
@@ -119,6 +125,23 @@ def run(names: tuple[str, ...], verbose: bool, **given: Any) -> None:
         _show(report, verbose)
     _write(reports, files)
     sys.exit(1 if any(report.failures for report in reports) else 0)
+
+
+def _mutate(name: str, count: int, given: dict[str, Any]) -> None:
+    """Print what becomes of mutants of a plugin as they are tried, then a summary; the report goes where --json says."""
+    from dovetail_conformance.mutants import campaign  # lazily: it reads every OpInfo
+
+    with plain_errors(errors=(DovetailError, ValueError)):
+        verdicts = []
+        for verdict in campaign.campaign(name, level=given["level"], count=count, seed=given["seed"], operations=given["operations"] or None):
+            verdicts.append(verdict)
+            noticed = f"noticed by {verdict.check}" if verdict.check else "survived"
+            click.echo(f"{verdict.operation}: {verdict.family}, {verdict.name}: {noticed} ({verdict.seconds:.1f} s)")
+    click.echo()
+    for line in campaign.table(verdicts):
+        click.echo(line)
+    if given["json_file"] is not None:
+        campaign.save(verdicts, given["json_file"], given["level"])
 
 
 def _checked(name: str, how: dict[str, Any]) -> Report:

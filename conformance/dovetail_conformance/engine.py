@@ -24,10 +24,12 @@ from dovetail_conformance.subject import Subject
 Doing = Callable[[str], None]  # told the check that is about to run
 
 
-def rows_of(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None) -> Iterator[Row]:
-    """The rows of a task; those that fail are asked twice, and say so where they do not fail again."""
+def rows_of(
+    task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None, *, twice: bool = True
+) -> Iterator[Row]:
+    """The rows of a task; those that fail are asked `twice`, and say so where they do not fail again."""
     with subject.configured():
-        yield from _asked_twice(task, subject, level, wanted, seed, doing)
+        yield from (_asked_twice if twice else _rows)(task, subject, level, wanted, seed, doing)
 
 
 def _asked_twice(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import calm, fresh, rolled
 
+LONG = 5.0  # seconds after which no further call is made
 VALUES, KEPT, TRAINED = 5, 24, 40  # sets of values; results that are held on to; calls with gradients
 
 
@@ -43,7 +45,10 @@ def _plain(case: Case, count: int) -> str | None:
             eager = case.eager(fresh(values)) if case.reference is not None else None
             if eager is not None and eager.error is None and (found := case.wrong_for(result, eager, values)) is not None:
                 return f"with other values: {found}"
+        late = perf_counter() + LONG
         for i in range(count):
+            if perf_counter() > late:
+                break
             at = i * 7 % VALUES if i % 3 else (i // 3) % VALUES
             given = fresh(sets[at]) if i % 2 else _refilled(place, sets[at])
             try:

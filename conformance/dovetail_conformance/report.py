@@ -114,6 +114,16 @@ class Report:
         counted = [row for row in self.rows if row.state in COUNTED and not row.new]
         return sum(row.state == "pass" for row in counted), len(counted)
 
+    @property
+    def operations(self) -> dict[str, int]:
+        """How many operations the executor ran, how many it refused with a sentence, and of how many it saw no line."""
+        states: dict[str, set[str]] = {}
+        for row in self.rows:
+            if row.operation and row.dtype and row.check == "claims":
+                states.setdefault(row.operation, set()).add("ran" if row.ran else row.state)
+        ran, refused = ({id for id, seen in states.items() if word in seen} for word in ("ran", "unsupported"))
+        return {"ran": len(ran), "refused": len(refused - ran), "never seen": len(states.keys() - ran - refused)}
+
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 

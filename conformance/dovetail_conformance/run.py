@@ -25,6 +25,7 @@ from dovetail_conformance.report import Report, Row
 from dovetail_conformance.subject import Subject
 
 GROUP = "dovetail.opinfos"  # entry points of modules that append to OPINFOS
+ASKING = ("refusals", "checkers", "errors", "declaration")  # checks that count questions, and no sample that the executor ran
 Progress = Callable[[int, int, Row | None], None]  # told how many tasks are done, of how many, and a row that fails
 
 
@@ -92,8 +93,10 @@ def check(
     rows = _sorted(rows, plan)
     if update_expectations:
         rows, known = accepted(rows, known_file, subject.executor.version, whole=wanted.whole)
+    if not stopped and any(row.operation for row in rows):
+        rows += idle(subject, rows)
     if wanted.whole and not stopped:
-        rows += [*idle(subject, rows), *unspoken(subject, ran, level)]
+        rows += unspoken(subject, ran, level)
         finish(rows, level, wanted.devices, known, lock_file, update=update_lock)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     about = (environment.suite(), environment.machine(), environment.source(subject.executor))
@@ -132,10 +135,25 @@ def finish(rows: list[Row], level: str, devices: tuple[str, ...] | None, known: 
 
 
 def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:
-    """A failing row for an executor that is available and ran nothing: what nobody ran, nobody tested."""
-    if subject.available is not True or any(row.ran and row.check in ("claims", "programs", "random") for row in rows):
+    """A failing row for an executor that is available and ran nothing of what was asked, whatever that was: nothing was tested."""
+    rows = list(rows)
+    absent_device = all(row.state == "not-run" for row in rows if row.check == "claims") and any(row.check == "claims" for row in rows)
+    if subject.available is not True or absent_device or any(row.ran and row.check not in ASKING for row in rows):
         return []
-    return [Row("", "claims", state="fail", said="the executor is available, and no program that was compiled for it has a line of its own")]
+    return [
+        Row(
+            "",
+            "claims",
+            state="fail",
+            said=f"the executor is available, and no program that was compiled for it has a line of its own{_refused(rows)}",
+        )
+    ]
+
+
+def _refused(rows: Iterable[Row]) -> str:
+    """The first refusal, for an executor that ran nothing."""
+    said = next((f"{row.operation}: {row.said}" for row in rows if row.check == "claims" and row.state == "unsupported"), "")
+    return f"; it refused {said}" if said else ""
 
 
 def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:

@@ -180,8 +180,9 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
     for row in rows:
         for each in expected:
             each.used = each.used or each.covers(row)
-    if whole:
+    if any(row.operation for row in rows):
         rows += idle(subject, rows)
+    if whole:
         rows += unspoken(subject, {id for value in values for id in value["ran"]}, run.level)
         finish(rows, run.level, run.wanted.devices, expected, expectations.lock_of(subject.executor, run.options.get("lock")), update=False)
     if json:

@@ -78,6 +78,12 @@ def distribution(report: Report) -> str:
     return " ".join(str(report.executor[key]) for key in ("distribution", "distribution_version") if report.executor.get(key))
 
 
+def operations(report: Report) -> str:
+    """`ran 12 operations, refused 3, never saw 100`; empty where no operation was asked for."""
+    counts = report.operations
+    return f"ran {counts['ran']:,} operations, refused {counts['refused']:,}, never saw {counts['never seen']:,}" if any(counts.values()) else ""
+
+
 def number(n: int) -> str:
     """`1 row`, `1,200 rows`."""
     return f"{n:,} row{'s' * (n != 1)}"

@@ -26,6 +26,8 @@ def lines(report: Report, width: int, *, verbose: bool = False) -> Iterator[Text
     yield Text(f"{parts.title(report)}: {parts.score(report)} passed", style="bold")
     yield from _wrapped(parts.about(report), width, style="dim")
     yield from _counts(report, width)
+    if said := parts.operations(report):
+        yield from _wrapped(said, width)
     for said in parts.notices(report):
         yield from _wrapped(said, width, style="yellow")
     yield from _matrices(report, width, verbose)

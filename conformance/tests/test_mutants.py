@@ -1,0 +1,70 @@
+"""Faults that are put into a plugin mechanically: what has to be noticed is, and the plugin without a fault is not accused."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.extend import OperatorExecutor
+from dovetail_conformance import check
+from dovetail_conformance.mutants.campaign import Mutant, campaign, mutants, tried
+from dovetail_conformance.mutants.standin import standin
+
+NOTICED = {  # a mutant of the stand-in: operation, family, name
+    ("torch.tanh", "sizes", "over 1048576 elements"),
+    ("torch.neg", "layouts", "an address that is not aligned"),
+    ("torch.sign", "values", "a denormal value"),
+    ("torch.mul", "layouts", "one tensor twice"),
+    ("torch.softmax", "arguments", "negative dimensions as the last"),
+    ("torch.sin", "history", "after 1,000 calls"),
+    ("torch.exp", "memory", "a ring of 16 buffers"),
+    ("torch.sqrt", "resources", "copies of its inputs"),
+    ("torch.floor", "surroundings", "the default dtype"),
+    ("torch.cos", "process", "inference mode"),
+    ("torch.log1p", "numbers", "zero below 1e-7"),
+    ("torch.reciprocal", "checkers", "refuses one question in 500"),
+    ("torch.nn.functional.gelu", "gradients", "its forward adds 0.25"),
+    ("torch.mul", "gradients", "only where all inputs require one"),
+    ("torch.sigmoid", "cotangents", "writes into it"),
+    ("torch.atan", "cotangents", "wrong where it is expanded"),
+}
+
+
+def mutant_of(operation: str, family: str, name: str) -> Mutant:
+    return next(
+        m for m in mutants(standin(), None, operations=(operation,)) if (m.symbol.id, m.mutation.family, m.mutation.name) == (operation, family, name)
+    )
+
+
+def test_there_are_thousands() -> None:
+    found = mutants(standin(), None)
+
+    assert len(found) >= 4000
+    assert len({mutant.symbol for mutant in found}) >= 40
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_spread_over_families() -> None:
+    first, again, other = (list(map(str, mutants(standin(), 60, seed))) for seed in (1, 1, 2))
+
+    assert first == again != other
+    assert len({name.partition(": ")[2].partition(",")[0] for name in first}) >= 8
+
+
+def test_a_plugin_without_implementations_is_refused() -> None:
+    with pytest.raises(ValueError, match="idle has no implementation of an operation"):
+        next(campaign(OperatorExecutor("idle")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("operation", "family", "name"), sorted(NOTICED), ids=lambda word: word.replace(" ", "-"))
+def test_a_mutant_is_noticed(operation: str, family: str, name: str) -> None:
+    verdict = tried(mutant_of(operation, family, name), "core")
+
+    assert verdict.check, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["torch.sin", "torch.mul", "torch.matmul", "torch.softmax", "torch.nn.functional.gelu"])
+def test_the_plugin_without_a_fault_is_not_accused(operation: str) -> None:
+    report = check(standin(), operations=[operation], devices=["cpu"])
+
+    assert not report.failures, report.failures[0].said
