@@ -56,6 +56,17 @@ def inaccuracy(got: Any, truth: Truth) -> str | None:
     return None
 
 
+def excess(got: Any, truth: Truth) -> Tensor | None:
+    """The error of each element of the first result, in terms of what is allowed without a look at the inputs; None where it is no float."""
+    ours, theirs, exact = (flat(x)[0] if x is not None else None for x in (got, truth.eager, truth.exact))
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or not isinstance(exact, Tensor):
+        return None
+    if not ours.is_floating_point() or not ours.numel() or not ours.shape == theirs.shape == exact.shape:
+        return None
+    elements = _Elements(ours.detach(), theirs.detach(), exact.detach(), truth)
+    return elements.error(elements.got) / elements.room(elements.error(elements.eager))
+
+
 def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
     exact = _leaf(truth.exact, i, of, eager)
     if not isinstance(got, Tensor) or not isinstance(eager, Tensor) or (got.dtype, got.shape, got.device) != (eager.dtype, eager.shape, eager.device):
@@ -109,8 +120,8 @@ class _Elements:
 
     def problem(self, moved: Callable[[int], Tensor | None]) -> str | None:
         """Describe the worst element; None where all are right."""
-        error, theirs = self._error(self.got), self._error(self.eager)
-        room = self._room(theirs)
+        error, theirs = self.error(self.got), self.error(self.eager)
+        room = self.room(theirs)
         if bool((error <= room).all()):
             return self._sign()
         factor = self.spread + sqrt(self.truth.length) / 4
@@ -125,7 +136,7 @@ class _Elements:
                 return self._sign()
         return self._described(error, room + factor * spread)
 
-    def _error(self, x: Tensor) -> Tensor:
+    def error(self, x: Tensor) -> Tensor:
         """How far each element is from the exact one: nothing where it is as infinite as it has to be, infinitely far where it is not."""
         error = (x - self.exact).abs()
         if bool(torch.isfinite(error).all()):
@@ -137,7 +148,7 @@ class _Elements:
         error = torch.where(special & torch.stack(alike).any(0), 0.0, error)
         return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
-    def _room(self, theirs: Tensor) -> Tensor:
+    def room(self, theirs: Tensor) -> Tensor:
         """The error that is allowed without a look at the inputs."""
         ulps = self.ulps + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
         room = ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)

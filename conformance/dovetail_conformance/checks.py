@@ -25,6 +25,7 @@ from dovetail_conformance.oracle import differs, flat, same_bits, tensors
 from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, seed_generators, widened
 from dovetail_conformance.repetition import calls
 from dovetail_conformance.resources import resources
+from dovetail_conformance.search import search
 from dovetail_conformance.surroundings import surroundings
 
 SMALL, THREADS, ROUNDS = 24, 4, 12  # elements of what finite differences are taken of; threads, and calls in each
@@ -422,6 +423,7 @@ CHECKS: tuple[Check, ...] = (  # what takes little time comes first
     Check("errors", errors, 0),
     Check("calls", calls, 1),
     Check("variants", variants, 1),
+    Check("search", search, 2),
     Check("recompiles", recompiles, 2),
     Check("speed", speed, 2),
     Check("memory", memory, 2),

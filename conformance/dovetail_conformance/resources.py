@@ -42,10 +42,12 @@ def resources(cell: Cell) -> Outcome | None:
 
 def _large(cell: Cell, plain: Case) -> Case:
     """A sample of about 70,000 elements, where the operation has one."""
-    made = Variants(cell.subject, cell.info, cell.dtype, [plain.sample]) if plain.sample is not None else None
+    usable = [case for case in cell.claimed if case.sample is not None and case.ran.error is None]
+    base = max(usable, key=lambda case: sum(x.numel() for x in case.program.inputs), default=plain)
+    made = Variants(cell.subject, cell.info, cell.dtype, [base.sample]) if base.sample is not None else None
     if made is None or cell.info.random:
         return plain
-    for sample in resized(plain.sample, LARGE, "first", torch.Generator().manual_seed(1)):
+    for sample in resized(base.sample, LARGE, "first", torch.Generator().manual_seed(1)):
         case = made.accepted(sample)
         if case is not None and case.claimed:
             return case

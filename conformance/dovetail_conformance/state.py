@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGALRM, signal.SIGCHLD)
+SCRAMBLED = 990_817_263
 DENORMAL = torch.tensor([1e-310], dtype=torch.float64)
 
 
@@ -135,6 +136,13 @@ class Snapshot:
 
 
 LIBRARIES = ("the environment", "sys.path", "the warning filters", "Python's random state", "NumPy's random state", "signal handlers")
+
+
+def as_before(environment: dict[str, str]) -> None:
+    """Put back what an earlier call may have changed once and for all, and random states that nobody else would choose."""
+    _set_environment({**environment, **{name: value for name, value in os.environ.items() if name.startswith("PYTEST")}})
+    random.seed(SCRAMBLED)
+    np.random.seed(SCRAMBLED)
 
 
 @contextmanager

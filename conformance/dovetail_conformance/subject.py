@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -66,17 +67,20 @@ class Subject:
     options: dict[str, Any] = field(default_factory=dict)  # under which it is tested
     limits: Limits = field(default_factory=Limits)
     changed: list[str] = field(default_factory=list)  # settings of the process that importing it changed
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))  # before anything of it ran
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
 
     @classmethod
     def of(cls, wanted: Executor | str, expectations: str | Path | None = None) -> Subject:
         """The executor that is meant; one that is installed is tested under the options that its file of expectations names."""
         changed: list[str] = []
+        environment = dict(os.environ)
         with watched(changed, whole=True, but=LIBRARIES):
             ex = executor_of(wanted)
         file = expectations_of(ex, expectations)
         options = options_in(file) if wanted == ex.name else {}
-        return cls(ex, tuple(other for other in executors() if is_referee(other) and other.name != ex.name), options, limits_in(file), changed)
+        others = tuple(other for other in executors() if is_referee(other) and other.name != ex.name)
+        return cls(ex, others, options, limits_in(file), changed, environment)
 
     def configured(self) -> AbstractContextManager[None]:
         """While open, the executor has the options under which it is tested, and no trial puts right what it computes: the suite judges."""

@@ -16,7 +16,7 @@ from dovetail.extend import Tag
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.program import fresh, inexact
-from dovetail_conformance.state import Snapshot
+from dovetail_conformance.state import Snapshot, as_before
 
 INTERNAL = "Triggered internally"  # in warnings of torch's own kernels, which may be others than eager's
 ASKED = 3  # samples whose calls are watched
@@ -44,8 +44,8 @@ def surroundings(cell: Cell) -> Outcome | None:
             function = case.compiled()
             given = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
             case.call(function, given[0], grad=grad)  # what compiles once may load a library
-            theirs = _watched(partial(case.eager, given[1], grad=grad, quiet=False))
-            ours = _watched(partial(case.call, function, given[2], grad=grad, quiet=False))
+            theirs = _watched(partial(case.eager, given[1], grad=grad, quiet=False), cell.subject.environment)
+            ours = _watched(partial(case.call, function, given[2], grad=grad, quiet=False), cell.subject.environment)
             if (found := _said(ours, theirs)) is not None:
                 return found
         return None
@@ -65,14 +65,17 @@ def _said(ours: Traces, theirs: Traces) -> str | None:
     return f"a call warned, and eager does not: {new[0]}" if new else None
 
 
-def _watched(call: Callable[[], Any]) -> Traces:
+def _watched(call: Callable[[], Any], environment: dict[str, str]) -> Traces:
     found = Traces()
     with _captured(found), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        first = Snapshot(whole=False)
+        as_before(environment)
         before = Snapshot()
         call()
         found.changed = list(before.changes())
         before.restore()
+        first.restore()
     found.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
     return found
 

