@@ -408,6 +408,14 @@ def _compile(
     account: Account | None,
 ) -> Entry:
     acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs)
+    try:
+        return _program(acquired, executors, passes, recompute, account)
+    finally:
+        acquired.forget()
+
+
+def _program(acquired: Acquired, executors: Sequence[Executor], passes: tuple[Pass, ...], recompute: str, account: Account | None) -> Entry:
+    """The passes over an acquired program, and what runs it."""
     contract = (checked,) if options.CHECK.read() else ()
     passes = (*passes, *contract)
     with compiling(), autocast_off():
@@ -454,7 +462,6 @@ def _compile(
         run = _runner(acquired, compute, finishing)
         guarded = timed(lambda _: guards(run=run), pure) if guarded is None else _calling(guarded, run)
         along = Beside(trials[0], guarded, _runner(acquired, beside, finishing)) if beside is not None else None
-        acquired.forget()
         whole = made[-1] if training is None and finish is None and acquired.build is None and not acquired.casts else None
         call = quicker(compiled(guarded), guarded, whole, [made[-1], *backward[-1:]], executors)
     key, steps = getattr(executors, "key", None), (acquired.trace, *before, *made)

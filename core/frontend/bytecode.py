@@ -25,14 +25,18 @@ def acquire(fn: Callable, args: tuple, kwargs: dict) -> Acquired:
     environment = TrackedEnvironment(LANGUAGE)
     new = Trace(language=LANGUAGE, environment=environment)
     recorder = TorchRecorder(new, environment)
-    with compiling(), no_draws(), recording(new):
-        began = time.perf_counter()
-        with recorder.switches.kept():
-            tracker, captured = capture(fn, args, kwargs, recorder)
-        new.outputs, build = _result(captured, recorder)
-        check_copies(new)
-        check_positions(new)
-        new.took = time.perf_counter() - began
+    try:
+        with compiling(), no_draws(), recording(new):
+            began = time.perf_counter()
+            with recorder.switches.kept():
+                tracker, captured = capture(fn, args, kwargs, recorder)
+            new.outputs, build = _result(captured, recorder)
+            check_copies(new)
+            check_positions(new)
+            new.took = time.perf_counter() - began
+    except BaseException:
+        environment.forget()
+        raise
     environment.finished = True
     guards = functools.partial(_prologue, tracker, recorder, captured.sources if build else ())
     return Acquired(new, environment.tensors, build, guards, recorder.switches.casts, environment.settle, environment.forget)

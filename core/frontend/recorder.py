@@ -42,6 +42,7 @@ _TRANSFORMS = frozenset(
     for name in ("functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap")
     if hasattr(torch.func, name)
 )
+_INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
 WAYS_OUT = (
@@ -69,8 +70,11 @@ class TrackedEnvironment(TorchEnvironment):
         self.guards = len(self.tracker.guards)
 
     def forget(self) -> None:
-        """Let go of everything that the run has seen."""
-        self.tracker, self.tensors, self.constants = None, [], {}
+        """Let go of everything that the run has seen: what it holds lies in cycles, and would live until the garbage collector runs."""
+        tracker, self.tracker, self.tensors, self.constants = self.tracker, None, [], {}
+        if tracker is not None:
+            tracker.recorder.forget()
+            vars(tracker).clear()
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """function(*args, **kwargs), a function of the user's that code of ours calls."""
@@ -134,6 +138,10 @@ class TorchRecorder(Recorder):
 
     def start(self, tracker: Tracker) -> None:
         self.environment.tracker = tracker
+
+    def forget(self) -> None:
+        """Let go of the tensors of the run."""
+        self.inputs, self.real, self.found, self.results = {}, {}, [], {}
 
     def finish(self, tracker: Tracker) -> None:
         self.switches.finish(tracker, self.environment.read)
@@ -280,6 +288,8 @@ class TorchRecorder(Recorder):
             return True
         if function in _TRANSFORMS:
             raise _transformed()
+        if function in _INFERENCE:
+            return self.switches.inference(args, entered=function is _INFERENCE[0])
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None

@@ -32,6 +32,7 @@ class Switches:
     def __init__(self) -> None:
         self.before = {ask: ask() for ask in (*_SETTERS, *_READ)}
         self.autocast, self.casts = autocast_state(), any_autocast()
+        self.entered: list[Any] = []  # the contexts of torch.inference_mode that are open
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -39,9 +40,21 @@ class Switches:
         try:
             yield
         finally:
+            while self.entered:  # a refusal leaves no context by its end
+                self.entered.pop().__exit__(None, None, None)
             for ask, set_ in _SETTERS.items():
                 if ask() != self.before[ask]:
                     set_(self.before[ask])
+
+    def inference(self, args: list[Any], *, entered: bool) -> None:
+        """Enter or leave a context of torch.inference_mode."""
+        context = args[0]
+        if entered:
+            context.__enter__()
+            self.entered.append(context)
+        else:
+            self.entered.remove(context)
+            context.__exit__(None, None, None)
 
     def asked(self, tracker: Tracker, function: Callable[[], Any], value: Any) -> None:
         """The program asks for something that is no matter of its arguments: what it was at the call is guarded."""

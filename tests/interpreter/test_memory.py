@@ -1,0 +1,83 @@
+"""A call keeps nothing alive: not the first one, which compiles, nor one that raises or is refused, also while the collector is off."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+import torch
+
+import dovetail
+
+SEEN: list[int] = []
+
+
+def plain(x):
+    return x * 2
+
+
+def writing(x):
+    SEEN.append(1)
+    return x + 1
+
+
+def raising(x):
+    raise ValueError("no")
+
+
+def refused(x):
+    return x * 2 if x.sum() > 0 else x
+
+
+def wrong(x):
+    return x @ torch.ones(7, 7)
+
+
+def catching(x):
+    try:
+        raise ValueError
+    except ValueError:
+        return x + 1
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("interpretation", ["bytecode", "native"])
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("program", [plain, writing, raising, refused, wrong, catching], ids=lambda program: program.__name__)
+def test_an_argument_dies_with_its_last_name(program, calls, interpretation, no_collector):
+    compiled = dovetail.jit(program, interpretation=interpretation)
+    for _ in range(calls):
+        x = torch.ones(3)
+        alive = weakref.ref(x)
+        with contextlib.suppress(ValueError, RuntimeError, TypeError):
+            compiled(x)
+        del x
+        assert alive() is None
+
+
+def test_an_argument_dies_after_its_backward(no_collector):
+    x = torch.ones(3, requires_grad=True)
+    alive = weakref.ref(x)
+    result = dovetail.jit(plain)(x)
+    result.sum().backward()
+    del x, result
+    assert alive() is None
+
+
+def test_a_refusal_inside_inference_mode_leaves_it():
+    def program(x):
+        with torch.inference_mode():
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(dovetail.errors.TracedValueError):
+        dovetail.jit(program)(torch.ones(2))
+    assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
