@@ -365,6 +365,14 @@ RECOMPILE_LIMIT = Option(
     count,
     example="recompile_limit = 32",
 )
+UNKNOWN_C_CODE = Option(
+    "DOVETAIL_UNKNOWN_C_CODE",
+    "refuse",
+    "Whether compiled functions may call C code of unknown packages with objects that may change: `refuse` is an error that names the call, "
+    "`run` calls it once, while tracing, and believes that its result depends on what is guarded.",
+    one_of("refuse", "run"),
+    example='unknown_c_code = "run"',
+)
 CONFIG = Option("DOVETAIL_CONFIG", "", "The one file to read instead of those that are found; `off` reads none.", text, only="environment")
 OPTIONS: tuple[Option, ...] = (
     *(
@@ -387,6 +395,7 @@ OPTIONS: tuple[Option, ...] = (
         INTERPRETATION,
         RANDOM,
         RECOMPILE_LIMIT,
+        UNKNOWN_C_CODE,
         CONFIG,
     ),
 )

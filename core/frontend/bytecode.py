@@ -67,7 +67,8 @@ def _shares(nest: Any) -> bool:
 
 def _prologue(tracker: Tracker, recorder: TorchRecorder, found: Sequence[Source], *, written: list[Proxy], run: Callable) -> Trace:
     changing = {id(write.owner) for write in tracker.effects.log}
-    return prologue(tracker.facts(), recorder.found, found, recorder.trace, written=written, run=run, changing=changing)
+    calls = tuple(tracker.calls)
+    return prologue(tracker.facts(), recorder.found, found, recorder.trace, written=written, run=run, changing=changing, calls=calls)
 
 
 def _place(real: FrameType) -> tuple[str, int]:

@@ -54,12 +54,14 @@ def prologue(
     run: Callable,
     distinct: Sequence[Proxy] = (),
     changing: Collection[int] = (),
+    calls: Sequence[Source] = (),
 ) -> Trace:
     """A program `prologue(args, kwargs)` that gives what `run` gives for the inputs it finds, or a Miss.
 
     `guards` come in the order of their discovery: one that leads along a path stands behind those that make the path valid.  `tensors` are
     the inputs of `trace` and where they are found, `found` the sources of the objects that `run` takes besides; the tensors in `written` may
     share no memory with other inputs, and those in `distinct` may not be one.  `changing` are the ids of the objects that `run` writes to.
+    `calls` are the sources of what is run anew at every call, once all guards hold.
     """
     build = Prologue(trace, tensors, _modules(guards, changing), changing)
     build.check(prims.check_modes, active=active_mode, reason="a mode of torch is around the call, which runs in eager mode")
@@ -79,6 +81,8 @@ def prologue(
         build.check(
             prims.check_disjoint, tuple(written), others, overlap=overlap, reason="an input that the program writes shares memory with another input"
         )
+    for source in calls:
+        build.value(source)
     program = Proxy("computation")
     build.made.constants[program] = run
     build.line(prims.call_program, (program, *trace.inputs), {"found": more} if more else {}, None)
@@ -160,7 +164,7 @@ class Prologue:
             known = self.proxies.get(source)
             known = self.values[source] = Proxy(f"v{next(self.made.names)}") if known is None else known
             symbol, args, kwargs = self._reached(source)
-            sure = source.parent.kind == "arg" and source.parent.key == "args"
+            sure = source.kind == "fresh" or (source.parent.kind == "arg" and source.parent.key == "args")
             lasting = self.is_table(source.parent) if source.kind == "item" else self._is_held(source)
             with self.of_state(lasting):
                 self.line(symbol, args, kwargs if sure else kwargs | {"miss": Miss(f"{source} is not there any more")}, known)
@@ -199,6 +203,8 @@ class Prologue:
             return prims.unpack_item, (at,), {"key": source.key}
         if source.kind == "call":
             return prims.unpack_call, (at,), {}
+        if source.kind == "fresh":
+            return prims.unpack_fresh, (at,), {"call": source.key[1]}
         if source.kind == "contents":
             return prims.unpack_contents, (at,), {"base": source.key, "contents": contents_of}
         if source.kind == "leaves":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail import options
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import modules
 from dovetail.frontend.autocast import cast
@@ -22,6 +24,7 @@ from dovetail.frontend.interpreter.frame import NULL, Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
+from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.switches import Switches
 from dovetail.frontend.tracing import SHARING, Factories, TorchEnvironment, lifted
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
+_FRESH = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
+_REFLECTED = {  # the method by which a tensor takes a number on its left
+    getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+}
 _MODULES = "/torch/nn/modules/"
 _TRANSFORMS = frozenset(
     getattr(torch.func, name)
@@ -188,6 +195,18 @@ class TorchRecorder(Recorder):
             tracker.guard("same", source, known)
         return proxy
 
+    def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+        dtype = _FRESH[kind]
+        return lambda found: torch.tensor(call(found), dtype=dtype)
+
+    def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
+        sample = torch.zeros((), dtype=_FRESH[kind])
+        proxy = self.trace.tensor(spec_of(sample))
+        self.trace.inputs.append(proxy)
+        self.found.append((source, proxy))
+        self.environment.tensors.append(sample)
+        return proxy.item()
+
     def place_of(self, tensor: Any) -> int:
         if not is_proxy(tensor):
             tensor = self.environment._lifted(tensor)
@@ -231,7 +250,11 @@ class TorchRecorder(Recorder):
             return args[1] in args[0]
         if op == "len":
             return len(args[0])
-        return list(args[0]) if op == "iter" else op(*args)
+        if op == "iter":
+            return list(args[0])
+        if len(args) == 2 and self.is_number(args[0]) and isinstance(args[1], TensorProxy) and op in _REFLECTED:
+            return getattr(args[1], _REFLECTED[op])(args[0])
+        return op(*args)
 
     def truth(self, tracker: Tracker, tensor: Any) -> bool:
         return bool(tensor)
@@ -243,8 +266,9 @@ class TorchRecorder(Recorder):
         return type(value) is NumberProxy
 
     def content(self, tracker: Tracker, value: Any, source: Source) -> None:
-        """An array of NumPy's is guarded by its content: whatever is computed from it would be baked in."""
-        if type(value).__name__ != "ndarray" or type(value).__module__ != "numpy":
+        """An array or scalar of NumPy's is guarded by its content: whatever is computed from it would be baked in."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return
         if value.nbytes > _LARGE or value.dtype.hasobject:
             raise Unsupported(
@@ -369,6 +393,16 @@ class TorchRecorder(Recorder):
                 return made
         with Factories():  # torch's own parser looks at the arguments first
             return function(*args, **kwargs)
+
+    def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        if not is_foreign(function) or options.UNKNOWN_C_CODE.read() == "run":
+            return
+        for value in (getattr(function, "__self__", None), *args, *kwargs.values()):
+            if not tracker.is_settled(value):
+                raise Unsupported(
+                    f"{name_of(function)}() is C code of an unknown package, called with a {type(value).__name__} from outside, which may change "
+                    f'unseen; call it outside the compiled function, or set unknown_c_code = "run"\n  called at {user_line()}'
+                )
 
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """C code is about to be called that nobody knows: with tensors it is refused."""

@@ -82,6 +82,7 @@ from dovetail.prims.guard import unpack_attr as unpack_attr
 from dovetail.prims.guard import unpack_call as unpack_call
 from dovetail.prims.guard import unpack_contents as unpack_contents
 from dovetail.prims.guard import unpack_field as unpack_field
+from dovetail.prims.guard import unpack_fresh as unpack_fresh
 from dovetail.prims.guard import unpack_item as unpack_item
 from dovetail.prims.guard import unpack_leaves as unpack_leaves
 from dovetail.prims.guard import unpack_state as unpack_state

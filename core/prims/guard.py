@@ -70,6 +70,16 @@ def unpack_call_python(target: str, function: str, *, miss: str = "None") -> str
 
 
 @prim(tags=GUARD)
+def unpack_fresh(x: Any, *, call: Any) -> None:
+    """What reading a clock, or drawing from the generator x, gives at this call: call(x)."""
+
+
+@unpack_fresh.python
+def unpack_fresh_python(target: str, x: str, *, call: str) -> str:
+    return f"{target} = {call}({x})"
+
+
+@prim(tags=GUARD)
 def unpack_contents(x: Any, *, base: type, contents: Any, miss: Any = None) -> None:
     """What is in a container of a class derived from `base`, as a plain container: contents(x, base)."""
 

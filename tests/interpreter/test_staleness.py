@@ -12,10 +12,8 @@ import importlib.util
 import itertools
 import math
 import operator
-import random
 import sys
 import threading
-import time
 import types
 import weakref
 from pathlib import Path
@@ -282,12 +280,6 @@ def test_an_iterator_from_outside_is_refused():
     numbers = iter([1.0, 2.0])
     with pytest.raises(Unsupported, match="list_iterator that was made outside"):
         jit(lambda t: t * next(numbers))(torch.ones(2))
-
-
-def test_the_clock_and_random_numbers_are_refused():
-    for function in (time.time, random.random, lambda: random.randint(1, 6)):
-        with pytest.raises(Unsupported, match="something else at every call"):
-            jit(lambda t, g=function: t * g())(torch.ones(2))
 
 
 def test_a_generator_that_escapes_is_refused():

@@ -226,7 +226,9 @@ class Protocols(World):
         method = self.method(container, "__contains__")
         if method is not None:
             return self.truth(self.call_function(method, [container, item], {}))
-        if lookup(type(container), "__contains__") is NULL and self.method(container, "__iter__") is not None:
+        if lookup(type(container), "__contains__") is NULL and (
+            self.method(container, "__iter__") is not None or self.method(container, "__getitem__") is not None
+        ):
             return any(found is item or self.truth(self.compare(operator.eq, found, item)) for found in self.spread(container))
         return super().contains(container, item)
 

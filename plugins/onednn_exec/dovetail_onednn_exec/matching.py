@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Trace, symbol_for
+from dovetail.extend import BoundSymbol, TensorSpec, Trace, symbol_for
 from dovetail_onednn_exec.epilogues import linear_epilogue
 
 LINEAR = symbol_for("torch.nn.functional.linear")
@@ -68,7 +68,7 @@ def _match(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol
 
 
 def _added(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:
-    if len(line.args) != 2 or line.kwargs or not all([hasattr(x, "spec") for x in line.args]):
+    if len(line.args) != 2 or line.kwargs or not all([isinstance(getattr(x, "spec", None), TensorSpec) for x in line.args]):
         return None
     a, b = line.args
     for product, other in ((b, a), (a, b)):

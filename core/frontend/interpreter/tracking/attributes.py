@@ -110,6 +110,8 @@ class Attributes:
         return found if source is None or isinstance(found, BuiltinFunctionType) else self.reach(found, self.sources.attr(source, name))
 
     def _module_attr(self, module: ModuleType, name: str) -> Any:
+        if name not in vars(module) and self.effects.now(vars(module), name) is NULL and "__getattr__" in vars(module):
+            getattr(module, name, None)  # a module that is loaded when it is first touched is there from now on
         found = self.from_namespace(vars(module), name)
         if found is not NULL:
             return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import reduce
 from itertools import repeat
+from string import Formatter
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -20,13 +21,16 @@ from types import (
 )
 from typing import Any
 
-from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL, Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.containers import BASES
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
-from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, IMPURE, IMPURE_OWNERS, KEEP, LATER, TABLE
+from dovetail.frontend.interpreter.tracking.copying import reduced
+from dovetail.frontend.interpreter.tracking.fresh import outside_call
+from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, TABLE
+from dovetail.frontend.interpreter.tracking.mirrors import original
+from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, Fresh, Refused, rule_of
 from dovetail.frontend.interpreter.tracking.sources import Source
 
 
@@ -47,6 +51,8 @@ class Calls:
             return found
         if type(function) is FunctionType and function in LATER:
             return self.effects.call(function, args, kwargs)
+        if type(function) is FunctionType and function in FUNCTIONS:
+            return outside_call(self, FUNCTIONS[function], function, args, kwargs)
         known = BY_TYPE.get(type(function))
         if known is not None:
             return known(self, function, args, kwargs, frame)
@@ -75,12 +81,23 @@ class Calls:
             found = self.container_method(function, args, kwargs)
             if found is not NULL:
                 return found
+            if type(function.__self__) is str and function.__name__ == "format" and not all(map(self.is_simple, (*args, *kwargs.values()))):
+                return self.call(Formatter().vformat, [function.__self__, tuple(args), kwargs], {}, frame)
+            if function.__name__ == "__reduce_ex__" and lookup(type(function.__self__), "__reduce_ex__") is object.__reduce_ex__:
+                return reduced(self, function.__self__, *args)
             if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
                 return CONTEXT[function.__name__](self, function.__self__, *args)
-        self.check_pure(function)
+        rule = rule_of(function, args)
+        if isinstance(rule, (Fresh, Refused)):
+            return outside_call(self, rule, function, args, kwargs)
+        if rule is None:
+            owner = getattr(function, "__self__", None)
+            if type(owner).__module__ in CHANGING_CLASSES and self.source(owner) is not None:
+                return outside_call(self, CHANGING, function, args, kwargs)
+            self.recorder.unknown(self, function, args, kwargs)
         self.hashing(function, args)
         self.recorder.native(self, function, args, kwargs)
-        args, kwargs = self._for_native(function, args, kwargs)
+        args, kwargs = self._for_native(function, rule, args, kwargs)
         try:
             found = super().call_native(function, args, kwargs, frame)
         except (TypeError, AttributeError) as error:
@@ -88,10 +105,13 @@ class Calls:
             raise
         if isinstance(found, type) and getattr(function, "__name__", None) == "__new__":
             self.made_class(found)
-        return found
+        return original(found) if rule is DEEP else found
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        args, kwargs = self._for_native(maker, args, kwargs)
+        rule = rule_of(maker)
+        if rule is None:
+            self.recorder.unknown(self, maker, args, kwargs)
+        args, kwargs = self._for_native(maker, rule, args, kwargs)
         self.hashing(maker, args)
         try:
             found = super().make_native(maker, args, kwargs, frame)
@@ -100,17 +120,20 @@ class Calls:
             raise
         return self.made_class(found) if isinstance(found, type) and self.source(found) is None else found
 
-    def _for_native(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _for_native(self, function: Any, rule: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments as C code may see them.
 
         A function may look all through its arguments, a class stores or iterates them.  Where C code calls functions that it is given, they
         come back here.
         """
+        if rule is DEEP:
+            return [self.read_by_c(x) for x in args], {name: self.read_by_c(x) for name, x in kwargs.items()}
         if _iterates(function):
-            args = [self._drawn(x) for x in args]
+            args = [self.indexed(self._drawn(x)) for x in args]
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"
         if function in CALL_BACK if isinstance(function, (type, BuiltinFunctionType)) else False:
-            given = self.native
+            first = args[:1] if function is defaultdict else [self.native(x) for x in args[:1]]
+            return [*first, *[self.plain(x) for x in args[1:]]], {name: self.native(x) for name, x in kwargs.items()}
         elif stores and isinstance(function, type) and issubclass(function, KEEP):
             return args, kwargs
         else:
@@ -122,28 +145,27 @@ class Calls:
         python = any([self.method(value, name) is not None for name in ("__iter__", "__next__", "__getitem__")])
         return self.spread(value) if python else value
 
-    def check_pure(self, function: Any) -> None:
-        """Refuse C code whose result would be another at every call: it would be baked in."""
-        owner = getattr(function, "__self__", None)
-        try:
-            impure = function in IMPURE
-        except TypeError:
-            impure = False
-        if impure or isinstance(owner, IMPURE_OWNERS):
-            name = f"{getattr(function, '__module__', None) or type(owner).__name__}.{getattr(function, '__name__', function)}"
-            raise Unsupported(f"{name}() gives something else at every call, and would be traced once; call it outside, and pass what it gives")
+    def read_by_c(self, value: Any) -> Any:
+        """An argument for C code that reads it by value, and may call it or its methods."""
+        if self.recorder.is_tensor(value):
+            return value
+        inner = value.__func__ if type(value) is MethodType else value
+        if type(inner) is FunctionType and not is_own_code(inner.__code__):
+            return self.coming_back(value)
+        if isinstance(value, BASES) and (drawn := self._drawn(value)) is not value:
+            return self.iterated(drawn)
+        return self.plain(value, mirrored=True)
 
     def native(self, value: Any) -> Any:
         """An argument for C code that calls functions: they come back here when they are called; containers are plain."""
         inner = value.__func__ if type(value) is MethodType else value
-        python = type(inner) is FunctionType and not is_own_code(inner.__code__)
-        if python or self.recorder.handles(value):
-            return self.coming_back(value)
-        return self.plain(value)
+        if type(inner) is FunctionType and is_own_code(inner.__code__):
+            return value
+        return self.coming_back(value) if callable(value) and not isinstance(value, BASES) else self.plain(value)
 
     def coming_back(self, value: Any) -> Callable:
         """A function for native code that calls `value` here."""
-        return lambda *args, **kwargs: self.call(value, list(args), kwargs, None)
+        return lambda *args, **kwargs: self.call(value, [original(x) for x in args], kwargs, None)
 
     def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
         source = self.source(function)

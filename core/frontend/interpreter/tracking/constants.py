@@ -10,6 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
+from types import BuiltinFunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
@@ -43,17 +44,26 @@ _BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = 
     array: (array.tobytes, lambda buffer, before: (buffer.__delitem__(slice(None)), buffer.frombytes(before))[2:]),
     memoryview: (memoryview.tobytes, lambda buffer, before: buffer.cast("B").__setitem__(slice(None), before)),
 }
-_CLASSES = tuple(_CONTENT)
+CONTENT_CLASSES = tuple(_CONTENT)
 
 
 @lru_cache(maxsize=4096)
 def _base_of(kind: type) -> type | None:
-    return next((cls for cls in _CLASSES if issubclass(kind, cls)), None)
+    return next((cls for cls in CONTENT_CLASSES if issubclass(kind, cls)), None)
 
 
 def is_member(value: Any) -> bool:
     """Return whether a value is a member of an enumeration: there is one object for each, so its identity says all."""
     return isinstance(value, Enum)
+
+
+def is_constant(value: Any) -> bool:
+    """Return whether a value that was read from outside is guarded as a whole, and its class compares and hashes it in C."""
+    kind = type(value)
+    if isinstance(value, (type, ModuleType, BuiltinFunctionType, Enum)):
+        return True
+    base = _base_of(kind)
+    return base is not None and all([lookup(kind, name) is lookup(base, name) for name in ("__eq__", "__hash__", "__lt__", "__str__", "__repr__")])
 
 
 def guard_content(tracker: Tracker, value: Any, source: Source) -> None:

@@ -43,7 +43,7 @@ class Containers:
             if self.recorder.is_number(key):
                 self.recorder.truth(self, key)
             elif isinstance(key, (tuple, frozenset)):
-                self.hashed(*key)
+                self.hashed(*self.copied(key))
 
     def hashing(self, maker: Any, args: list[Any]) -> None:
         """C code that may put what its arguments hold into a set or a dict is about to be called."""
@@ -57,31 +57,37 @@ class Containers:
             self.hashed(*(x if type(x) in CONTAINERS else ()))
 
     def make_set(self, items: list[Any]) -> set:
-        self.hashed(*items)
-        return super().make_set(items)
+        made: set = set()
+        for item in items:
+            self.add_to(made, item)
+        return made
 
     def make_dict(self, keys: Iterable[Any], values: list[Any]) -> dict:
-        keys = list(keys)
-        self.hashed(*keys)
-        return super().make_dict(keys, values)
+        made: dict = {}
+        for key, value in zip(keys, values, strict=True):
+            self.put_into(made, key, value)
+        return made
 
     def add_to(self, made: set, item: Any) -> None:
-        self.hashed(item)
+        self.probe(made, item)
         super().add_to(made, item)
 
     def put_into(self, made: dict, key: Any, value: Any) -> None:
-        self.hashed(key)
+        self.probe(made, key)
         super().put_into(made, key, value)
 
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
             return self.recorder.operate(self, "get_item", [owner, self.plain(key)])
-        self.hashed(key)
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
+        self.hashed(key)
         if self.outside_container(owner) is None:
-            return self._missing(owner, key) if isinstance(owner, dict) and not dict.__contains__(owner, key) else super().get_item(owner, key)
+            if not isinstance(owner, dict):
+                return super().get_item(owner, key if type(key) is int else self.indexed(key))
+            self.probe(owner, key)
+            return super().get_item(owner, key) if dict.__contains__(owner, key) else self._missing(owner, key)
         return self.raw_item(owner, key)
 
     def raw_item(self, owner: Any, key: Any) -> Any:
@@ -90,8 +96,12 @@ class Containers:
         source = self.contents(owner)
         if source is None:
             return base_of(owner).__getitem__(owner, key)
-        if isinstance(key, slice):
-            return base_of(owner).__getitem__(self.copied(owner), key)
+        if not isinstance(owner, MAPPINGS):
+            key = key if type(key) is int else self.indexed(key)
+            if isinstance(key, slice):
+                return base_of(owner).__getitem__(self.copied(owner), key)
+        elif self.is_odd(key):
+            key = self.stored_key(owner, source, key)
         if id(owner) in self.views and isinstance(key, str):
             found = self.from_view(owner, key)
             if found is NULL:
@@ -132,7 +142,8 @@ class Containers:
         if self.recorder.is_tensor(owner):
             self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
             return
-        self.hashed(key)
+        if isinstance(owner, dict):
+            self.probe(owner, key)
         if id(owner) in self.views:
             self.set_view(owner, key, value)
         elif self.method(owner, "__setitem__") is None and self.outside_container(owner) is not None:
@@ -152,26 +163,52 @@ class Containers:
     def contains(self, container: Any, item: Any) -> bool:
         if self.recorder.is_tensor(container):
             return self.recorder.operate(self, "contains", [container, item])
+        container = self.effects.shadow(container)
+        if self.method(container, "__contains__") is not None or not isinstance(container, (*BASES, MappingProxyType)):
+            return super().contains(container, item)
         if isinstance(container, (*MAPPINGS, set, frozenset)):
             self.hashed(item)
-        container = self.effects.shadow(container)
-        if self.method(container, "__contains__") is not None or self.outside_container(container) is None:
-            return super().contains(self.plain(container), item)
         return self.raw_contains(container, item)
+
+    def stored_key(self, owner: Any, source: Any, key: Any) -> Any:
+        """Return the key of an outside dict or set that `key` finds, `key` where there is none: all keys are guarded."""
+        if any([self.is_odd(stored) or type(stored) not in self.atoms for stored in base_of(owner).__iter__(owner)]):
+            self.guard_keys(owner, source)
+        else:
+            for part in key if isinstance(key, tuple) else (key,):
+                self.mirror(part)
+        found = self.find_key(owner, key)
+        place = self.source(key)
+        if self._by_identity(key) and place is not None and place.kind != "const":
+            self.guard("is", place, key)
+        return key if found is NULL else found
+
+    def indexed(self, key: Any) -> Any:
+        """Return an index, or a slice of them, with `__index__` interpreted."""
+        if type(key) is slice:
+            return slice(*[self.indexed(part) for part in (key.start, key.stop, key.step)])
+        method = self.method(key, "__index__")
+        return key if method is None else self.call_function(method, [key], {})
 
     def raw_contains(self, container: Any, item: Any) -> bool:
         """Return whether an item is in an outside container as C code looks for it."""
         container = self.effects.shadow(container)
         source = self.contents(container)
         if source is None:
+            if isinstance(container, (list, tuple, deque)):
+                simple = self.is_simple(item) and self.is_simple(container)
+                return base_of(container).__contains__(container, item) if simple else self.position(container, item) is not None
+            self.probe(container, item)
             return base_of(container).__contains__(container, item)
         if id(container) in self.views and isinstance(item, str):
             return self.from_view(container, item) is not NULL
         if isinstance(container, (*MAPPINGS, set, frozenset)):
+            if self.is_odd(item):
+                item = self.stored_key(container, source, item)
             found = item in container if isinstance(container, MappingProxyType) else base_of(container).__contains__(container, item)
             self.guard("has" if found else "hasnot", source, item)
             return found
-        return any(x is item or self.truth(self.compare(operator.eq, x, item)) for x in self.raw_iter(container))
+        return self.position(self.raw_iter(container), item) is not None
 
     def len(self, value: Any) -> int:
         if self.recorder.is_tensor(value):
@@ -242,14 +279,18 @@ class Containers:
         """Return the pairs of an outside mapping as C code reads them."""
         return [(key, self.raw_item(mapping, key)) for key in self.raw_iter(mapping)]
 
-    def _fresh_method(self, method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A C method of a container that the trace made: what it stores keeps its identity, what it iterates is reached."""
-        iterates = method.__name__ in ITERATES or method.__name__.endswith("_update")
+    def base_method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a C method of a container that the trace made, below those of its class: what it stores keeps its identity."""
+        special = _SEQUENCE_METHODS.get(name) if isinstance(owner, (list, tuple, deque)) else None
+        if special is not None:
+            return special(self, owner, name, *args, **kwargs)
+        iterates = name in ITERATES or name.endswith("_update")
         if iterates:
-            args = [self.taken_in(method.__self__, x) for x in args]
-        if isinstance(method.__self__, (*MAPPINGS, set, frozenset)):
-            self.hashed(*[key for x in args for key in x] if iterates else args[:1])
-        return method(*args, **{name: self.native(x) for name, x in kwargs.items()})
+            args = [self.taken_in(owner, x) for x in args]
+        if isinstance(owner, (*MAPPINGS, set, frozenset)):
+            self.probe(owner, *[key for x in args for key in x] if iterates else args[:1])
+        method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
+        return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
 
     def taken_in(self, owner: Any, value: Any) -> Any:
         """What a container takes in all at once: the pairs of a mapping where it is one itself, else the items."""
@@ -263,7 +304,9 @@ class Containers:
         if not isinstance(owner, (*BASES, MappingProxyType)):
             return NULL
         if self.outside_container(owner) is None:
-            return self._fresh_method(method, args, kwargs)
+            if isinstance(owner, MappingProxyType):
+                return method(*args, **kwargs)
+            return self.base_method(owner, name, args, kwargs)
         if id(owner) in self.views and name in _VIEWED:
             return _VIEWED[name](self, owner, *args, **kwargs)
         if name in MUTATORS:
@@ -276,12 +319,11 @@ class Containers:
             return self.effects.method(owner, name, args, kwargs)
         owner = self.effects.shadow(owner)
         if self.outside_container(owner) is None:
-            return getattr(owner, name)(*args, **kwargs)
+            return self.base_method(owner, name, args, kwargs)
         answer = _ANSWERS.get(name) if isinstance(owner, MAPPINGS) or name in ("__getitem__", "__contains__", "__len__", "__iter__") else None
         if answer is not None and not kwargs:
             return answer(self, owner, *args)
-        copy = self.copied(owner)
-        return getattr(base_of(copy), name)(copy, *args, **kwargs)
+        return self.base_method(self.copied(owner), name, args, kwargs)
 
 
 def _overrides(kind: type) -> bool:
@@ -350,6 +392,49 @@ def _setdefault(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
     return tracker.get_item(owner, key)
 
 
+def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
+    if tracker.is_simple(item) and tracker.is_simple(owner):
+        return base_of(owner).index(owner, item, *map(tracker.indexed, bounds))
+    found = tracker.position(list(owner)[slice(*map(tracker.indexed, bounds))] if bounds else owner, item)
+    if found is None:
+        raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
+    return found + (range(len(owner))[slice(*map(tracker.indexed, bounds))].start if bounds else 0)
+
+
+def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:
+    return sum([tracker.equal(x, item) for x in base_of(owner).__iter__(owner)])
+
+
+def _remove(tracker: Any, owner: Any, name: str, item: Any) -> None:
+    found = tracker.position(base_of(owner).__iter__(owner), item)
+    if found is None:
+        raise ValueError(f"{type(owner).__name__}.remove(x): x not in {type(owner).__name__}")
+    base_of(owner).__delitem__(owner, found)
+
+
+def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any = False) -> None:
+    list.__setitem__(owner, slice(None), tracker.sort(list(list.__iter__(owner)), key=key, reverse=reverse))
+
+
+def _at_index(tracker: Any, owner: Any, name: str, *args: Any) -> Any:
+    """Methods whose first argument is an index."""
+    return getattr(base_of(owner), name)(owner, *map(tracker.indexed, args[:1]), *args[1:])
+
+
+def _compared(tracker: Any, owner: Any, name: str, other: Any) -> Any:
+    found = tracker.compare_containers(getattr(operator, name), owner, other)
+    return getattr(base_of(owner), name)(owner, tracker.plain(other)) if found is NULL else found
+
+
+_SEQUENCE_METHODS = {  # methods in C that compare items, or take an index
+    "index": _index,
+    "count": _count,
+    "remove": _remove,
+    "sort": _sort,
+    "__contains__": lambda tracker, owner, name, item: tracker.raw_contains(owner, item),
+    **dict.fromkeys(("pop", "insert", "rotate", "__getitem__", "__setitem__", "__delitem__", "__mul__", "__rmul__", "__imul__"), _at_index),
+    **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"), _compared),
+}
 _VIEWED = {  # methods that change the dict of an object's attributes, or of a module's variables
     "update": _update,
     "pop": _pop,

@@ -55,7 +55,7 @@ class Effects:
             if name in BLIND and not kwargs:
                 waiting.append((name, args))
                 return None
-        return getattr(self.shadow(owner), name)(*args, **{key: self.tracker.native(value) for key, value in kwargs.items()})
+        return self.tracker.base_method(self.shadow(owner), name, args, kwargs)
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Call what is done for the outside alone."""
@@ -69,5 +69,5 @@ class Effects:
         if waiting is not None:
             copy = self.shadows[id(owner)] = self.tracker.copied(owner)
             for name, args in waiting:
-                getattr(copy, name)(*args)
+                self.tracker.base_method(copy, name, args, {})
         return self.shadows.get(id(owner), owner)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import operator
-import os
-import time
 import warnings
 import weakref
-from collections import defaultdict
+from collections import _count_elements, defaultdict
 from collections.abc import Callable
 from functools import cmp_to_key, lru_cache, partial, reduce
-from itertools import accumulate, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
+from itertools import accumulate, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
+from json.encoder import _make_iterencode, c_make_encoder
+from json.scanner import c_make_scanner, py_make_scanner
 from logging import Logger
-from random import Random
-from types import CellType, MethodType, SimpleNamespace
+from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from dovetail.frontend.interpreter.binding import partial_arguments
@@ -22,6 +21,8 @@ from dovetail.frontend.interpreter.frame import NULL, VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
+from dovetail.frontend.interpreter.tracking.comparing import Compared
+from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
 def _answer(function: Callable) -> Callable:
@@ -112,11 +113,99 @@ def _globals(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """C code that only iterates its arguments gets iterators that reach every item as it is drawn."""
     calls = builtin is map or builtin is filter
+    if builtin is filter and len(args) == 2 and (args[0] is None or args[0] is bool):
+        args = [lambda item: tracker.truth(item), args[1]]
     found = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
     if builtin is set or builtin is frozenset:
         found = [list(x) for x in found]
-        tracker.hashed(*[item for x in found for item in x])
+        tracker.make_set([item for x in found for item in x])
     return builtin(*found, **{name: tracker.native(x) for name, x in kwargs.items()})
+
+
+def _all(tracker: Any, items: Any) -> bool:
+    return all(map(tracker.truth, tracker.spread(items)))
+
+
+def _any(tracker: Any, items: Any) -> bool:
+    return any(map(tracker.truth, tracker.spread(items)))
+
+
+def _accumulate(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    items, function, *rest = [*args, *[kwargs.pop("func", None)] * (len(args) == 1)]
+    if function is None:
+        return accumulate(tracker.spread(items), lambda x, y: tracker.binary(operator.add, x, y), *rest, **kwargs)
+    return accumulate(tracker.spread(items), tracker.coming_back(function), *rest, **kwargs)
+
+
+def _groupby(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    items, key = [*args, kwargs.get("key")][:2]
+    groups = groupby(tracker.spread(items), lambda item: Compared(tracker, item if key is None else tracker.call(key, [item], {}, frame)))
+    return ((rank.value, group) for rank, group in groups)
+
+
+def _id(tracker: Any, value: Any) -> int:
+    """Which object a value is decides: one from outside has to be this one at every call."""
+    source = tracker.source(value)
+    if source is not None and source.kind != "const" and not tracker.recorder.is_tensor(value):
+        tracker.guard("is", source, value)
+    return id(value)
+
+
+def _counted(tracker: Any, mapping: Any, items: Any) -> None:
+    """Count items into a dict, as collections.Counter does."""
+    for item in tracker.spread(items):
+        count = tracker.call(tracker.load_attr(mapping, "get"), [item, 0], {}, None)
+        tracker.set_item(mapping, item, tracker.binary(operator.add, count, 1))
+
+
+def _dict(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> dict:
+    if len(args) > 1:
+        return builtin(*args, **kwargs)  # raises
+    made: dict = {}
+    for given in args:
+        taken = tracker.taken_in(made, given)
+        for pair in taken.items() if isinstance(taken, dict) else taken:
+            key, value = tracker.unpack(pair, 2)
+            tracker.put_into(made, key, value)
+    return made | kwargs
+
+
+def _in_python(twin: Callable) -> Callable:
+    return lambda tracker, function, args, kwargs, frame: tracker.call(twin, args, kwargs, frame)
+
+
+def _json_encoder(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """The encoder in Python, which calls `default` and asks subclasses in a way that is seen."""
+    markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan = args
+
+    def written(value: float) -> str:
+        if value == value and value not in (float("inf"), float("-inf")):
+            return float.__repr__(value)
+        if not allow_nan:
+            raise ValueError(f"Out of range float values are not JSON compliant: {value!r}")
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+    inside = [markers, default, encoder, indent, written, key_separator, item_separator, sort_keys, skipkeys, False]
+    return tracker.call(_make_iterencode, inside, {}, frame)
+
+
+def _json_scanner(tracker: Any, context: Any) -> Any:
+    hooks = [tracker.load_attr(context, name) for name in ("object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant")]
+    python = any([type(hook) is FunctionType and not hook.__module__.startswith("json") for hook in hooks])
+    return tracker.call(py_make_scanner, [context], {}, None) if python else c_make_scanner(context)
+
+
+def _length_hint(tracker: Any, value: Any, default: Any = 0) -> Any:
+    if lookup(type(value), "__len__") is not NULL:
+        return tracker.len(value)
+    method = tracker.method(value, "__length_hint__")
+    return operator.length_hint(value, default) if method is None else tracker.call_function(method, [value], {})
+
+
+def _sorted(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
+        return builtin(*args, **kwargs)  # raises
+    return tracker.sort(list(tracker.spread(args[0])), **kwargs)
 
 
 def _reversed(tracker: Any, value: Any) -> Any:
@@ -138,7 +227,9 @@ def _extremum(op: Callable) -> Callable:
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         items = list(tracker.spread(args[0])) if len(args) == 1 else args
         key = kwargs.get("key")
-        if not items or set(kwargs) - {"key"}:
+        if len(args) == 1 and not items and "default" in kwargs:
+            return kwargs["default"]
+        if not items or set(kwargs) - {"key", "default"} or (len(args) > 1 and "default" in kwargs):
             return builtin(*([items] if len(args) == 1 else items), **kwargs)
         best, rank = items[0], items[0] if key is None else tracker.call(key, [items[0]], {}, frame)
         for item in items[1:]:
@@ -179,6 +270,8 @@ def _conversion(kind: type, *names: str) -> Callable:
 
 def _hash(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     tracker.hashed(*args)
+    if len(args) == 1 and isinstance(args[0], (tuple, frozenset)) and tracker.is_odd(args[0]):
+        return tracker.hash(args[0])
     return _HASH(tracker, builtin, args, kwargs, frame)
 
 
@@ -252,8 +345,6 @@ KEEP = (
     repeat,
 )
 LATER = frozenset({getattr(Logger, name) for name in ("debug", "info", "warning", "error", "exception", "critical", "log")})
-IMPURE = frozenset({time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.process_time, os.urandom, input})
-IMPURE_OWNERS = (Random,)
 
 _UNARY = ("neg", "pos", "invert")
 _BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
@@ -302,6 +393,27 @@ TABLE: dict[Any, Callable] = {
     operator.contains: _answer(lambda tracker, owner, item: tracker.contains(owner, item)),
     operator.is_: _answer(lambda tracker, x, y: tracker.is_(x, y)),
     operator.is_not: _answer(lambda tracker, x, y: not tracker.is_(x, y)),
+    operator.not_: _answer(lambda tracker, value: not tracker.truth(value)),
     operator.truth: _answer(lambda tracker, value: tracker.truth(value)),
-    **dict.fromkeys((enumerate, zip, list, tuple, map, filter, set, frozenset, all, any, sorted), _through_iterators),
+    **dict.fromkeys((enumerate, zip, list, tuple, map, filter, set, frozenset), _through_iterators),
+    all: _answer(_all),
+    filterfalse: _answer(
+        lambda tracker, chosen, items: filterfalse(
+            tracker.truth if chosen is None or chosen is bool else tracker.coming_back(chosen), tracker.spread(items)
+        )
+    ),
+    operator.length_hint: _answer(_length_hint),
+    dict.fromkeys: _answer(lambda tracker, keys, value=None: tracker.make_dict(keys := list(tracker.spread(keys)), [value] * len(keys))),
+    compress: _answer(lambda tracker, items, chosen: compress(tracker.spread(items), map(tracker.truth, tracker.spread(chosen)))),
+    accumulate: _accumulate,
+    groupby: _groupby,
+    repeat: _answer(lambda tracker, value, *times: repeat(value, *map(tracker.indexed, times))),
+    id: _answer(_id),
+    _count_elements: _answer(_counted),
+    dict: _dict,
+    **{function: _in_python(twin) for function, twin in TWINS.items()},
+    c_make_encoder: _json_encoder,
+    c_make_scanner: _answer(_json_scanner),
+    any: _answer(_any),
+    sorted: _sorted,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,10 @@ from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
+
+_COMPARING = frozenset(_LOOK_THROUGH[:-1])
+_REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
+_SETS = (set, frozenset)
 
 
 class Operators:
@@ -36,6 +42,18 @@ class Operators:
         return self.recorder.operate(self, op, [self.plain(x), self.plain(y)])
 
     def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
+        if type(x) in self.atoms and type(y) in self.atoms:
+            return op(x, y)
+        if op in _COMPARING and (found := self.compare_containers(op, x, y)) is not NULL:
+            return found
+        if op is operator.mod and isinstance(x, (str, bytes)):
+            words = [self.plain(part, mirrored=True) for part in self.raw_iter(y)] if isinstance(y, tuple) else None
+            return op(x, self.plain(y, mirrored=True) if words is None else tuple(words))
+        if op is operator.mul:
+            x, y = (self.indexed(a) if isinstance(b, _REPEATED) else a for a, b in ((x, y), (y, x)))
+        if isinstance(x, _SETS) and isinstance(y, _SETS):
+            x, y = self.copied(self.effects.shadow(x)), self.copied(self.effects.shadow(y))
+            self.probe(x, *y)
         seen = self.plain if op in _LOOK_THROUGH else self.shallow
         return super().native_operator(op, seen(x), seen(y))
 
@@ -90,4 +108,4 @@ class Operators:
 
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
         self.words((value,))
-        return super().format(self.plain(value), conversion, spec)
+        return super().format(self.plain(value, mirrored=True), conversion, spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.frontend.interpreter.frame import NULL, Frame
@@ -49,6 +50,14 @@ class Recorder:
     def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
         """An attribute of a tensor is about to be set or deleted; an error where that cannot wait."""
 
+    def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+        """`call`, giving its number as an input of the computation."""
+        return call
+
+    def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
+        """A number that is computed before the program at every call: what the program sees instead."""
+        raise NotImplementedError
+
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
         """An operator, or an item, where one of the operands is a tensor."""
         return NULL
@@ -77,6 +86,9 @@ class Recorder:
 
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """C code is about to be called; an error where it may not see these arguments."""
+
+    def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """C code without a rule is about to be called; an error where its result may depend on what no guard sees."""
 
     def refused(self, error: Exception, *arguments: Any) -> None:
         """C code did not take these arguments; an error in the place of its own where one of them has no value yet."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter.classes import lookup
 from dovetail.frontend.interpreter.frame import NULL
-from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
+from dovetail.frontend.interpreter.tracking.containers import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
@@ -236,7 +236,8 @@ def _write(templates: Templates, write: Write) -> Callable[[Values], None]:
         if write.what == "call":
             return lambda values: name(*[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
         owner = templates.of(write.owner)
-        return lambda values: getattr(owner(values), name)(*[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
+        method = getattr(base_of(write.owner), name, None) or getattr(type(write.owner), name)  # what its class has in Python has been interpreted
+        return lambda values: method(owner(values), *[x(values) for x in args], **{key: x(values) for key, x in kwargs.items()})
     if write.what == "context":
         return _context_write(templates, write)
     owner = (lambda values: write.owner) if write.what == "item" else templates.of(write.owner)

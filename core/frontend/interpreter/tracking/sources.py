@@ -14,6 +14,7 @@ class Source:
     item    parent[key]
     field   what the instance dictionary of parent has under `key`; unlike `attr` it runs no code of the program
     call    parent(), for what C code gives that only looks something up, as a weak reference
+    fresh   what the function `key[1]` gives for the value at parent, None for none: it is the call number `key[0]` of those that are run anew
     contents  what is in the container at parent, of a class that is derived from `key`, as a plain container
     static  what the class at parent, or a base of it, has under `key`, unbound
     """
@@ -32,6 +33,8 @@ class Source:
             return _word(self.key) if self.found is None else repr(self.found)
         if self.kind == "call":
             return f"{self.parent}()"
+        if self.kind == "fresh":
+            return f"the result of call {self.key[0]}"
         if self.kind == "contents":
             return repr(self.parent)
         if self.kind != "item":
@@ -79,6 +82,9 @@ class Sources:
 
     def call(self, parent: Source) -> Source:
         return self.make("call", parent, None)
+
+    def fresh(self, parent: Source | None, number: int, function: Any) -> Source:
+        return self.make("fresh", self.const(None) if parent is None else parent, (number, function))
 
     def static(self, cls: type, name: str) -> Source:
         return self.make("static", self.const(cls), name)

@@ -9,8 +9,11 @@ Three kinds of value, three ways to know:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from enum import Enum
+from functools import partial
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -30,10 +33,12 @@ from dovetail.errors import NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
-from dovetail.frontend.interpreter.tracking.constants import guard_content, is_member
+from dovetail.frontend.interpreter.tracking.comparing import Comparing
+from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.guards import Guard
+from dovetail.frontend.interpreter.tracking.mirrors import Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.sources import Source, Sources
@@ -57,10 +62,12 @@ FIXED = (
     ContextVar,
 )  # they are what they are: their identity says all
 
+_UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
+_WRITTEN = ("__str__", "__repr__", "__format__")
 _HEAP = 1 << 9  # flag of classes whose instances can be given another class
 
 
-class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
+class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Protocols):
     """One trace: its guards, the outside objects that it knows, and the writes that wait.
 
     `reach` is the one door through which outside values come in.  The program's values are never wrapped.
@@ -81,6 +88,7 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         self.snapshots: list[
             tuple[Any, Source, Callable[[], Any], Any, Callable[[Any], None]]
         ] = []  # what was in outside buffers, and how to put it back
+        self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program asked for and that are no Python functions, NULL for none
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace made, globals of `exec`: nothing outside can know them
@@ -216,17 +224,18 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         source, kind = self.outside(value), type(value)
         if isinstance(value, (dict, MappingProxyType)):
             parts = dict(self.raw_pairs(value))
-            return parts if kind in (dict, MappingProxyType) else self._refilled(value, source, parts)
+            return parts if kind in (dict, MappingProxyType) else self.refilled(value, parts)
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
-            return kind(value) if kind in (set, frozenset) else self._refilled(value, source, list(base_of(value).__iter__(value)))
+            return kind(value) if kind in (set, frozenset) else self.refilled(value, list(base_of(value).__iter__(value)))
         parts = list(self.raw_iter(value))
         if isinstance(value, tuple):
             return value if all([a is b for a, b in zip(parts, value, strict=True)]) else tuple.__new__(kind, parts)
-        return parts if kind is list else self._refilled(value, source, parts)
+        return parts if kind is list else self.refilled(value, parts)
 
-    def _refilled(self, value: Any, source: Source, parts: Any) -> Any:
+    def refilled(self, value: Any, parts: Any) -> Any:
         """A new container of value's class, with these parts and value's attributes; no code of the class runs."""
+        source = self.source(value)
         made = empty_like(value)
         if isinstance(value, frozenset):
             made = frozenset.__new__(type(value), parts)
@@ -236,28 +245,75 @@ class Tracker(Attributes, Containers, Operators, Variables, Calls, Protocols):
         else:
             (set.update if isinstance(value, set) else base_of(value).extend)(made, parts)
         for name, item in getattr(value, "__dict__", {}).items():
-            object.__setattr__(made, name, self.reach(item, self.sources.field(source, name)))
+            object.__setattr__(made, name, item if source is None else self.reach(item, self.sources.field(source, name)))
         return made
 
     def shallow(self, value: Any) -> Any:
         """`value` as native code may iterate or store it: an outside container as a copy, with its writes applied, whose parts stay outside."""
-        if type(value) not in CONTAINERS:
+        if not isinstance(value, (*BASES, MappingProxyType)):
             return value
         shadow = self.effects.shadow(value)
         return self.copied(value) if shadow is value else shadow
 
-    def plain(self, value: Any, seen: tuple[int, ...] = ()) -> Any:
-        """`value` as native code may look all through it: no outside container is left in it."""
-        if type(value) not in CONTAINERS or id(value) in seen:
-            return value
-        found, seen = self.shallow(value), (*seen, id(value))
-        if type(found) in (list, tuple):
-            parts = [self.plain(item, seen) for item in found]
-            return found if all([a is b for a, b in zip(parts, found, strict=True)]) else type(found)(parts)
+    def plain(self, value: Any, seen: tuple[int, ...] = (), *, mirrored: bool = False) -> Any:
+        """`value` as native code may look all through it: no outside container is left in it.
+
+        `mirrored` is for C code that only reads its arguments: objects with methods in Python are mirrors.
+        """
+        if not isinstance(value, (*BASES, MappingProxyType)) or id(value) in seen:
+            return self.mirror(value) if mirrored else value
+        if mirrored and type(value) not in CONTAINERS and any([self.method(value, name) is not None for name in _WRITTEN]):
+            return mirror_of(self, value)
+        found, seen = self.copied(value) if (shadow := self.effects.shadow(value)) is value else shadow, (*seen, id(value))
+        if isinstance(found, (list, tuple)):
+            parts = [self.plain(item, seen, mirrored=mirrored) for item in base_of(found).__iter__(found)]
+            if all([a is b for a, b in zip(parts, base_of(found).__iter__(found), strict=True)]):
+                return found
+            if type(found) is list:
+                return parts
+            return self.refilled(found, parts) if isinstance(found, list) else tuple.__new__(type(found), parts)
+        if isinstance(found, (set, frozenset)):
+            self.hashed(*found)
+            return found
         if isinstance(found, dict):
-            parts = {key: self.plain(item, seen) for key, item in found.items()}
-            return found if all([parts[key] is item for key, item in found.items()]) else parts
+            self.hashed(*dict.keys(found))
+            parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in dict.items(found)}
+            if all([parts[key] is item for key, item in dict.items(found)]):
+                return found
+            return parts if type(found) is dict else self.refilled(found, parts)
+        if isinstance(found, deque):
+            parts = [self.plain(item, seen, mirrored=mirrored) for item in found]
+            return found if all([a is b for a, b in zip(parts, found, strict=True)]) else self.refilled(found, parts)
         return found
+
+    def mirror(self, value: Any) -> Any:
+        """`value` as C code may ask it for its methods: they are interpreted."""
+        kind = type(value)
+        if kind in self.atoms or isinstance(value, _UNMIRRORED):
+            return value
+        if not python_methods(kind):
+            self._read_whole(value)
+            return value
+        if self.recorder.is_tensor(value) or self.recorder.is_module(value):
+            return value
+        self.outside(value)
+        return mirror_of(self, value)
+
+    def _read_whole(self, value: Any) -> None:
+        """C code reads an outside object of a class in C: its parts are guarded where they are known, else which object it is."""
+        source = self.source(value)
+        if source is None or self.recorder.is_tensor(value) or is_constant(value):
+            return
+        if isinstance(value, partial):
+            for name in ("func", "args", "keywords"):
+                self.plain(self.reach(getattr(value, name), self.sources.attr(source, name)), mirrored=True)
+        elif source.kind != "const" and not type(value).__flags__ & _HEAP:
+            self.guard("is", source, value)
+
+    def iterated(self, iterator: Any) -> Any:
+        """An iterator as C code may advance it: the items are mirrors."""
+        items = self._each(iterator) if self.method(iterator, "__next__") is not None else iterator
+        return map(self.mirror, items)
 
     def made_function(self, function: FunctionType) -> FunctionType:
         self.fresh[id(function)] = function

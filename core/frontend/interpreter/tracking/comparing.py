@@ -1,0 +1,162 @@
+"""Hashing, equality and order where C code would call methods in Python: of keys, of items, and in sorting."""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
+from typing import Any
+
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.interpreter.tracking.constants import is_constant
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of
+
+_SEQUENCES = (list, tuple, deque)
+_SETS = (set, frozenset)
+
+
+class Comparing:
+    """Comparisons that look into containers, with the methods of their items interpreted."""
+
+    def is_simple(self, value: Any) -> bool:
+        """Return whether C code reads nothing of a value that is not guarded: numbers, text, constants, and plain containers of them."""
+        kind = type(value)
+        if kind in self.atoms or is_constant(value):
+            return True
+        if kind not in CONTAINERS or (self.source(value) is not None and self.effects.shadow(value) is value):
+            return False
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        return all([self.is_simple(part) for part in parts])
+
+    def is_settled(self, value: Any) -> bool:
+        """Return whether a value cannot change unseen: the trace made it, or its content is guarded."""
+        if isinstance(value, (*BASES, MappingProxyType)):
+            parts = self.plain(value)
+            return all(map(self.is_settled, [*parts, *parts.values()] if isinstance(parts, dict) else parts))
+        source = self.source(value)
+        return source is None or type(value) in self.atoms or isinstance(value, (FunctionType, BuiltinFunctionType)) or is_constant(value)
+
+    # keys
+
+    def is_odd(self, key: Any) -> bool:
+        """Return whether hashing a key is more than reading a guarded value."""
+        kind = type(key)
+        if kind in self.atoms or isinstance(key, Enum):
+            return False
+        if isinstance(key, (tuple, frozenset)):
+            return any([self.is_odd(part) for part in key])
+        if type(lookup(kind, "__hash__")) is FunctionType or type(lookup(kind, "__eq__")) is FunctionType:
+            return True
+        source = self.source(key)
+        return source is not None and source.kind != "const" and not self.recorder.is_tensor(key) and not is_constant(key)
+
+    def hash(self, key: Any) -> int:
+        """Return the hash of a key, with the methods that C code would call interpreted."""
+        if isinstance(key, (tuple, frozenset)) and self.is_odd(key):
+            digests = [_Digest(self.hash(part)) for part in key]
+            return hash(frozenset(digests) if isinstance(key, frozenset) else tuple(digests))
+        method = self.method(key, "__hash__")
+        return hash(key) if method is None else self.call_function(method, [key], {})
+
+    def find_key(self, container: Any, key: Any) -> Any:
+        """Return the key of a dict or set that equals `key`, NULL where none does."""
+        digest = self.hash(key)
+        for stored in list(base_of(container).__iter__(container)):
+            if stored is key:
+                self.is_(stored, key)
+                return stored
+            same_hash = self.hash(stored) == digest if self.is_odd(stored) or type(stored) in CONTAINERS else hash(stored) == digest
+            if self._by_identity(stored) and self._by_identity(key) and type(stored) is type(key):
+                self.is_(stored, key)
+            elif same_hash and self.truth(self.compare(operator.eq, stored, key)):
+                return stored
+        return NULL
+
+    def _by_identity(self, key: Any) -> bool:
+        kind = type(key)
+        return lookup(kind, "__hash__") is object.__hash__ and lookup(kind, "__eq__") is object.__eq__
+
+    def probe(self, container: Any, *keys: Any) -> None:
+        """Keys are about to be looked for in a container that the trace made: guard what their methods read."""
+        self.hashed(*keys)
+        for key in keys:
+            if self.is_odd(key) and isinstance(container, (dict, *_SETS)):
+                self.find_key(container, key)
+
+    # items
+
+    def equal(self, x: Any, y: Any) -> bool:
+        """Return whether C code takes two items for equal: they are one object, or compare equal."""
+        return x is y or self.truth(self.compare(operator.eq, x, y))
+
+    def compare_containers(self, op: Any, x: Any, y: Any) -> Any:
+        """Return op(x, y) for two containers of the same kind, item by item; NULL where they are none, or simple."""
+        kind = next((base for base in (*_SEQUENCES, dict) if isinstance(x, base) and isinstance(y, base)), None)
+        if kind is None or (kind is dict and op not in (operator.eq, operator.ne)):
+            return NULL
+        x, y = self.copied(self.effects.shadow(x)), self.copied(self.effects.shadow(y))
+        if self.is_simple(x) and self.is_simple(y):
+            return NULL
+        if kind is dict:
+            return self._same_pairs(x, y) is (op is operator.eq)
+        if op in (operator.eq, operator.ne) and len(x) != len(y):
+            return op is operator.ne
+        for one, other in zip(x, y):
+            if not self.equal(one, other):
+                return (op is operator.ne) if op in (operator.eq, operator.ne) else self.compare(op, one, other)
+        return op(len(x), len(y))
+
+    def _same_pairs(self, x: dict, y: dict) -> bool:
+        if len(x) != len(y):
+            return False
+        for key, item in x.items():
+            stored = self.find_key(y, key) if self.is_odd(key) else key if key in y else NULL
+            if stored is NULL or not self.equal(item, y[stored]):
+                return False
+        return True
+
+    def position(self, items: Iterable[Any], wanted: Any) -> int | None:
+        """Return where the first item stands that equals `wanted`."""
+        return next((i for i, item in enumerate(items) if self.equal(item, wanted)), None)
+
+    # order
+
+    def sort(self, items: list[Any], *, key: Any = None, reverse: Any = False) -> list[Any]:
+        """Return sorted(items, key=key, reverse=reverse), with `key` and `__lt__` interpreted."""
+        ranks = items if key is None else [self.call(key, [item], {}, None) for item in items]
+        ranks = [self.plain(rank) for rank in ranks]
+        keys = ranks if all([self.is_simple(rank) for rank in ranks]) else [Compared(self, rank) for rank in ranks]
+        order = sorted(range(len(items)), key=keys.__getitem__, reverse=self.truth(reverse))
+        return [items[i] for i in order]
+
+
+class Compared:
+    """A value that C code sorts and groups by the tracker's `<` and `==`."""
+
+    __slots__ = ("tracker", "value")
+
+    def __init__(self, tracker: Comparing, value: Any):
+        self.tracker, self.value = tracker, value
+
+    def __lt__(self, other: Compared) -> bool:
+        return self.tracker.truth(self.tracker.compare(operator.lt, self.value, other.value))
+
+    def __eq__(self, other: object) -> bool:
+        return self.tracker.equal(self.value, other.value)
+
+    __hash__ = None
+
+
+class _Digest:
+    """Stands in a tuple for an item whose hash is known."""
+
+    __slots__ = ("digest",)
+
+    def __init__(self, digest: int):
+        self.digest = digest
+
+    def __hash__(self) -> int:
+        return self.digest

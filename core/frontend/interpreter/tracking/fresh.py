@@ -1,0 +1,63 @@
+"""Calls that read the world outside or a random state: they are run at every call of the compiled function, before its computation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.tracking.rules import Fresh, Refused, is_state, name_of
+from dovetail.frontend.interpreter.tracking.sources import Source
+
+
+def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Return what a call gives that has the rule `Fresh` or `Refused`, without running it where its result is a number."""
+    name = name_of(function)
+    if isinstance(rule, Refused):
+        raise Unsupported(f"{name}() is not supported in compiled functions: {rule.way_out}")
+    owner, place = _owner(tracker, function, args)
+    given = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
+    if not all([type(x) in tracker.atoms for x in (*given, *kwargs.values())]):
+        raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass what it gives")
+    if rule.kind == "value":
+        return tracker.reach(function(*args, **kwargs), tracker.sources.call(tracker.sources.const(partial(function, *args, **kwargs))))
+    if owner is not None and place is None:
+        raise Unsupported(f"{name}() draws from a generator that the compiled function makes; make it outside, or draw with torch")
+    if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, given)):
+        raise Unsupported(f"{name}() gives an array of random numbers; draw with torch, or outside, and pass the array as a tensor")
+    return _run_again(tracker, rule, function, owner, place, given, kwargs)
+
+
+def _owner(tracker: Any, function: Any, args: list[Any]) -> tuple[Any, Source | None]:
+    """Return the generator that a call draws from, and where it is found; None where it draws from none."""
+    owner = getattr(function, "__self__", None)
+    owner = owner if is_state(owner) else args[0] if args and is_state(args[0]) else None
+    if owner is None:
+        return None, None
+    source = tracker.source(owner)
+    if source is not None:
+        tracker.outside(owner)
+        return owner, source
+    if tracker.source(function) is not None:  # as random.random, which is bound to the generator of its module
+        return owner, tracker.sources.const(owner)
+    return owner, None
+
+
+def _is_sized(name: str, owner: Any, args: list[Any]) -> bool:
+    """Return whether NumPy gives an array: `rand` and `randn` take sizes alone, the others take one at the end."""
+    if type(owner).__module__.startswith("numpy"):
+        most = {"rand": 0, "randn": 0, "random": 0, "random_sample": 0, "standard_normal": 0, "exponential": 1, "poisson": 1, "geometric": 1}
+        return len(args) > most.get(name.rpartition(".")[2], 2)
+    return False
+
+
+def _run_again(tracker: Any, rule: Fresh, function: Any, owner: Any, place: Source | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = function.__name__
+
+    def call(found: Any) -> Any:
+        return function(*args, **kwargs) if owner is None else getattr(found, name)(*args, **kwargs)
+
+    called = call if rule.kind == "effect" else tracker.recorder.boxed(call, rule.kind)
+    source = tracker.sources.fresh(place, len(tracker.calls), called)
+    tracker.calls.append(source)
+    return None if rule.kind == "effect" else tracker.recorder.number(tracker, source, rule.kind)

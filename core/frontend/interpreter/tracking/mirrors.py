@@ -1,0 +1,76 @@
+"""Objects as C code may see them: what C code asks of a class in Python comes back to the interpreter.
+
+`range(o)` calls `__index__` of o, `"%s" % o` its `__str__`, `math.floor(o)` its `__floor__`: natively, what those methods read would not be
+guarded.  A mirror stands in for such an object: its class has the same methods, and each is interpreted.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from dovetail.frontend.interpreter.classes import lookup
+
+_COMPARED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
+_CONVERTED = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__str__", "__repr__", "__format__", "__bytes__", "__fspath__")
+_ROUNDED = ("__round__", "__trunc__", "__floor__", "__ceil__", "__abs__", "__neg__", "__pos__", "__invert__", "__divmod__", "__rdivmod__")
+_ITERATED = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "__reversed__", "__length_hint__", "keys", "__call__")
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+SEEN_BY_C = (*_COMPARED, *_CONVERTED, *_ROUNDED, *_ITERATED, *[f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")])
+
+
+class Mirror:
+    """Stands in for `value`; the methods are those of `_class_for`."""
+
+    __slots__ = ("tracker", "value")
+
+    def __init__(self, tracker: Any, value: Any):
+        self.tracker, self.value = tracker, value
+
+    def __repr__(self) -> str:
+        return object.__repr__(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return original(other) is self.value
+
+    def __hash__(self) -> int:
+        return object.__hash__(self.value)
+
+
+def _forwarded(name: str) -> Any:
+    def method(self: Mirror, *args: Any) -> Any:
+        tracker, value = self.tracker, self.value
+        found = tracker.call_function(tracker.method(value, name), [value, *map(original, args)], {})
+        return tracker.iterated(found) if name in ("__iter__", "__reversed__") else tracker.mirror(found)
+
+    method.__name__ = name
+    return method
+
+
+@lru_cache(maxsize=1024)
+def python_methods(kind: type) -> tuple[str, ...]:
+    """Return the methods of a class that C code may call and that are written in Python."""
+    from_python = [name for name in SEEN_BY_C if hasattr(lookup(kind, name), "__code__")]
+    return tuple(from_python)
+
+
+@lru_cache(maxsize=1024)
+def _class_for(name: str, methods: tuple[str, ...]) -> type:
+    return type(name, (Mirror,), {"__slots__": (), **{method: _forwarded(method) for method in methods}})
+
+
+def mirror_of(tracker: Any, value: Any) -> Mirror:
+    """Return a mirror of an object whose class has methods in Python that C code may call."""
+    return _class_for(type(value).__name__, python_methods(type(value)))(tracker, value)
+
+
+def original(value: Any) -> Any:
+    """Return the object itself for a mirror, and a container with the objects themselves for one of mirrors."""
+    if isinstance(value, Mirror):
+        return value.value
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(original, value)) if any([isinstance(x, (Mirror, list, tuple)) for x in value]) else value
+    if kind is dict:
+        return {original(key): original(item) for key, item in value.items()}
+    return value

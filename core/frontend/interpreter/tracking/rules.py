@@ -1,0 +1,156 @@
+"""One table for code in C: what a call of it may depend on, and what a tracked run does about it.
+
+Every callable in C has exactly one rule:
+
+    modelled  `lookasides.TABLE` or `BY_TYPE` has a function that knows what it reads and calls; methods of containers are in `containers`
+    deep      it computes with its arguments alone: all that they hold is guarded by value, and methods in Python come back to the interpreter
+    keeps     it stores its arguments or looks at their identity or class, and reads nothing else of them
+    fresh     it reads the world outside, or a random state: it is run at every call, and what it gives is an input of the program
+    refused   it does neither; the sentence says what to do instead
+
+A row stands under the callable itself, else under the class that its method belongs to, else under its module.  A callable without a row is
+unknown: it is deep where all that it gets is guarded by value, and refused where it gets an object that may change; the option
+`unknown_c_code` lets it run.  To add a row, put the callable, class or module name into one of the tables below.
+"""
+
+from __future__ import annotations
+
+import _random
+import builtins
+import datetime
+import decimal
+import os
+import random
+import re
+import struct
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from types import BuiltinFunctionType, MethodDescriptorType, MethodWrapperType, ModuleType, WrapperDescriptorType
+from typing import Any, NamedTuple
+
+
+class Fresh(NamedTuple):
+    """What a call gives that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "value" for
+    one that is guarded, since Python may branch on it, and "effect" for None."""
+
+    kind: str
+
+
+class Refused(NamedTuple):
+    """Why a call is refused, as the end of a sentence: what to do instead."""
+
+    way_out: str
+
+
+DEEP, KEEPS = "deep", "keeps"
+FLOAT, INT, VALUE, EFFECT = Fresh("float"), Fresh("int"), Fresh("value"), Fresh("effect")
+_OUTSIDE = Refused("it gives something else at every call; call it outside the compiled function, and pass what it gives")
+_FILES = Refused("it reads or writes what is outside of the program; do it outside the compiled function, and pass what you need")
+_MOMENT = Refused("it gives something else at every call; call it outside, and pass what it gives, or use time.time(), which is read at every call")
+_SAMPLES = Refused("it draws from a random state in a way that is not run at every call; draw with torch, or draw outside and pass the result")
+
+CALLABLES: dict[Any, Any] = {
+    **dict.fromkeys((time.time, time.perf_counter, time.monotonic, time.process_time, time.thread_time), FLOAT),
+    **dict.fromkeys((time.time_ns, time.perf_counter_ns, time.monotonic_ns, time.process_time_ns, time.thread_time_ns), INT),
+    time.sleep: EFFECT,
+    **dict.fromkeys((time.localtime, time.gmtime, time.ctime, time.strftime, time.asctime), _MOMENT),
+    **dict.fromkeys((os.getcwd, os.getpid, os.getppid, os.cpu_count, os.listdir, os.stat, os.lstat, os.access, os.readlink, os.getcwdb), VALUE),
+    **dict.fromkeys((threading.get_ident, threading.get_native_id, sys.getswitchinterval, sys.getrecursionlimit), VALUE),
+    **dict.fromkeys((datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today), _MOMENT),
+    **dict.fromkeys((os.urandom, input, sys.getrefcount), _OUTSIDE),
+    **dict.fromkeys((open, os.open, os.system), _FILES),
+    **dict.fromkeys((divmod, pow, round, chr, ord, ascii, format, abs, bin, hex, oct, repr), DEEP),
+    **dict.fromkeys((range, bytes, bytearray, int, float, complex, str, memoryview), DEEP),
+    **dict.fromkeys((os.fspath, sys.intern), DEEP),
+    **{getattr(builtins, name): KEEPS for name in ("issubclass", "id", "isinstance", "callable")},
+}
+FUNCTIONS: dict[Any, Any] = {  # in Python, but of classes in the table: they run as one
+    **{getattr(random.Random, name): FLOAT for name in ("uniform", "triangular", "gauss", "normalvariate", "lognormvariate", "expovariate")},
+    **{getattr(random.Random, name): FLOAT for name in ("vonmisesvariate", "gammavariate", "betavariate", "paretovariate", "weibullvariate")},
+    **{getattr(random.Random, name): INT for name in ("randint", "randrange")},
+    random.Random.seed: EFFECT,
+    **{getattr(random.Random, name): _SAMPLES for name in ("choice", "choices", "sample", "shuffle", "randbytes", "getstate", "setstate")},
+}
+DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo)
+CLASSES: dict[type, Any] = {
+    **dict.fromkeys((str, bytes, bytearray, int, float, complex, range, re.Pattern, struct.Struct, decimal.Decimal, array, memoryview), DEEP),
+    **dict.fromkeys(DATES, DEEP),
+    object: KEEPS,
+    type: KEEPS,
+}
+METHODS: dict[tuple[str, str], Any] = {  # (class, method) where the class is not imported here, or only some of its methods have a row
+    ("Random", "random"): FLOAT,
+    ("Random", "getrandbits"): INT,
+    ("Random", "seed"): EFFECT,
+    **{("RandomState", name): FLOAT for name in ("rand", "random", "random_sample", "uniform", "normal", "standard_normal", "randn", "exponential")},
+    **{("RandomState", name): INT for name in ("randint", "poisson", "binomial", "geometric")},
+    ("RandomState", "seed"): EFFECT,
+    **{("Generator", name): FLOAT for name in ("random", "uniform", "normal", "standard_normal", "exponential", "beta", "gamma")},
+    **{("Generator", name): INT for name in ("integers", "poisson", "binomial", "geometric")},
+}
+STATES = {"Random", "RandomState", "Generator"}  # classes whose other methods draw, too
+MODULES: dict[str, Any] = {
+    **dict.fromkeys(("math", "cmath", "_operator", "_struct", "unicodedata", "binascii", "zlib", "_statistics", "_json", "_string"), DEEP),
+    **dict.fromkeys(("posix", "nt", "_io", "_socket", "select", "_posixsubprocess", "fcntl", "mmap", "_ssl"), _FILES),
+    "time": _MOMENT,
+    "numpy": DEEP,
+}
+CHANGING = Refused("it belongs to an object from outside that may change unseen; make that object inside, or pass what it holds")
+CHANGING_CLASSES = ("_io", "_hashlib", "_blake2", "_md5", "_sha1", "_sha2", "_sha3", "zlib", "_bz2", "_lzma", "_csv", "_pickle", "select", "mmap")
+FILES = {"TextIOWrapper", "BufferedReader", "BufferedWriter", "BufferedRandom", "FileIO", "socket"}
+_STATEFUL = ("random", "_random", "numpy.random")
+_UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
+_BOUND = (BuiltinFunctionType, MethodWrapperType)
+
+
+def rule_of(function: Any, args: Sequence[Any] = ()) -> Any:
+    """Return the rule of a callable in C; None where it has no row."""
+    if args and is_state(args[0]) and hasattr(function, "__name__"):  # as functions of Cython, which say nothing of their class
+        return of_class(type(args[0]), function.__name__)
+    try:
+        found = CALLABLES.get(function)
+    except TypeError:  # it cannot be hashed
+        return None
+    if found is not None:
+        return found
+    if type(function) in _UNBOUND:
+        return of_class(function.__objclass__, function.__name__)
+    if type(function) in _BOUND:
+        owner = function.__self__
+        if owner is None or isinstance(owner, ModuleType):
+            return MODULES.get((function.__module__ or "").partition(".")[0])
+        return of_class(owner if isinstance(owner, type) else type(owner), function.__name__)
+    return DEEP if getattr(type(function), "__module__", "") == "numpy" else None  # as ufuncs
+
+
+@lru_cache(maxsize=4096)
+def of_class(kind: type, name: str) -> Any:
+    """Return the rule of a method of a class in C."""
+    defining = next((base for base in kind.__mro__ if name in vars(base)), kind)
+    if defining.__name__ in FILES and defining.__module__ in ("_io", "socket", "_socket"):
+        return _FILES
+    if defining.__module__ == "numpy":
+        return DEEP
+    state = next((base.__name__ for base in kind.__mro__ if base.__name__ in STATES and base.__module__.startswith(_STATEFUL)), None)
+    if state is not None and defining not in (object, type):
+        return METHODS.get((state, name), _SAMPLES)
+    return next((CLASSES[base] for base in defining.__mro__ if base in CLASSES and not (base is object and defining is not object)), None)
+
+
+def is_state(value: Any) -> bool:
+    """Return whether a value is a generator of random numbers, or a file: an object of the world outside."""
+    kind = type(value)
+    return isinstance(value, _random.Random) or (kind.__name__ in STATES and kind.__module__.startswith("numpy.random"))
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a callable, as the program writes it."""
+    owner = getattr(function, "__self__", None)
+    named = getattr(function, "__objclass__", None) or (owner if isinstance(owner, type) else type(owner))
+    inside = isinstance(owner, ModuleType) or owner is None
+    where = getattr(function, "__module__", None) if inside and not hasattr(function, "__objclass__") else f"{named.__module__}.{named.__qualname__}"
+    return f"{where}.{getattr(function, '__name__', function)}".replace("builtins.", "").replace("posix.", "os.")

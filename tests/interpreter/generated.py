@@ -1,0 +1,215 @@
+"""Generates programs that call C code, changes one thing between two calls, and compares with eager Python.
+
+    python tests/interpreter/generated.py [--programs 5000] [--seed 0] [--table docs/c_code.md] [--only TEXT]
+
+A row of `generated_rows.TEXT` names a callable and an expression over `v`, a value of some kind.  A program takes one row, two values of its
+kind, a nest of containers that `v` lies in, and a way by which it reaches the program: as an argument, a global, an attribute, a variable of a
+closure, or changed in place.  A result may be eager's or a refusal, never another value.  The table counts both for each callable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import functools
+import importlib.util
+import random
+import sys
+import types
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import dovetail
+from dovetail.errors import DovetailError
+
+HERE = Path(__file__).resolve().parent
+NESTS = {  # how `v` is put into containers, and how it is taken out
+    "plain": ("{v}", "{a}"),
+    "list": ("[{v}]", "{a}[0]"),
+    "tuple": ("({v}, 1)", "{a}[0]"),
+    "dict": ("dict(k={v})", "{a}['k']"),
+    "named tuple": ("Pair({v}, 2)", "{a}.left"),
+    "dataclass": ("Holder({v})", "{a}.value"),
+    "slots": ("Slots({v})", "{a}.value"),
+    "deque": ("collections.deque([{v}])", "{a}[-1]"),
+    "ordered dict": ("collections.OrderedDict(k={v})", "{a}['k']"),
+    "default dict": ("collections.defaultdict(list, k={v})", "{a}['k']"),
+    "list subclass": ("Items([{v}])", "{a}[0]"),
+    "dict subclass": ("Table(k={v})", "{a}['k']"),
+    "partial": ("functools.partial(same, {v})", "{a}()"),
+}
+WAYS = ("argument", "keyword", "global", "attribute", "closure", "in place", "class")
+
+
+class Program(NamedTuple):
+    """One program: `source` defines f and call(i), which calls the function that it gets as it is called before (0) and after (1) the change."""
+
+    name: str
+    source: str
+    text: str
+
+
+@functools.cache
+def rows() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("generated_rows", HERE / "generated_rows.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parsed() -> list[tuple[str, str, str]]:
+    """Return (callable, kind of value, expression) for each row."""
+    lines = [line.split(" | ", 2) for line in rows().TEXT.strip().splitlines() if line.strip() and not line.startswith("#")]
+    return [(name.strip(), kind.strip(), expression.strip()) for name, kinds, expression in lines for kind in kinds.split(",")]
+
+
+def generate(count: int, seed: int) -> list[Program]:
+    """Return the first `count` of all programs, in an order that `seed` shuffles; each row comes up before any comes up twice."""
+    drawn, table = random.Random(seed), parsed()
+    made: dict[str, Program] = {}
+    for turn in range(1000):
+        order = list(table)
+        drawn.shuffle(order)
+        for row in order:
+            program = _program(row, drawn, plain=not turn)
+            made.setdefault(program.source, program)
+            if len(made) >= count:
+                return list(made.values())
+    return list(made.values())
+
+
+def _program(row: tuple[str, str, str], drawn: random.Random, plain: bool) -> Program:
+    name, kind, expression = row
+    pairs = rows().VALUES[kind]
+    before, after = pairs[0] if plain else drawn.choice(pairs)
+    if not plain and drawn.random() < 0.5:
+        before, after = after, before
+    depth = 0 if plain else drawn.choice((0, 1, 1, 2, 3))
+    put, take = "{v}", "{a}"
+    for _ in range(depth):
+        inner, outer = NESTS[drawn.choice(list(NESTS))]
+        put, take = inner.replace("{v}", put), take.replace("{a}", outer) if take != "{a}" else outer
+    way = "argument" if plain else drawn.choice(WAYS)
+    whole = depth and drawn.random() < 0.2 and name in rows().WHOLE
+    value = "{a}" if whole else take
+    text = f"{name}: {expression} | {kind} {before} -> {after} | {put} | {way}{' | whole' if whole else ''}"
+    places = {"argument": "a", "keyword": "a", "in place": "a", "global": "a", "attribute": "box.a", "closure": "a", "class": "Box.a"}
+    arguments = {"argument": "t, a", "in place": "t, a", "keyword": "t, *, a"}.get(way, "t")
+    call = {"argument": "f(t, now)", "in place": "f(t, now)", "keyword": "f(t, a=now)"}.get(way, "f(t)")
+    body = f"def f({arguments}):\n    v = {value.replace('{a}', places[way])}\n    return t, {expression}\n"
+    if way == "closure":
+        body = (
+            "def make(a):\n    def f(t):\n"
+            f"        v = {value.replace('{a}', 'a')}\n        return t, {expression}\n"
+            "    def put(new):\n        nonlocal a\n        a = new\n    return f, put\n"
+            "f, put = make(None)\n"
+        )
+    change = {"global": "    global a\n    a = now\n", "attribute": "    box.a = now\n", "closure": "    put(now)\n", "class": "    Box.a = now\n"}
+    one, other = put.replace("{v}", before), put.replace("{v}", after)
+    held = "held = None\n" if way == "in place" else ""
+    replace = "    global held\n    now = held = changed(held, now)\n" if way == "in place" else ""
+    source = f"{body}{held}def call(f, i):\n    t, now = T, ({one}, {other})[i] if i < 2 else None\n{replace}{change.get(way, '')}    return {call}\n"
+    return Program(name, source, text)
+
+
+def prepared(program: Program) -> types.ModuleType:
+    """Return a fresh module with the program in it."""
+    sys.modules["generated_program"] = made = types.ModuleType("generated_program")
+    vars(made).update(vars(rows().WORLD))
+    vars(made).update(T=torch.ones(2), __name__="generated_program")
+    exec(compile(program.source, f"<{program.name}>", "exec", dont_inherit=True), vars(made))
+    return made
+
+
+def outcome(call: Any, *args: Any) -> tuple[str, Any]:
+    try:
+        return "value", rows().shown(call(*args)[1])
+    except DovetailError as error:
+        raise error
+    except Exception as error:
+        return "raised", type(error)
+
+
+def verdict(program: Program) -> str:
+    """Return "right", "refused" with the reason, or "wrong" with both values."""
+    eager, made = prepared(program), prepared(program)
+    wanted = [outcome(eager.call, eager.f, i) for i in (0, 1, 1, 0)]
+    compiled = dovetail.jit(made.f, executors=["torch"])
+    for i, want in zip((0, 1, 1, 0), wanted, strict=True):
+        try:
+            got = outcome(made.call, compiled, i)
+        except DovetailError as error:
+            bug = "bug" in str(error)
+            return f"{'wrong' if bug else 'refused'}: {' '.join(str(error).split())}"
+        except BaseException as error:
+            return f"wrong: {type(error).__name__}: {error}"
+        if got != want:
+            return f"wrong: call {i} gave {got}, expected {want}"
+    return "right"
+
+
+def run(programs: list[Program]) -> tuple[dict[str, collections.Counter], list[str], collections.Counter]:
+    """Return the verdicts for each callable, the programs that are wrong, and how often each refusal was said."""
+    counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    wrong, refusals = [], collections.Counter()
+    for program in programs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            said = verdict(program)
+        word, _, reason = said.partition(": ")
+        counts[program.name][word] += 1
+        if word == "wrong":
+            wrong.append(f"{program.text}\n    {reason[:300]}")
+        elif word == "refused":
+            refusals[f"{program.name}: {reason[:160]}"] += 1
+    return counts, wrong, refusals
+
+
+def table(counts: dict[str, collections.Counter], programs: int, seed: int) -> str:
+    """Return the page of the documentation."""
+    lines = [
+        "# C code in compiled functions",
+        "",
+        "The interpreter sees Python, and believes no code in C. `core/frontend/interpreter/tracking/rules.py` has one rule for every callable",
+        "in C: *modelled*, *deep*, *keeps*, *fresh* or *refused*; its docstring says what they mean, and how to add a row. Unknown C code is",
+        "run where all that it gets is guarded by value, and refused where it gets an object that may change.",
+        "",
+        f"This table is made by `python tests/interpreter/generated.py --programs {programs} --seed {seed} --table docs/c_code.md`: each program",
+        "calls a callable, changes one thing that its result may depend on, and calls it again. None gave a stale result.",
+        "",
+        "| callable | programs | as eager | refused |",
+        "|---|---:|---:|---:|",
+    ]
+    for name in sorted(counts):
+        row = counts[name]
+        lines.append(f"| `{name}` | {row.total()} | {row['right']} | {row['refused'] or ''} |")
+    total = sum(counts.values(), collections.Counter())
+    lines.append(f"| all {len(counts)} | {total.total()} | {total['right']} | {total['refused']} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    programs = [program for program in generate(given.programs, given.seed) if given.only in program.text]
+    counts, wrong, refusals = run(programs)
+    for text in wrong:
+        print(text)
+    for text, count in refusals.most_common(40):
+        print(f"{count:5} refused {text}")
+    total = sum(counts.values(), collections.Counter())
+    print(f"{len(programs)} programs: {dict(total)}")
+    if given.table and not wrong:
+        given.table.write_text(table(counts, given.programs, given.seed))
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
