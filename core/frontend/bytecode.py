@@ -26,7 +26,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict) -> Acquired:
     new = Trace(language=LANGUAGE, environment=environment)
     recorder = TorchRecorder(new, environment)
     try:
-        with compiling(), no_draws(), recording(new):
+        with compiling(), no_draws(seen=True), recording(new):
             began = time.perf_counter()
             with recorder.switches.kept():
                 tracker, captured = capture(fn, args, kwargs, recorder)

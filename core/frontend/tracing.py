@@ -328,14 +328,15 @@ def is_plain(result: Any) -> bool:
 
 
 @contextmanager
-def no_draws() -> Iterator[None]:
+def no_draws(*, seen: bool = False) -> Iterator[None]:
     """Refuse a function that moves torch's generator while it is traced: that would happen once, and not at each call.
 
-    Where there are several threads, another one may have moved it, and nothing is refused.
+    Another thread may have moved it, too: where tracing sees by itself what a function does to generators (`seen`), nothing is refused then.
     """
     before = torch.default_generator.get_state()
     yield
-    if threading.active_count() == 1 and not torch.equal(before, torch.default_generator.get_state()):
+    alone = threading.active_count() == 1
+    if (alone or not seen) and not torch.equal(before, torch.default_generator.get_state()):
         torch.default_generator.set_state(before)
         raise Unsupported("the function seeds or sets torch's generator, which would happen once, while tracing; do it before the call")
 
