@@ -1,4 +1,4 @@
-"""`python -m dovetail_onednn_exec` shows what was measured on this machine; with `forget`, everything is measured again."""
+"""`python -m dovetail_onednn_exec` prints the measurements of this machine; `forget` deletes them first."""
 
 from __future__ import annotations
 

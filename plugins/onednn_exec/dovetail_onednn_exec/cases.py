@@ -1,6 +1,6 @@
-"""Cases: an operation and the shapes it is asked for, which name a class for measuring and can make tensors of that class.
+"""Cases: an operation with shapes and layouts. Cases of similar sizes share a key, under which times are measured and stored.
 
-Each has `ways` of being computed: "torch", as eager PyTorch does it; "onednn"; and "packed", oneDNN with the weight in its own layout.
+Each case has several `ways` to compute it: "torch" (eager PyTorch), "onednn", and "packed" (oneDNN with the weight in its own layout).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FEWEST = 64  # sizes are not cut below this
 
 
 def bucket(n: int) -> int:
-    """2 to the power of this is the least that holds n."""
+    """Return the exponent of the smallest power of two that is at least n."""
     return (n - 1).bit_length()
 
 
 def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
-    """A tensor of various numbers between -0.5 and 0.5, without touching a generator."""
+    """Return a tensor of distinct values in [-0.5, 0.5) without drawing from a random generator."""
     count = 1
     for n in shape:
         count *= n
@@ -38,7 +38,7 @@ def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
 class Product:
     """x [rows, inner] times the transpose of weight [columns, inner], plus bias, then an epilogue.
 
-    `x_turned` and `weight_turned` say which of them lie in memory by columns.
+    `x_turned` and `weight_turned`: whether each lies in memory column by column.
     """
 
     dtype: torch.dtype
@@ -52,7 +52,7 @@ class Product:
 
     @property
     def key(self) -> str:
-        """The class that it is of."""
+        """The key of cases that are measured together."""
         layouts = "".join("t" if turned else "n" for turned in (self.x_turned, self.weight_turned))
         sizes = "x".join(str(bucket(n)) for n in (self.rows, self.inner, self.columns))
         return f"linear {_short(self.dtype)} 2^{sizes} {layouts}{' bias' * self.bias}{' ' * bool(self.epilogue)}{self.epilogue}"
@@ -62,7 +62,7 @@ class Product:
         return f"{_short(self.dtype)} [{self.rows}, {self.inner}] @ [{self.inner}, {self.columns}]{more}"
 
     def smaller(self, most: float) -> Product:
-        """The same with the largest sizes halved until no more than `most` products are summed up."""
+        """Return this case with its largest sizes halved until it takes at most `most` multiplications."""
         sizes = {"rows": self.rows, "inner": self.inner, "columns": self.columns}
         while sizes["rows"] * sizes["inner"] * sizes["columns"] > most:
             largest = max(sizes, key=sizes.get)
@@ -72,22 +72,24 @@ class Product:
         return replace(self, **sizes)
 
     def ways(self) -> Ways:
-        """How it can be computed, on tensors of these sizes."""
+        """Return the ways to compute this case, each a function without arguments that holds tensors of these sizes."""
         x = _turned(numbers(self.inner, self.rows, dtype=self.dtype)) if self.x_turned else numbers(self.rows, self.inner, dtype=self.dtype)
         weight = numbers(*((self.inner, self.columns) if self.weight_turned else (self.columns, self.inner)), dtype=self.dtype)
         weight = _turned(weight) if self.weight_turned else weight
         bias = numbers(self.columns, dtype=self.dtype) if self.bias else None
         other = (numbers(self.rows, self.columns, dtype=self.dtype),) if self.epilogue == "add" else ()
         eager = EPILOGUES[self.epilogue].eager
-        found: Ways = {"torch": lambda: eager(torch.nn.functional.linear(x, weight, bias), *other)}
-        found["onednn"] = partial(linear, x, weight, bias, *other, epilogue=self.epilogue)
+        ways: Ways = {"torch": lambda: eager(torch.nn.functional.linear(x, weight, bias), *other)}
+        ways["onednn"] = partial(linear, x, weight, bias, *other, epilogue=self.epilogue)
         if library.pack_linear is not None:
-            found["packed"] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
-        return found | (self._beside(x, weight, bias) if self.epilogue else {})
+            ways["packed"] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
+        return ways | (self._beside(x, weight, bias) if self.epilogue else {})
 
     def _beside(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ways:
-        """The least that it can take where a fusion executor runs the epilogue: a product, and unless the sum is a part of what follows, one
-        pass over it, which costs no less than relu."""
+        """Return lower bounds for a fusion executor that runs the epilogue itself.
+
+        It needs the product and, unless a later kernel absorbs the addition, one pass over it, which costs at least as much as relu.
+        """
         after = torch.relu if self.epilogue != "add" else lambda product: product
         return {
             f"{BESIDE} torch": lambda: after(torch.nn.functional.linear(x, weight, bias)),
@@ -96,7 +98,7 @@ class Product:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None = None, *, epilogue: str = "") -> Tensor:
-    """The product by oneDNN; `weight` may be packed."""
+    """Compute the product with oneDNN; `weight` may be packed."""
     if other is not None:
         return library.linear_with(x, other, weight, bias, EPILOGUES[epilogue].name)
     how = EPILOGUES[epilogue]
@@ -104,7 +106,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None 
 
 
 def pack(weight: Tensor, rows: int) -> Tensor:
-    """A weight in the layout that oneDNN wants for so many rows."""
+    """Return the weight in the layout that oneDNN prefers for this number of rows."""
     return library.pack_linear(weight.detach(), rows)
 
 
@@ -112,7 +114,7 @@ def pack(weight: Tensor, rows: int) -> Tensor:
 class Convolution:
     """Images [batch, channels, height, width] with weight [out, channels / groups, ...].
 
-    `x_last` and `weight_last` say in which of them channels are innermost.
+    `x_last` and `weight_last`: whether each has its channels innermost (channels last).
     """
 
     dtype: torch.dtype
@@ -128,7 +130,7 @@ class Convolution:
 
     @property
     def key(self) -> str:
-        """The class that it is of: sizes of images in powers of two, channels and windows as they are."""
+        """The key of cases that are measured together: image sizes rounded to powers of two, channels and windows exact."""
         batch, channels, height, width = self.x
         images = f"2^{bucket(batch)}x{bucket(height)}x{bucket(width)}, {channels} channels"
         out, _, *kernel = self.weight
@@ -141,7 +143,7 @@ class Convolution:
         return f"conv2d of {_short(self.dtype)} {list(self.x)} by {list(self.weight)}{' + bias' * self.bias}"
 
     def smaller(self, most: float) -> Convolution:
-        """The same with fewer and smaller images, until no more than `most` products are summed up."""
+        """Return this case with fewer and smaller images, until it takes at most `most` multiplications."""
         batch, channels, height, width = self.x
         out, per_group, *kernel = self.weight
         least = [d * (k - 1) + 1 for d, k in zip(self.dilation, kernel, strict=True)]
@@ -156,26 +158,26 @@ class Convolution:
         return replace(self, x=(batch, channels, height, width))
 
     def ways(self) -> Ways:
-        """How it can be computed, on tensors of these sizes."""
+        """Return the ways to compute this case, each a function without arguments that holds tensors of these sizes."""
         x, weight = numbers(*self.x, dtype=self.dtype), numbers(*self.weight, dtype=self.dtype)
         x = x.to(memory_format=torch.channels_last) if self.x_last else x
         weight = weight.to(memory_format=torch.channels_last) if self.weight_last else weight
         bias = numbers(self.weight[0], dtype=self.dtype) if self.bias else None
         window = (self.padding, self.stride, self.dilation, self.groups)
         eager = partial(torch.conv2d, x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
-        found: Ways = {"torch": eager, "onednn": partial(convolution, x, weight, bias, *window)}
+        ways: Ways = {"torch": eager, "onednn": partial(convolution, x, weight, bias, *window)}
         if library.pack_convolution is not None and (self.x_last or self.weight_last):
-            found["packed"] = partial(convolution, x, pack_images(weight, x.shape, *window), bias, *window)
-        return found
+            ways["packed"] = partial(convolution, x, pack_images(weight, x.shape, *window), bias, *window)
+        return ways
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple, stride: tuple, dilation: tuple, groups: int) -> Tensor:
-    """The convolution by oneDNN; `weight` may be packed, and then channels are innermost in the result."""
+    """Compute the convolution with oneDNN; `weight` may be packed, and then the result is channels last."""
     return library.convolution(x, weight, bias, padding, stride, dilation, groups, "none", [], "")
 
 
 def pack_images(weight: Tensor, images: torch.Size, padding: tuple, stride: tuple, dilation: tuple, groups: int) -> Tensor:
-    """A weight in the layout that oneDNN wants for images of this shape."""
+    """Return the weight in the layout that oneDNN prefers for images of this shape."""
     return library.pack_convolution(weight.detach().to_mkldnn(), padding, stride, dilation, groups, list(images))
 
 

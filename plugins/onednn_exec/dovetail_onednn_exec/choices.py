@@ -1,4 +1,4 @@
-"""Whether oneDNN is worth it for a case: from what was measured of its class, once for each machine."""
+"""Decide whether oneDNN runs a case, from times that are measured once per class of cases and machine."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CLEARLY = 2 / 3  # of the rounds are won by what is faster
 
 
 class Choices:
-    """The rows of every machine and folder that was asked about, in memory; a machine is another one when the number of threads is."""
+    """Measurements by machine and folder, in memory; the number of threads is part of the machine."""
 
     def __init__(self) -> None:
         self.rows: dict[Path, dict[str, Row]] = {}
         self.lock = RLock()
         self.speeds: dict[tuple[torch.dtype, int], float] = {}
-        self.crowded, self.since = 0, 0.0  # how many measurements in a row were of no use, and when the last of them was
+        self.crowded, self.since = 0, 0.0  # how many measurements in a row were disturbed, and when the last one was
 
     def known(self, case: Case, folder: str = "") -> Row | None:
-        """What was measured of the class of `case`, here or by an earlier process."""
+        """Return the stored measurement of the class of `case`, by this or an earlier process; None where there is none."""
         of = store.machine()
         path = store.path_of(of, folder)
         with self.lock:
@@ -44,15 +44,15 @@ class Choices:
             return self.rows[path].get(case.key)
 
     def row(self, case: Case, folder: str = "") -> Row:
-        """The same, measured now where nobody has; a few milliseconds."""
-        found = self.known(case, folder)
-        if found is not None:
-            return found
+        """Return the measurement of the class of `case`, and measure it first if there is none; that takes a few milliseconds."""
+        known = self.known(case, folder)
+        if known is not None:
+            return known
         of = store.machine()
         path = store.path_of(of, folder)
         with self.lock, store.Held(path) as held:
             rows = self.rows.setdefault(path, {})
-            rows.update({**store.read(path, of), **rows})  # another process may have been here
+            rows.update({**store.read(path, of), **rows})  # another process may have measured meanwhile
             if case.key not in rows:
                 rows[case.key] = self._measured(case)
                 if held.holds:
@@ -61,22 +61,22 @@ class Choices:
             return rows[case.key]
 
     def _measured(self, case: Case) -> Row:
-        """A new row.  In a crowd a measurement takes long and says nothing, so after a few of them there is a pause."""
+        """Measure a case. On a busy machine that takes long and yields nothing, so a few disturbed measurements are followed by a pause."""
         if self.crowded >= CROWD and monotonic() - self.since < PAUSE:
-            return Row({}, disturbed="other processes were in the way of earlier measurements")
+            return Row({}, disturbed="other processes disturbed earlier measurements")
         row = race(case.smaller(LONGEST * self._speed(case.dtype)).ways())
         self.crowded, self.since = self.crowded + 1 if row.disturbed else 0, monotonic()
         return row
 
     def _speed(self, dtype: torch.dtype) -> float:
-        """How many products PyTorch sums up in a second, about; measured once, in a millisecond."""
+        """Return about how many multiplications per second PyTorch does; measured once, in a millisecond."""
         at = dtype, torch.get_num_threads()
         if at not in self.speeds:
             self.speeds[at] = speed(PROBE.rows * PROBE.inner * PROBE.columns, replace(PROBE, dtype=dtype).ways()["torch"])
         return self.speeds[at]
 
     def forget(self, folder: str = "") -> None:
-        """Measure everything again for this machine, from now on."""
+        """Delete the measurements of this machine."""
         path = store.path_of(store.machine(), folder)
         with self.lock, store.Held(path):
             self.rows.pop(path, None)
@@ -84,26 +84,29 @@ class Choices:
                 path.unlink()
 
 
-CHOICES = Choices()  # the registry of what was measured
+CHOICES = Choices()  # the registry of measurements
 
 
 def faster(row: Row, way: str, margin: float) -> bool:
-    """Whether a way beats the usual one, by the margin and in most rounds."""
+    """Return whether a way beats PyTorch by the margin and in most rounds."""
     return way in row.wins and row.times[USUAL] >= margin * row.times[way] and row.wins[way] >= CLEARLY
 
 
 def verdict(case: Case, how: dict[str, Any], *, packs: bool) -> Verdict:
-    """What was measured of `case`: a Claim where oneDNN is faster, else a refusal; `packs` says that the weight may be one that stays."""
+    """Return a Claim with both times where oneDNN is faster, otherwise a refusal.
+
+    `packs`: whether the weight may be packed, because it does not change between calls.
+    """
     mode = how["choose"]
     if mode not in MODES:
-        return f"knows no choose={mode!r}, only {', '.join(MODES)}"
+        return f"invalid option choose={mode!r}; use one of {', '.join(MODES)}"
     if mode in ("always", "never"):
-        return mode == "always" or f"the option {NAME}.choose says never"
+        return mode == "always" or f"the option {NAME}.choose is never"
     row = CHOICES.known(case, how["folder"]) if mode == "frozen" else CHOICES.row(case, how["folder"])
     if row is None:
-        return f"{case} is of a class that was not measured on this machine, and {NAME}.choose says frozen"
+        return f"{case} has no measurement on this machine, and the option {NAME}.choose is frozen"
     if row.disturbed:
-        return f"{case} could not be measured, since {row.disturbed}; the next process tries again"
+        return f"{case} could not be measured: {row.disturbed}; the next process tries again"
     ways = ("packed", "onednn") if packs and how["pack"] else ("onednn",)
     won = [way for way in ways if faster(row, way, how["margin"])]
     if won:
@@ -112,7 +115,7 @@ def verdict(case: Case, how: dict[str, Any], *, packs: bool) -> Verdict:
 
 
 def pays(case: Product, how: dict[str, Any]) -> bool:
-    """Whether a product with an epilogue, which oneDNN takes, is also faster than the product alone and the least that is left to do."""
+    """Return whether oneDNN's product with an epilogue also beats the lower bound of a product and a fusion executor's epilogue."""
     row = CHOICES.known(case, how["folder"])
     if how["choose"] == "always" or row is None:
         return how["choose"] == "always"
@@ -121,7 +124,7 @@ def pays(case: Product, how: dict[str, Any]) -> bool:
 
 
 def table(folder: str = "") -> str:
-    """What was measured on this machine, a line for each class."""
+    """Return the measurements of this machine as text, one line per class."""
     of = store.machine()
     path = store.path_of(of, folder)
     rows = store.read(path, of)

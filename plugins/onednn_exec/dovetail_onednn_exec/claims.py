@@ -19,7 +19,7 @@ from dovetail_onednn_exec.cases import Case, Convolution, Product
 from dovetail_onednn_exec.epilogues import EPILOGUES, linear_epilogue
 from dovetail_onednn_exec.states import pair
 
-BATCHES = "PyTorch shows no operation of oneDNN for products of batches"
+BATCHES = "PyTorch exposes no oneDNN operation for batched products"
 LARGEST = 2**31  # oneDNN counts the elements of a dimension in 32 bits
 
 
@@ -66,29 +66,29 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
     bias = input.spec.shape == (columns,)
     if not (bias or input.spec.shape == (rows, columns)) or input.spec.strides is not None:
         return f"adds a row for all of [{rows}, {columns}], or as many numbers, without gaps, got {input.spec}"
-    found = _product(mat1.spec, _turned(mat2.spec), bias)
-    return found if bias or isinstance(found, str) else _followed(found, "add")
+    product = _product(mat1.spec, _turned(mat2.spec), bias)
+    return product if bias or isinstance(product, str) else _with_epilogue(product, "add")
 
 
 def with_epilogue(input: Any, weight: Any, bias: Any = None, other: Any = None, *, epilogue: str) -> Product | str:
     """onednn.linear_epilogue."""
-    found = linear(input, weight, bias)
-    if isinstance(found, str):
-        return found
+    product = linear(input, weight, bias)
+    if isinstance(product, str):
+        return product
     if epilogue not in EPILOGUES or (epilogue == "add") is (other is None):
         return f"has no epilogue {epilogue!r} for such a call"
     if other is not None:
         shape = (*input.spec.shape[:-1], weight.spec.shape[0])
         if other.spec.shape != shape or other.spec.strides is not None or other.spec.dtype is not input.spec.dtype:
             return f"adds a tensor of shape {list(shape)} without gaps, got {other.spec}"
-    return _followed(found, epilogue)
+    return _with_epilogue(product, epilogue)
 
 
-def _followed(found: Product, epilogue: str) -> Product | str:
-    """The product with an epilogue, where oneDNN has a way to add."""
+def _with_epilogue(product: Product, epilogue: str) -> Product | str:
+    """Return the product with an epilogue; a refusal where this PyTorch lacks oneDNN's addition."""
     if epilogue == "add" and library.linear_with is None:
         return library.lacks("linear_with")
-    return replace(found, epilogue=epilogue)
+    return replace(product, epilogue=epilogue)
 
 
 def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Convolution | str:
@@ -123,9 +123,9 @@ CASES: dict[Symbol, Callable[..., Case | str]] = {
 
 
 def _product(x: TensorSpec, weight: TensorSpec, bias: bool) -> Product | str:
-    """The case of x [..., k] times the transpose of weight [m, k]."""
-    if (said := _computes(x, weight)) is not None:
-        return said
+    """Return the case of x [..., k] times the transpose of weight [m, k]."""
+    if (refusal := _unsupported(x, weight)) is not None:
+        return refusal
     turned = _by_columns(x), _by_columns(weight)
     for one, by_columns in zip((x, weight), turned, strict=True):
         if one.strides is not None and not by_columns:
@@ -141,8 +141,8 @@ def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, p
         return library.lacks("convolution")
     if x.rank != 4 or weight.rank != 4 or x.shape[1] != weight.shape[1] * groups:
         return f"wants images [batch, channels, height, width] with a weight for as many channels, got {x} and {weight}"
-    if (said := _computes(x, weight)) is not None:
-        return said
+    if (refusal := _unsupported(x, weight)) is not None:
+        return refusal
     layouts = []
     for one in (x, weight):
         last = one.strides is not None
@@ -152,10 +152,10 @@ def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, p
     return Convolution(TO_TORCH[x.dtype], x.shape, weight.shape, stride, padding, dilation, groups, *layouts, bias)
 
 
-def _computes(x: TensorSpec, weight: TensorSpec) -> str | None:
-    """Why oneDNN cannot compute with these, whatever the operation."""
+def _unsupported(x: TensorSpec, weight: TensorSpec) -> str | None:
+    """Return why oneDNN cannot compute with these tensors in any operation; None where it can."""
     if x.numel == 0 or weight.numel == 0:
-        return f"has nothing to sum up in {x} and {weight}"
+        return f"needs elements to sum, got {x} and {weight}"
     if max(x.numel, weight.numel) >= LARGEST:
         return f"counts elements in 32 bits, got {x} and {weight}"
     if x.dtype is bfloat16 and not library.computes_bfloat16():
@@ -164,17 +164,17 @@ def _computes(x: TensorSpec, weight: TensorSpec) -> str | None:
 
 
 def _turned(b: TensorSpec) -> TensorSpec:
-    """The transpose of a matrix."""
+    """Return the spec of a transposed matrix."""
     return b.view(b.shape[::-1], b.steps[::-1])
 
 
 def _by_columns(x: TensorSpec) -> bool:
-    """Whether a matrix is the transpose of a row-major one, and more than a vector."""
+    """Return whether a matrix is column-major (the transpose of a row-major one)."""
     return x.rank == 2 and x.strides is not None and x.steps == (1, x.shape[0])
 
 
 def _channels_last(x: TensorSpec) -> bool:
-    """Whether channels are innermost, nothing lies between elements, and the sizes can tell."""
+    """Return whether a tensor is dense and channels last, with sizes that make this unambiguous."""
     _, channels, height, width = x.shape
     wanted = (channels * height * width, 1, channels * width, channels)
     return channels > 1 and height * width > 1 and all([step == want for step, want, n in zip(x.steps, wanted, x.shape, strict=True) if n != 1])

@@ -1,4 +1,4 @@
-"""What oneDNN can do to a product before it is written: the functions, and the operation that is a linear layer with one of them."""
+"""Functions that oneDNN applies to a product before it is written, and the operation of a linear layer followed by one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.extend import make_symbol
 
 
 class Epilogue(NamedTuple):
-    """One function: oneDNN's words for it, and PyTorch's function of the product, which stands for it in programs too."""
+    """One function: oneDNN's name and algorithm for it, and PyTorch's function of the product."""
 
     name: str
     algorithm: str
@@ -32,7 +32,7 @@ EPILOGUES: dict[str, Epilogue] = {
 
 
 def _program(input: Any, weight: Any, bias: Any = None, other: Any = None, *, epilogue: str) -> Any:
-    """`epilogue` of linear(input, weight, bias); "add" adds `other`."""
+    """Compute `epilogue` of linear(input, weight, bias); "add" adds `other`."""
     out = torch.nn.functional.linear(input, weight, bias)
     return EPILOGUES[epilogue].eager(out) if other is None else out + other
 

@@ -1,4 +1,4 @@
-"""The executor: structure is checked first, then what was measured decides."""
+"""The executor: it checks the structure of a line first, then measured times decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, options_of, takes
 from dovetail_onednn_exec import __version__, cases, choices, library
 from dovetail_onednn_exec.claims import CASES
-from dovetail_onednn_exec.matching import joined
+from dovetail_onednn_exec.matching import fuse_epilogues
 from dovetail_onednn_exec.states import Conv2d, Convolution2d, Linear, records
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -23,21 +23,21 @@ STATES: dict[str, type] = {
     "torch.nn.functional.conv2d": Conv2d,
     "onednn.linear_epilogue": Linear,
 }
-INFERENCE = ("prims.convolution", "torch.nn.functional.conv2d")  # their backwards would lose what they gain
+INFERENCE = ("prims.convolution", "torch.nn.functional.conv2d")  # their backward would be slower by more than the forward gains
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The product of rows and a matrix."""
+    """Multiply rows by a matrix."""
     return torch.matmul(input, other) if records(input, other) else cases.linear(input, other.t(), None)
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """torch.mm."""
+    """Compute torch.mm."""
     return matmul(input, mat2)
 
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """torch.addmm with beta and alpha 1."""
+    """Compute torch.addmm with beta and alpha 1."""
     if records(input, mat1, mat2):
         return torch.addmm(input, mat1, mat2)
     if input.ndim == 1:
@@ -49,7 +49,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {"prims.matmul": matmul, "torch.ma
 
 
 class OneDNN(OperatorExecutor):
-    """Runs products and convolutions by oneDNN where that was measured to be faster on this machine."""
+    """Run products and convolutions with oneDNN where measurements on this machine show that it is faster."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(choices.NAME, version=__version__, dtypes=DTYPES, devices=["cpu"], available=library.available)
@@ -59,10 +59,10 @@ class OneDNN(OperatorExecutor):
             self.implements(symbol, checker=checker(case_of), grad=symbol.id not in INFERENCE, **how)
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether it can compute `line`, and then whether it is faster at that, with both times."""
-        said = super().verdict(line)
-        if said is not True:
-            return said
+        """Claim `line` where oneDNN can compute it and is faster; the verdict names both times."""
+        verdict = super().verdict(line)
+        if verdict is not True:
+            return verdict
         if not torch.backends.mkldnn.enabled:
             return "torch.backends.mkldnn.enabled is off"
         case = CASES[line.symbol](*line.args, **line.kwargs)
@@ -71,20 +71,19 @@ class OneDNN(OperatorExecutor):
         return choices.verdict(case, options_of(self), packs=packs)
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
-        """Functions behind linear layers become a part of them, where that is faster than without oneDNN, and than a fusion executor can be."""
+        """Fuse functions into the linear layers before them, where that is faster than PyTorch and than a fusion executor can be."""
         fuses = any([isinstance(ex, FusionExecutor) and (ex.devices is None or "cpu" in ex.devices) for ex in executors])
 
         def wanted(line: BoundSymbol) -> bool:
-            said = self.verdict(line)
-            if not takes(said):
+            if not takes(self.verdict(line)):
                 return False
             return not fuses or choices.pays(CASES[line.symbol](*line.args, **line.kwargs), options_of(self))
 
-        return joined(trace, wanted)
+        return fuse_epilogues(trace, wanted)
 
 
 def checker(case_of: Callable[..., cases.Case | str]) -> Callable[..., Verdict]:
-    """The checker that says what `case_of` says; a case is a yes."""
+    """Return a checker that claims where `case_of` returns a case, and refuses with its sentence otherwise."""
 
     def check(*args: Any, **kwargs: Any) -> Verdict:
         case = case_of(*args, **kwargs)
@@ -94,7 +93,7 @@ def checker(case_of: Callable[..., cases.Case | str]) -> Callable[..., Verdict]:
 
 
 class Stateful:
-    """Makes what runs at one place of a program, under the options of that moment."""
+    """A factory of the state at one place of a program, with the options of that moment."""
 
     __slots__ = ("executor", "of")
 
@@ -109,5 +108,5 @@ class Stateful:
 
 
 def onednn_executor(**options: Any) -> OneDNN:
-    """An executor called "onednn"; `options` are what its options are where configuration says nothing."""
+    """Return an executor called "onednn"; `options` are its defaults, which configuration overrides."""
     return OneDNN(**options)

@@ -1,4 +1,4 @@
-"""oneDNN's operations as the installed PyTorch brings them: each is looked for, since none of them is documented."""
+"""oneDNN's operations in the installed PyTorch; none is documented, so each may be missing."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ linear, linear_with, pack_linear, convolution, pack_convolution = map(
 
 
 def available() -> bool | str:
-    """True, or what is missing; without packing or convolutions the rest goes on."""
+    """Return True, or what is missing; packing and convolutions may be missing alone."""
     if not torch.backends.mkldnn.is_available():
         return f"PyTorch {torch.__version__} was built without oneDNN; install a build from pytorch.org"
     return linear is not None or f"PyTorch {torch.__version__} has no {MKLDNN['linear'].path}; install one from 2.10 on"
 
 
 def lacks(name: str) -> str:
-    """The sentence for an operation that is None."""
+    """Return the refusal for an operation that this PyTorch lacks."""
     return f"PyTorch {torch.__version__} has no {MKLDNN[name].path}"
 
 
 def computes_bfloat16() -> bool:
-    """Whether oneDNN has kernels for bfloat16 on this CPU."""
-    ask = operation("has_bfloat16")
-    return ask is not None and bool(ask())
+    """Return whether oneDNN has bfloat16 kernels for this CPU."""
+    has_bfloat16 = operation("has_bfloat16")
+    return has_bfloat16 is not None and bool(has_bfloat16())
 
 
 def works() -> bool | str:
-    """For the doctor: whether a product is right."""
-    if (said := available()) is not True:
-        return said
+    """Check a product, for `dovetail doctor`."""
+    if (verdict := available()) is not True:
+        return verdict
     x, weight = torch.ones(3, 5), torch.full((4, 5), 2.0)
     return torch.equal(linear(x, weight, None, "none", [], ""), torch.full((3, 4), 10.0)) or "oneDNN multiplies wrongly on this machine"

@@ -1,4 +1,4 @@
-"""Finds a linear layer with one function of its result behind it, and makes the two lines one.
+"""Fuse a linear layer and the function that follows it into one line.
 
 >>> t3 = torch.nn.functional.linear(t0, t1, t2)
 >>> t4 = torch.nn.functional.gelu(t3)
@@ -7,7 +7,7 @@ becomes
 
 >>> t4 = onednn.linear_epilogue(t0, t1, t2, epilogue='gelu')
 
-whose decomposition is what was there, so that it is run as before where oneDNN is not faster at it.
+which decomposes into the two lines, so that they run as before where oneDNN is not faster.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ FUNCTIONS = {
 }
 
 
-def joined(trace: Trace, wanted: Callable[[BoundSymbol], bool]) -> Trace:
-    """The trace with each linear layer and the function behind it as one line, in the place of the second, where that is `wanted`."""
+def fuse_epilogues(trace: Trace, wanted: Callable[[BoundSymbol], bool]) -> Trace:
+    """Return the trace with each linear layer and the function after it as one line, in the place of the second, where `wanted` accepts it."""
     readers = Counter(p for line in trace.lines for p in dict.fromkeys(line.reads))
     readers.update(_proxies(trace.outputs))
     free = {line.out: line for line in trace.lines if line.symbol is LINEAR and len(line.writes) == 1 and readers[line.out] == 1}
     lines, gone = [], set()
     for line in trace.lines:
-        found = _match(line, free)
-        if found is not None:
-            first, epilogue, others = found
-            one = _one(first, line, epilogue, others)
-            if wanted(one):
+        match = _match(line, free)
+        if match is not None:
+            first, epilogue, others = match
+            fused = _fuse(first, line, epilogue, others)
+            if wanted(fused):
                 gone.add(id(first))
-                line = one
+                line = fused
         lines.append(line)
     if not gone:
         return trace
@@ -56,9 +56,9 @@ def joined(trace: Trace, wanted: Callable[[BoundSymbol], bool]) -> Trace:
 
 
 def _match(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:
-    """The linear layer behind which `line` stands, the epilogue that it is, and what else it reads."""
+    """Return the linear layer that `line` follows, the name of its epilogue, and the other tensors that it reads."""
     if line.symbol is ADD:
-        return _added(line, free)
+        return _match_add(line, free)
     epilogue = FUNCTIONS.get(line.symbol)
     if epilogue is not None and len(line.args) == 1 and not line.kwargs and line.args[0] in free:
         return free[line.args[0]], epilogue, ()
@@ -67,7 +67,7 @@ def _match(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol
     return None
 
 
-def _added(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:
+def _match_add(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol, str, tuple] | None:
     if len(line.args) != 2 or line.kwargs or not all([isinstance(getattr(x, "spec", None), TensorSpec) for x in line.args]):
         return None
     a, b = line.args
@@ -78,8 +78,8 @@ def _added(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSymbol
     return None
 
 
-def _one(first: BoundSymbol, second: BoundSymbol, epilogue: str, others: tuple) -> BoundSymbol:
-    """Both lines as one, which they are the decomposition of."""
+def _fuse(first: BoundSymbol, second: BoundSymbol, epilogue: str, others: tuple) -> BoundSymbol:
+    """Return both lines as one, with them as its decomposition."""
     bound = dict(zip(("input", "weight", "bias"), first.args, strict=False)) | first.kwargs
     args = (bound["input"], bound["weight"], bound.get("bias"), *others)
     reads = [x for x in args if hasattr(x, "spec")]
@@ -87,7 +87,7 @@ def _one(first: BoundSymbol, second: BoundSymbol, epilogue: str, others: tuple) 
 
 
 def _proxies(tree: Any) -> list[Any]:
-    """The proxies in nested outputs."""
+    """Return the proxies in nested outputs."""
     if hasattr(tree, "spec"):
         return [tree]
     values = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()

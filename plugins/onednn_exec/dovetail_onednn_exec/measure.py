@@ -1,6 +1,6 @@
-"""Which way of computing something is faster: they run in turns on the same tensors, so that what disturbs one disturbs all.
+"""Measure which way to compute something is faster: the ways take turns on the same tensors, so that a disturbance affects all of them.
 
-On Linux the kernel says how long threads that could run had to wait for a core, so a round in which other processes were in the way is not counted.
+Linux reports how long runnable threads waited for a core; rounds in which they waited are discarded.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SAMPLE = 30e-6  # seconds that a sample takes at least; shorter calls are repeat
 MOST_REPEATS = 20
 LONGEST_WAIT = 0.03  # of a round that counts
 USUAL = "torch"
-BESIDE = "beside"  # ways whose names begin so give something else: they are what a way is compared with, besides the usual one
+BESIDE = "beside"  # prefix of ways that compute something else: lower bounds, which take part in the race and are not compared
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}  # of the largest result
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one class: the microseconds of each way, the best of all rounds, and in which share of rounds it beat the usual one.
+    """The measurement of one class: each way's best time in microseconds, and the share of rounds in which it beat PyTorch.
 
-    `lost` says why a way is not there.  `disturbed` is why the row says nothing, "" where it does.
+    `lost` gives the reason why a way is missing, `disturbed` the reason why the measurement is unusable ("" where it is usable).
     """
 
     times: dict[str, float]
@@ -42,9 +42,9 @@ class Row:
 
 
 def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | None = None) -> Row:
-    """The row of these ways; the usual one is "torch".  A way that raises, or gives something else and is not BESIDE, does not take part.
+    """Return the measurement of these ways. A way that raises, or that computes another result than "torch" without being BESIDE, is left out.
 
-    `waited` gives the seconds that threads of this process have waited for a core, all in all.
+    `waited` returns the total seconds that threads of this process have waited for a core.
     """
     waited = waited or seconds_waited
     with _undisturbed():
@@ -54,31 +54,31 @@ def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | No
         tried, began = 0, perf_counter()
         while _goes_on(len(rounds), perf_counter() - began):
             before, start = waited(), perf_counter()
-            found = {name: _time(way, repeats[name]) for name, way in running.items()}
+            times = {name: _time(way, repeats[name]) for name, way in running.items()}
             tried += 1
             if waited() - before <= LONGEST_WAIT * (perf_counter() - start):
-                rounds.append(found)
+                rounds.append(times)
     if len(rounds) < FEWEST_ROUNDS:
-        return Row({}, {}, lost, f"other processes were in the way in {tried - len(rounds)} of {tried} rounds")
+        return Row({}, {}, lost, f"other processes disturbed {tried - len(rounds)} of {tried} rounds")
     times = {name: round(min(each[name] for each in rounds) * 1e6, 2) for name in running}
     wins = {name: round(sum(each[name] < each[USUAL] for each in rounds) / len(rounds), 2) for name in running if name != USUAL}
     return Row(times, wins, lost)
 
 
 def speed(work: int, way: Callable[[], Tensor]) -> float:
-    """How much of `work` is done in a second."""
+    """Return how much of `work` is done per second."""
     with _undisturbed():
         way()
         return work / min(_time(way, 1) for _ in range(3))
 
 
 def _goes_on(counted: int, seconds: float) -> bool:
-    """Whether there is to be another round: those that count are few, or cost little; in a crowd it ends without."""
+    """Return whether to run another round: few rounds count so far, or they are cheap; a busy machine ends the race early."""
     return seconds < PATIENCE if counted < FEWEST_ROUNDS else counted < MOST_ROUNDS and seconds < BUDGET
 
 
 def seconds_waited() -> float:
-    """How long the threads of this process that could run have waited for a core; 0 where the system does not say."""
+    """Return how long runnable threads of this process have waited for a core; 0 where the system does not report it."""
     total = 0
     with suppress(OSError, ValueError, IndexError):
         for thread in os.listdir("/proc/self/task"):
@@ -88,7 +88,7 @@ def seconds_waited() -> float:
 
 
 def _undisturbed() -> ExitStack:
-    """Neither the user's modes nor gradients reach what is measured, and it changes none of them."""
+    """Return a context in which the user's modes and gradients do not affect a measurement."""
     stack = ExitStack()
     for each in (torch_internals.no_modes(), torch_internals.no_torch_function(), torch.autocast("cpu", enabled=False), torch.no_grad()):
         stack.enter_context(each)
@@ -96,8 +96,8 @@ def _undisturbed() -> ExitStack:
 
 
 def _agreeing(ways: dict[str, Callable[[], Tensor]]) -> tuple[dict[str, Callable[[], Tensor]], dict[str, str]]:
-    """The ways that give what the usual one gives, after a first call of each, and why the others do not count."""
-    expected, found, lost = ways[USUAL](), {USUAL: ways[USUAL]}, {}
+    """Call each way once; return those that agree with PyTorch, and why the others are left out."""
+    expected, agreeing, lost = ways[USUAL](), {USUAL: ways[USUAL]}, {}
     for name, way in ways.items():
         if name == USUAL:
             continue
@@ -106,22 +106,22 @@ def _agreeing(ways: dict[str, Callable[[], Tensor]]) -> tuple[dict[str, Callable
         except RuntimeError as error:
             lost[name] = str(error).partition("\n")[0]
             continue
-        if name.startswith(BESIDE) or (said := differs(got, expected)) is None:
-            found[name] = way
+        if name.startswith(BESIDE) or (difference := differs(got, expected)) is None:
+            agreeing[name] = way
         else:
-            lost[name] = said
-    return found, lost
+            lost[name] = difference
+    return agreeing, lost
 
 
 def differs(got: Tensor, expected: Tensor) -> str | None:
-    """How a result is another one: shape, dtype, strides, numbers; None when it is not."""
+    """Return how two results differ in shape, dtype, strides or values; None where they agree."""
     for name in ("shape", "dtype"):
         if getattr(got, name) != getattr(expected, name):
-            return f"it gives {name} {getattr(got, name)}, and PyTorch {getattr(expected, name)}"
+            return f"it returns {name} {getattr(got, name)}, PyTorch {getattr(expected, name)}"
     if got.stride() != expected.stride():
-        return f"it gives strides {got.stride()}, and PyTorch {expected.stride()}"
+        return f"it returns strides {got.stride()}, PyTorch {expected.stride()}"
     distance, largest = (got - expected).abs().max().item(), expected.abs().max().item()
-    return None if distance <= CLOSE[expected.dtype] * (1 + largest) else f"it is off by {distance:.1e} where PyTorch gives up to {largest:.1e}"
+    return None if distance <= CLOSE[expected.dtype] * (1 + largest) else f"it is off by {distance:.1e} where PyTorch returns up to {largest:.1e}"
 
 
 def _repeats(way: Callable[[], Any]) -> int:
@@ -129,7 +129,7 @@ def _repeats(way: Callable[[], Any]) -> int:
 
 
 def _time(way: Callable[[], Any], repeats: int) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     began = perf_counter()
     for _ in range(repeats):
         way()

@@ -15,7 +15,7 @@ from dovetail_onednn_exec.epilogues import EPILOGUES, linear_epilogue
 
 
 def samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Each function with and without a bias, and layouts of the input and the weight."""
+    """Yield each function with and without a bias, and several layouts of the input and the weight."""
     make = Maker(dtype, device)
     for name in EPILOGUES:
         other = (make(5, 4),) if name == "add" else ()
@@ -44,7 +44,7 @@ FUNCTIONS = {
 
 
 def reference(input: np.ndarray, weight: np.ndarray, bias: Any = None, other: Any = None, *, epilogue: str) -> np.ndarray:
-    """The same by NumPy."""
+    """Compute the operation with NumPy."""
     product = input @ weight.T + (0 if bias is None else bias)
     return product + other if other is not None else FUNCTIONS[epilogue](product)
 

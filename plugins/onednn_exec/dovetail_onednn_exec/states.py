@@ -1,4 +1,4 @@
-"""What runs at one place of a compiled program: a product whose weight is packed for as long as it stays as it is."""
+"""The state at one place of a compiled program: a product whose weight stays packed while it does not change."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from dovetail_onednn_exec.cases import Case, Convolution, Product
 from dovetail_onednn_exec.choices import CHOICES, faster
 from dovetail_onednn_exec.epilogues import EPILOGUES
 
-MOST_CHANGES = 3  # a weight that changes more often is being trained, and is packed no more
-WORDS = 16  # of a weight that are looked at in each call, to find writes that PyTorch does not count
+MOST_CHANGES = 3  # a weight that changes more often is being trained and is no longer packed
+WORDS = 16  # of a weight that each call compares, to detect writes that PyTorch does not count
 
 
 class Packed(NamedTuple):
-    """A packed weight, and what tells that the weight is still what was packed."""
+    """A packed weight, and what is compared to detect that the weight has changed."""
 
     of: weakref.ref
     version: int
     address: int
     places: memoryview  # to be read only while the weight is there
-    held: bytes
+    sample: bytes
     packed: Tensor
 
     def holds(self, weight: Tensor) -> bool:
-        """Whether this is that weight, unchanged.  Its memory is looked at last, when it is known to be there."""
+        """Return whether `weight` is the packed weight, unchanged. Its memory is read last, once it is known to be alive."""
         same = self.of() is weight and self.version == weight._version and self.address == weight.data_ptr()
-        return same and self.held == self.places.tobytes()
+        return same and self.sample == self.places.tobytes()
 
 
 class Weight:
-    """The packed form of the weight that comes by, made again when it changes, and given up when it keeps changing.
+    """Cache the packed form of a weight: pack again when it changes, give up when it keeps changing.
 
-    Only parameters are packed: other tensors may be computed anew at each call, in memory and even as an object that was there before.
-    Nor are inference tensors, whose writes nobody counts.
-    PyTorch counts the writes to a tensor, but for those through `.data` or another library; such a write is seen if it reaches one of
+    Only parameters are packed: other tensors may be recomputed at each call, in the same memory and even as the same object.
+    Inference tensors are not packed, since PyTorch does not count writes to them.
+    PyTorch counts writes to a tensor except those through `.data` or another library; such a write is detected if it reaches one of
     WORDS places spread over the weight.
     """
 
@@ -52,7 +52,7 @@ class Weight:
         self.changes = 0
 
     def get(self, weight: Tensor, pack: Callable[[], Tensor]) -> Tensor | None:
-        """The packed weight; None where it would not pay."""
+        """Return the packed weight; None where packing does not pay."""
         kept = self.kept
         if kept is not None and kept.holds(weight):
             return kept.packed
@@ -61,9 +61,9 @@ class Weight:
             return None
         self.changes += 1
         version, places = weight._version, _places(weight)
-        held = places.tobytes()
-        made = self.kept = Packed(weakref.ref(weight, self._gone), version, weight.data_ptr(), places, held, pack())
-        return made.packed
+        sample = places.tobytes()
+        self.kept = Packed(weakref.ref(weight, self._gone), version, weight.data_ptr(), places, sample, pack())
+        return self.kept.packed
 
     def _gone(self, reference: weakref.ref) -> None:
         kept = self.kept
@@ -72,7 +72,7 @@ class Weight:
 
 
 def _places(weight: Tensor) -> memoryview:
-    """Words that lie evenly in the memory of a weight without gaps."""
+    """Return words spread evenly over the memory of a dense weight."""
     count = weight.numel() * weight.element_size() // 4
     if not count:
         return memoryview(b"")
@@ -80,30 +80,30 @@ def _places(weight: Tensor) -> memoryview:
 
 
 class State:
-    """The part that products and convolutions share: which way is right is looked up at the first call and never measured then."""
+    """What products and convolutions share: the first call looks up which way is fastest, without measuring."""
 
-    __slots__ = ("how", "packs", "plain", "weight")
+    __slots__ = ("options", "packs", "plain", "weight")
 
-    def __init__(self, how: dict[str, Any]) -> None:
-        self.how = how  # the executor's options
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options  # of the executor
         self.weight = Weight()
         self.packs: bool | None = None
         self.plain = True
 
     def __reduce__(self) -> tuple:
-        return type(self), (self.how,)
+        return type(self), (self.options,)
 
     def decide(self, case: Case, may_pack: bool) -> None:
-        """Packed or not, and whether oneDNN or PyTorch computes where it is not."""
-        row = None if self.how["choose"] == "always" else CHOICES.known(case, self.how["folder"])
-        allowed = may_pack and self.how["pack"]
-        self.plain = row is None or faster(row, "onednn", self.how["margin"])
-        better = row is None or (faster(row, "packed", self.how["margin"]) and row.times["packed"] <= row.times.get("onednn", float("inf")))
+        """Decide whether to pack the weight, and whether oneDNN or PyTorch computes otherwise."""
+        row = None if self.options["choose"] == "always" else CHOICES.known(case, self.options["folder"])
+        allowed = may_pack and self.options["pack"]
+        self.plain = row is None or faster(row, "onednn", self.options["margin"])
+        better = row is None or (faster(row, "packed", self.options["margin"]) and row.times["packed"] <= row.times.get("onednn", float("inf")))
         self.packs = allowed and better
 
 
 class Linear(State):
-    """torch.nn.functional.linear, an epilogue behind it or not."""
+    """Compute torch.nn.functional.linear, with or without an epilogue."""
 
     __slots__ = ()
 
@@ -121,25 +121,25 @@ class Linear(State):
 
 
 def records(*tensors: Tensor | None) -> bool:
-    """Whether autograd would record the call: then it has to be PyTorch's operation, since oneDNN's have no history."""
+    """Return whether autograd would record the call; then PyTorch computes, since oneDNN's operations have no gradient."""
     return torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors])
 
 
 def eager_linear(input: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, *, epilogue: str) -> Tensor:
-    """The same by PyTorch."""
+    """Compute the same with PyTorch."""
     out = torch.nn.functional.linear(input, weight, bias)
     return EPILOGUES[epilogue].eager(out) if other is None else out + other
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: str) -> Product:
-    """The case of real tensors."""
+    """Return the case of real tensors."""
     columns, inner = weight.shape
     turned = [not each.is_contiguous() for each in (x, weight)]
     return Product(x.dtype, x.numel() // inner, inner, columns, *turned, bias is not None, epilogue)
 
 
 class Conv2d(State):
-    """torch.nn.functional.conv2d of batches of images."""
+    """Compute torch.nn.functional.conv2d of batches of images."""
 
     __slots__ = ()
 
@@ -163,14 +163,14 @@ class Conv2d(State):
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """An argument for two dimensions: one number, or one or two of them in a sequence."""
+    """Expand an argument for two dimensions: one number, or a sequence of one or two."""
     if isinstance(value, int):
         return value, value
     return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
 
 
 class Convolution2d(Conv2d):
-    """prims.convolution of batches of images."""
+    """Compute prims.convolution of batches of images."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What was measured on this machine, kept in one file: JSON, written whole under a lock."""
+"""Store the measurements of a machine in one JSON file, written atomically under a lock."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ from dovetail_onednn_exec.measure import Row
 FORMAT = 2
 PATIENCE = 10.0  # seconds to wait for another process that measures
 CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
-OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # they change which kernels run
+OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # variables that change which kernels run
 
 
 @cache
 def processor() -> str:
-    """The CPU and what it can do, in words that differ where kernels would."""
+    """Describe the CPU and its features; descriptions differ where oneDNN's kernels would."""
     try:
         rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    found = dict((part.strip() for part in row.split(":", 1)) for row in rows if ":" in row)
-    return "; ".join(f"{name} {found[name]}" for name in CPU_LINES if name in found)
+    fields = dict((part.strip() for part in row.split(":", 1)) for row in rows if ":" in row)
+    return "; ".join(f"{name} {fields[name]}" for name in CPU_LINES if name in fields)
 
 
 def machine() -> dict[str, Any]:
-    """What times depend on."""
+    """Return everything that times depend on."""
     limits = {name: os.environ[name] for name in OF_LIBRARIES if name in os.environ}
     return {"cpu": processor(), "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads(), **limits}
 
 
 def path_of(of: dict[str, Any], folder: str = "") -> Path:
-    """The file for a machine."""
+    """Return the file for a machine."""
     digest = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
     return (Path(folder) if folder else user_cache_path("dovetail") / "onednn") / f"{digest}.json"
 
 
 def read(path: Path, of: dict[str, Any]) -> dict[str, Row]:
-    """The rows of a file by class; nothing where there is none, where it is of no use, or where another machine's lies in its place."""
+    """Read the measurements of a file by class; empty where it is missing, damaged, or another machine's."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] == FORMAT and found["machine"] == of:
-            return {key: Row(**row) for key, row in found["classes"].items()}
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["format"] == FORMAT and stored["machine"] == of:
+            return {key: Row(**row) for key, row in stored["classes"].items()}
     return {}
 
 
 def lock_of(path: Path) -> FileLock:
-    """The lock of a file; whoever measures holds it, so that two processes do not disturb each other."""
+    """Return the lock of a file, held while measuring so that two processes do not disturb each other."""
     return FileLock(f"{path}.lock", timeout=PATIENCE)
 
 
 def write(path: Path, of: dict[str, Any], rows: dict[str, Row]) -> None:
-    """Put a whole file in the place of the old one."""
+    """Replace the file atomically."""
     data = {"format": FORMAT, "machine": of, "classes": {key: asdict(rows[key]) for key in sorted(rows)}}
     with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", delete=False, encoding="utf-8") as file:
         json.dump(data, file, indent=1)
@@ -71,7 +71,7 @@ def write(path: Path, of: dict[str, Any], rows: dict[str, Row]) -> None:
 
 
 class Held:
-    """Holds the lock of a file where that can be: on a disk that cannot be written, or behind a stuck process, one goes on without."""
+    """Hold the lock of a file; on a read-only disk, or behind a stuck process, go on without it."""
 
     def __init__(self, path: Path):
         self.path, self.lock, self.holds = path, lock_of(path), False

@@ -11,7 +11,7 @@ import dovetail
 from dovetail.extend import FusionExecutor
 from dovetail_onednn_exec import choices
 from dovetail_onednn_exec.executor import onednn_executor
-from dovetail_onednn_exec.matching import joined
+from dovetail_onednn_exec.matching import fuse_epilogues
 from dovetail_onednn_exec.measure import Row
 
 X, W, B = torch.randn(5, 8), torch.randn(8, 8), torch.randn(8)
@@ -135,10 +135,10 @@ def test_a_backward_is_right_where_its_forward_was_joined():
 
 def test_the_pass_leaves_a_valid_trace():
     before = dovetail.trace(JOINED["gelu"])(X, W, B)
-    after = joined(before, lambda line: True)
+    after = fuse_epilogues(before, lambda line: True)
     assert [str(line.symbol) for line in after.lines] == ["onednn.linear_epilogue"]
     assert [str(inner.symbol) for inner in after.lines[0].body] == ["torch.nn.functional.linear", "torch.nn.functional.gelu"]
     assert after.outputs is before.outputs and after.inputs is before.inputs
     assert after.lines[0].out is before.lines[1].out
     assert len(before.lines) == 2
-    assert joined(before, lambda line: False) is before
+    assert fuse_epilogues(before, lambda line: False) is before

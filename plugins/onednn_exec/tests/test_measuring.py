@@ -22,7 +22,7 @@ HOW = choices.OPTIONS | {"pack": True}
 QUICK = Row({"torch": 20.0, "onednn": 10.0, "packed": 5.0}, {"onednn": 1.0, "packed": 1.0})
 SLOW = Row({"torch": 10.0, "onednn": 20.0, "packed": 15.0}, {"onednn": 0.0, "packed": 0.1})
 PACKING_PAYS = Row({"torch": 10.0, "onednn": 20.0, "packed": 5.0}, {"onednn": 0.0, "packed": 1.0})
-CROWDED = Row({}, disturbed="other processes were in the way in 4 of 4 rounds")
+CROWDED = Row({}, disturbed="other processes disturbed 4 of 4 rounds")
 
 
 @pytest.fixture
@@ -148,9 +148,7 @@ def test_in_a_crowd_nothing_is_taken_kept_or_tried_for_long(measured):
     seen = measured(CROWDED)
     cases = [Product(torch.float32, 2**n, 7, 3) for n in range(6)]
     said = [verdict(case, HOW, packs=False) for case in cases]
-    assert said[0] == (
-        "f32 [1, 7] @ [7, 3] could not be measured, since other processes were in the way in 4 of 4 rounds; the next process tries again"
-    )
+    assert said[0] == ("f32 [1, 7] @ [7, 3] could not be measured: other processes disturbed 4 of 4 rounds; the next process tries again")
     assert len(seen) == choices.CROWD and "earlier measurements" in said[-1]
     assert store.read(store.path_of(store.machine()), store.machine()) == {}
 
@@ -158,7 +156,7 @@ def test_in_a_crowd_nothing_is_taken_kept_or_tried_for_long(measured):
 def test_frozen_takes_what_is_known_and_measures_nothing(measured):
     seen = measured(QUICK)
     frozen = HOW | {"choose": "frozen"}
-    assert "is of a class that was not measured on this machine" in verdict(CASE, frozen, packs=False)
+    assert "has no measurement on this machine" in verdict(CASE, frozen, packs=False)
     assert seen == []
     verdict(CASE, HOW, packs=False)
     choices.CHOICES.rows.clear()
@@ -168,8 +166,8 @@ def test_frozen_takes_what_is_known_and_measures_nothing(measured):
 def test_always_and_never_ask_nobody(measured):
     seen = measured(SLOW)
     assert verdict(CASE, HOW | {"choose": "always"}, packs=False) is True
-    assert verdict(CASE, HOW | {"choose": "never"}, packs=False) == "the option onednn.choose says never"
-    assert verdict(CASE, HOW | {"choose": "often"}, packs=False) == "knows no choose='often', only measure, frozen, always, never"
+    assert verdict(CASE, HOW | {"choose": "never"}, packs=False) == "the option onednn.choose is never"
+    assert verdict(CASE, HOW | {"choose": "often"}, packs=False) == "invalid option choose='often'; use one of measure, frozen, always, never"
     assert seen == []
 
 
@@ -212,8 +210,8 @@ def test_racing_gives_times_of_ways_that_agree():
     row = race(ways, waited=lambda: 0.0)
     assert set(row.times) == {"torch", "onednn"} and set(row.wins) == {"onednn"} and all(us > 0 for us in row.times.values())
     assert row.lost == {
-        "wrong": "it is off by 3.5e+00 where PyTorch gives up to 7.0e+00",
-        "turned": "it gives strides (1, 5), and PyTorch (3, 1)",
+        "wrong": "it is off by 3.5e+00 where PyTorch returns up to 7.0e+00",
+        "turned": "it returns strides (1, 5), PyTorch (3, 1)",
         "fails": "no kernel",
     }
 
@@ -221,7 +219,7 @@ def test_racing_gives_times_of_ways_that_agree():
 def test_rounds_with_a_queue_for_the_cores_do_not_count():
     waits = iter(range(10**6))
     row = race({"torch": lambda: torch.ones(3)}, waited=lambda: float(next(waits)))
-    assert row.times == {} and row.disturbed.startswith("other processes were in the way in")
+    assert row.times == {} and row.disturbed.startswith("other processes disturbed ")
 
 
 def test_every_way_of_every_case_agrees():

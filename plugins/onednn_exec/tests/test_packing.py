@@ -137,7 +137,7 @@ def test_a_state_is_pickled_without_what_it_packed():
     run, x, w = linear(), torch.randn(3, 8), parameter(4, 8)
     run(x, w)
     again = pickle.loads(pickle.dumps(run))
-    assert again.weight.kept is None and again.how == run.how
+    assert again.weight.kept is None and again.options == run.options
     torch.testing.assert_close(again(x, w), F.linear(x, w))
 
 
