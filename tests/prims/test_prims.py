@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dovetail import devices, dtypes
 from dovetail.errors import InputError
+from dovetail.frontend.fx.rows import ROWS
 from dovetail.prims import SYMBOLS, NumberSpec, Symbol, Tag, TensorSpec
 from dovetail_conformance.opinfo import FROM_TORCH, TO_TORCH, OpInfo, spec_of, specs_of
 from dovetail_conformance.prims import OPINFOS
@@ -17,6 +18,7 @@ from dovetail_torch_exec.prims import PRIMS
 
 ALL = [s for s in SYMBOLS.values() if s.is_prim and s.module == "prims" and Tag.GUARD not in s.tags]
 NEVER_RUN = {"get_grad", "put_grad"}  # the grad pass replaces them
+NOT_IN_FX = {*NEVER_RUN, "bernoulli", "uniform_philox", "normal_philox", "print_", "delete"}  # torch.fx graphs have no such call
 FEW = (dtypes.float32, dtypes.bfloat16, dtypes.int64, dtypes.uint8, dtypes.bool_, dtypes.complex64, dtypes.float8_e5m2)
 TOLERANCE = {dtypes.bfloat16: 2e-2, dtypes.float16: 2e-3}
 
@@ -31,6 +33,7 @@ def test_nothing_was_forgotten(symbol: Symbol) -> None:
     missing = {
         "a docstring": not symbol.doc.strip(),
         "a row in dovetail_torch_exec.prims.PRIMS": symbol not in PRIMS,
+        "a row in dovetail.frontend.fx.rows.ROWS": (symbol not in ROWS) != (symbol.name in NOT_IN_FX),
         "an OpInfo in dovetail_conformance.prims": symbol not in with_samples and symbol.name not in NEVER_RUN,
         f"a grad rule (@{symbol.name}.vjp) or Tag.NO_GRAD": not symbol.vjp_rule and Tag.NO_GRAD not in symbol.tags,
         f"a put rule (@{symbol.name}.put), being a view": Tag.VIEW in symbol.tags and not symbol.put_rule,
