@@ -24,6 +24,9 @@ def reduced(tracker: Any, value: Any, protocol: Any = 0) -> Any:
         args = value.__getnewargs__()
     items = tracker.raw_iter(value) if isinstance(value, list) else None
     pairs = iter(tracker.raw_pairs(value)) if isinstance(value, dict) else None
+    if (method := tracker.method(value, "__getnewargs_ex__")) is not None:
+        given, named = tracker.call_function(method, [value], {})
+        return copyreg.__newobj_ex__, (type(value), given, named), _state(tracker, value), items, pairs
     return copyreg.__newobj__, (type(value), *args), _state(tracker, value), items, pairs
 
 
