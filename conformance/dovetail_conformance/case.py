@@ -66,9 +66,10 @@ class Case:
         try:
             with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
                 result = function(*inputs)
+                changed = [] if torch.is_grad_enabled() == grad else ["grad mode"]
         except Exception as error:
             return Ran(inputs=inputs, error=error)
-        return Ran(result, inputs, None, self.subject.lines(*executed(function)))
+        return Ran(result, inputs, None, self.subject.lines(*executed(function)), changed)
 
     @cached_property
     def ran(self) -> Ran:
@@ -77,7 +78,7 @@ class Case:
         given = fresh(self.program.inputs)
         with watched(changed, but=LIBRARIES):
             ran = self.call(self.function, given)
-        ran.changed = changed
+        ran.changed += changed
         return ran
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import weakref
@@ -28,7 +29,7 @@ STATM, TASKS, FILES = Path("/proc/self/statm"), Path("/proc/self/task"), Path("/
 
 def resources(cell: Cell) -> Outcome | None:
     """Calls keep nothing: no memory, input, result, thread or open file; and take no more memory and time than the limits allow."""
-    if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+    if cell.level.dealt or not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
         return None
     plain = next((case for case in cell.claimed if case.ran.error is None and case.program.inputs and case.program.eager), None)
     if plain is None:
@@ -104,6 +105,7 @@ def _growth(case: Case) -> str | None:
     with calm(), torch.no_grad():
         for _ in range(WARM):
             case.function(*fresh(case.program.inputs))
+        _trim()
         first, second = batch(), batch()
         if _is_much(first, second):
             gc.collect()
@@ -114,6 +116,13 @@ def _growth(case: Case) -> str | None:
     if memory > CALLS * BYTES:
         return f"{CALLS} calls keep {memory / 1e6:.3g} MB"
     return f"{CALLS} calls leave {tasks} threads running" if tasks > CALLS // 4 else f"{CALLS} calls leave {files} files open"
+
+
+def _trim() -> None:
+    """Give free memory back to the system, since what is kept would fill it unseen; only glibc can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _is_much(first: tuple[float, int, int], second: tuple[float, int, int]) -> bool:
