@@ -8,11 +8,24 @@ from typing import Any
 from dovetail.dtypes import DType, bool_, int64, real_of
 from dovetail.errors import require
 from dovetail.prims import spec
+from dovetail.prims.creation import zeros_like
 from dovetail.prims.elementwise import where
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.shape import flat_reshape, require_dims
 from dovetail.prims.spec import TensorSpec
-from dovetail.prims.unary import INEXACT, NUMBERS, REAL, ROUNDED, conjugated, convert_element_type, converted, isnan, require_kind
+from dovetail.prims.unary import (
+    INEXACT,
+    NUMBERS,
+    REAL,
+    ROUNDED,
+    bitwise_not,
+    conjugated,
+    convert_element_type,
+    converted,
+    isfinite,
+    isnan,
+    require_kind,
+)
 
 REDUCTION = frozenset({Tag.REDUCTION})
 NO_GRAD = REDUCTION | {Tag.NO_GRAD}
@@ -93,12 +106,18 @@ def prod(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @prod.vjp
 def prod_vjp(g, out, x, *, dims):
-    # The derivative is the product of the others: out / x; at a single zero the product of the rest; else 0.
+    # The derivative is the product of the others: out / x; at a single zero the product of the rest; else 0.  Where there is a zero,
+    # infinities and NaN among the others make it NaN, but in a product of everything with several, as in PyTorch.
     zero = x == 0.0
     zeros = spread(sum(convert_element_type(zero, dtype=int64), dims=dims), x, dims)
     filled = where(zero, 1.0, x)
     rest = spread(prod(filled, dims=dims), x, dims)
-    others = where(zero, where(zeros == 1, rest, 0.0), where(zeros == 0, rest / filled, 0.0))
+    none = 0.0
+    if x.spec.dtype.kind == "float":
+        endless = convert_element_type(bitwise_not(isfinite(x)), dtype=int64)
+        tainted = spread(sum(endless, dims=dims), x, dims) > endless
+        none = where((zeros == 1) & tainted if len(dims) == x.spec.rank else tainted, nan, zeros_like(x))
+    others = where(zero, where(zeros == 1, rest, none), where(zeros == 0, rest / filled, none))
     return (spread(g, x, dims) * conjugated(others),)
 
 

@@ -64,21 +64,34 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "prelu": lambda a, b: F.prelu(a.reshape(-1, 1), b[:1]) + b.reshape(-1, 1),
     **{name: each(getattr(F, name)) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")},
     "margin": lambda a, b: F.margin_ranking_loss(a, b, torch.ones_like(a), reduction="none"),
+    "binary_cross_entropy": lambda a, b: F.binary_cross_entropy(a.clamp(0, 1).nan_to_num(0.5), b.clamp(0, 1).nan_to_num(0.5), reduction="none"),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.25),
+    "lerp by a tensor": lambda a, b: torch.lerp(a, b + 1, b),
     "hinge": lambda a, b: F.hinge_embedding_loss(a, torch.where(b > 0, 1.0, -1.0).detach(), reduction="none"),
 }
 ROWS = torch.tensor(
     [
         *([1.0, nan, 5.0, -4.0], [1.0, 5.0, 5.0, 2.0], [inf, 1.0, inf, 2.0], [-inf] * 4, [0.0, -0.0, 0.0, -0.0], [nan, nan, 1.0, 2.0]),
+        *([1.0, inf, 2.0, 0.0], [inf, 0.0, 0.0, 2.0], [nan, 0.0, 1.0, 2.0], [-inf, 2.0, 0.0, -inf]),
         *([3.0] * 4, [1.0, 0.0, 2.0, 0.0], [1.0, 0.0, 2.0, 4.0], [nan] * 4, [-inf, -inf, 1.0, 2.0], [1000.1] * 4),
     ]
 )
 ROWWISE: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: along(getattr(torch, name)) for name in ("sum", "mean", "amax", "amin", "max", "min", "median", "cummax", "std")},
+    **{name: along(getattr(torch, name)) for name in ("sum", "mean", "amax", "amin", "max", "min", "median", "cummax", "std", "nanmean")},
     **{name: along(getattr(torch, name)) for name in ("logsumexp", "softmax", "log_softmax")},
-    **{f"{name} of all": of_each(getattr(torch, name)) for name in ("max", "min", "amax", "std")},
+    **{f"{name} of all": of_each(getattr(torch, name)) for name in ("max", "min", "amax", "std", "prod", "nanmean")},
     "least": lambda x: torch.aminmax(x, dim=-1)[0],
     "most": lambda x: torch.aminmax(x, dim=-1)[1],
     **{f"norm {p}": lambda x, p=p: torch.linalg.vector_norm(x, p, -1) for p in (1, 2, 3, inf, -inf)},
+}
+
+
+POOLS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    **{f"max_pool{d}d": (lambda x, d=d: getattr(F, f"max_pool{d}d")(x, 2), d) for d in (1, 2, 3)},
+    **{f"max_pool{d}d, overlapping": (lambda x, d=d: getattr(F, f"max_pool{d}d")(x, 3, 2, 1), d) for d in (1, 2, 3)},
+    **{f"adaptive_max_pool{d}d": (lambda x, d=d: getattr(F, f"adaptive_max_pool{d}d")(x, 3), d) for d in (1, 2, 3)},
+    "max_pool2d with gaps": (lambda x: F.max_pool2d(x, 2, 1, dilation=2), 2),
+    "where max_pool2d finds it": (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], 2),
 }
 
 
@@ -119,6 +132,22 @@ def test_two_operands(name: str, executors: list[str] | None) -> None:
 @pytest.mark.parametrize("name", ROWWISE)
 def test_rows(name: str, executors: list[str] | None) -> None:
     assert_as_eager(ROWWISE[name], ROWS, executors=executors)
+
+
+@EXECUTORS
+def test_three_operands_of_clamp(executors: list[str] | None) -> None:
+    points = torch.tensor((nan, inf, -inf, 0.0, 1.0, -1.0))
+    x, low, high = (each.flatten().repeat_interleave(FILL) for each in torch.meshgrid(points, points, points, indexing="ij"))
+    assert_as_eager(torch.clamp, x, low, high, executors=executors)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("name", POOLS)
+def test_the_largest_of_windows_with_nan(name: str, executors: list[str] | None) -> None:
+    function, rank = POOLS[name]
+    points = torch.tensor((nan, inf, -inf, 0.0, 1.0, -1.0, 2.0))
+    x = points[torch.randint(0, len(points), (4, 2, *[8] * rank), generator=torch.Generator().manual_seed(rank))]
+    assert_as_eager(function, x, executors=executors)
 
 
 @EXECUTORS

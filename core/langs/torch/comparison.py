@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.bridge import TO_TORCH
-from dovetail.langs.torch.elementwise import nan_detached, require_float, row_major
+from dovetail.langs.torch.elementwise import cotangent, nan_detached, require_float, row_major
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by torch's other names for it
@@ -175,13 +176,37 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
     return core.where(row_major(mask), value, row_major(input))
 
 
-@torchsymbol("torch.clamp", "torch.clip", methods=("clamp", "clip"))
+def _bound_clamp(input: Any, min: Any = None, max: Any = None) -> tuple[tuple, dict]:
+    """The arguments of clamp; a tensor is positional even where it is the upper bound alone, since only those have cotangents."""
+    if min is None and isinstance(max, (bool, int, float, complex, NoneType)):
+        return (input,), {} if max is None else {"max": max}
+    return (input, min) if max is None else (input, min, max), {}
+
+
+@torchsymbol("torch.clamp", "torch.clip", methods=("clamp", "clip"), bind=_bound_clamp)
 def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None):
     """input, or the nearer of `min` and `max` where it lies outside them; `max` where they cross."""
     require(min is not None or max is not None, "At least one of 'min' or 'max' must not be None")
     sized = [isinstance(x, Tensor) and x.spec.rank > 0 for x in (min, max) if x is not None]
     require(len(set(sized)) == 1, "wants two tensors or two numbers for min and max, got {} and {}", min, max, error=TypeError)
     return _clamped(input, min, max)
+
+
+@clamp.vjp
+def clamp_vjp(g: Any, out: Any, input: Any, *given: Any, min: Any = None, max: Any = None) -> tuple:
+    """g for input within the bounds, for a bound where input lies beyond it, and for `max` where they cross."""
+    low, high = (*given, *(min, max)[len(given) :])
+    dtype = core.promote(*[v for v in (input, low, high) if v is not None])
+    x = core.convert(input, dtype)
+    low, high = (b if b is None else core.convert(b, dtype) if isinstance(b, Tensor) else core.fit(b, (), dtype) for b in (low, high))
+    above, below = None if low is None else core.ge(x, low), None if high is None else core.le(x, high)
+    inside = below if above is None else above if below is None else core.bitwise_and(above, below)
+    under = None if low is None else core.lt(x, low)
+    over = None if high is None else core.gt(x, high)
+    if isinstance(low, Tensor) and isinstance(high, Tensor):
+        under, over = core.bitwise_and(under, core.lt(low, high)), core.bitwise_or(over, core.lt(high, low))
+    masks = (inside, under, over)[: 1 + len(given)]
+    return tuple([None if mask is None else cotangent(core.where(mask, g, 0.0), b) for mask, b in zip(masks, (input, *given), strict=True)])
 
 
 @torchsymbol("torch.clamp_min", methods=("clamp_min",))
@@ -219,6 +244,8 @@ def _between(x: Any, low: Any, high: Any) -> Any:
     low, high = nan_detached(low), nan_detached(high)
     raised = core.where(_or_nan(core.lt(x, low), low, x), core.where(core.lt(low, high), low, prims.detach(low)), x)
     above = core.bitwise_or(core.gt(x, high), core.bitwise_and(crossed, core.eq(x, x)))
+    if low.spec.dtype.kind == "float":
+        above = core.bitwise_and(above, core.bitwise_not(core.isnan(low)))
     return core.where(_or_nan(above, high, x), high, raised)
 
 

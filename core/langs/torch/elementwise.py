@@ -14,7 +14,7 @@ from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
 from dovetail.prims.shape import flat_reshape
-from dovetail.prims.unary import converted
+from dovetail.prims.unary import conjugated, converted
 
 UNARY = (  # core operations, each followed by torch's other names for it; the prim's docstring says what it computes
     *("abs absolute", "ceil", "floor", "trunc fix", "reciprocal", "sqrt", "rsqrt"),
@@ -325,6 +325,15 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
         return core.where(near, core.sub(a, core.mul(back, w)), core.add(core.mul(back, core.sub(1.0, w)), b))
 
     return in_wide(compute, input, end, weight)
+
+
+@lerp.vjp
+def lerp_vjp(g: Any, out: Any, input: Any, end: Any, weight: Any) -> tuple:
+    """g parted by the weight, and g * (end - input) for the weight, whichever formula the result was computed by."""
+    rest = in_wide(lambda g, w: core.mul(g, conjugated(core.sub(1.0, w) if isinstance(w, Tensor) else 1.0 - w)), g, weight)
+    part = in_wide(lambda g, w: core.mul(g, conjugated(w)), g, weight)
+    change = in_wide(lambda g, a, b: core.mul(g, conjugated(core.sub(b, a))), g, input, end)
+    return cotangent(rest, input), cotangent(part, end), cotangent(change, weight)
 
 
 @torchsymbol("torch.addcmul", methods=("addcmul",))

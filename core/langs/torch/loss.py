@@ -14,7 +14,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
-from dovetail.langs.torch.elementwise import nan_detached, sub
+from dovetail.langs.torch.elementwise import cotangent, in_wide, nan_detached, sub
 from dovetail.langs.torch.special import xlogy
 from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 
@@ -218,6 +218,29 @@ def binary_cross_entropy(
         return _times_each(core.neg(sure), weight)
 
     return of_elements(compute, how, input, target, *([] if weight is None else [weight]))
+
+
+@binary_cross_entropy.vjp
+def binary_cross_entropy_vjp(g: Any, out: Any, input: Any, target: Any, *given: Any, **options: Any) -> tuple:
+    """g * (input - target) / (input * (1 - input)), the divisor no less than 1e-12; for the target g * log((1 - input) / input)."""
+    options |= dict(zip(("weight", "size_average", "reduce", "reduction"), given))
+    weight = options.get("weight")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the operation itself has warned
+        how = reduction_of(options.get("reduction", "mean"), options.get("size_average"), options.get("reduce"))
+    share = core.div(g, max(input.spec.numel, 1)) if how == "mean" else g
+
+    def slope(g: Any, x: Any, t: Any, *weight: Any) -> Any:
+        divisor = core.mul(x, core.sub(1.0, x))
+        divisor = core.where(core.lt(divisor, 1e-12), 1e-12, divisor)
+        return _times_each(core.mul(g, core.div(core.sub(x, t), divisor)), weight)
+
+    def odds(g: Any, x: Any, *weight: Any) -> Any:
+        return _times_each(core.mul(g, core.sub(core.log1p(core.neg(x)), core.log(x))), weight)
+
+    weights = [] if weight is None else [weight]
+    each = cotangent(in_wide(slope, share, input, target, *weights), input)
+    return each, cotangent(in_wide(odds, share, input, *weights), target), *(None for _ in given)
 
 
 def _bounded_log(log: Callable, x: Any, pole: float) -> Any:

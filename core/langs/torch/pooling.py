@@ -279,14 +279,14 @@ def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], 
     """The largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is where element k of dimension i is in x.
 
     `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may be asked for, elements are looked
-    up by position, so that it goes to the first of several, as in PyTorch.
+    up by position, so that it goes to the first of several, or to the last NaN, as in PyTorch.
     """
     rank = len(windows.spec.shape)
     if not return_indices and not x.spec.requires_grad:
         out = prims.amax(windows, dims=_last(spatial, rank))
         return _formatted(out, x, formatted)
     flat = flat_reshape(windows, (*windows.spec.shape[: rank - spatial], prod(kernel)))
-    first = prims.argmax(flat, dim=rank - spatial)
+    first = _of_the_largest(flat)
     index = None
     for i, n in enumerate(x.spec.shape[len(x.spec.shape) - spatial :]):
         within = core.remainder(core.floordiv(first, prod(kernel[i + 1 :])), kernel[i])
@@ -298,6 +298,17 @@ def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], 
     out = flat_reshape(values, index.spec.shape)
     out = _formatted(out, x, formatted)
     return (out, _formatted(index, x, formatted)) if return_indices else out
+
+
+def _of_the_largest(flat: Tensor) -> Tensor:
+    """The position along the last dimension of the last NaN; where there is none, of the first of the largest elements."""
+    dim = len(flat.spec.shape) - 1
+    first = prims.argmax(flat, dim=dim)
+    if flat.spec.dtype.kind != "float":
+        return first
+    within = _along(positions(flat, flat.spec.shape[dim]), flat.spec.shape, 1)
+    last = prims.amax(core.where(core.isnan(flat), within, -1), dims=(dim,))
+    return prims.where(prims.lt(last, 0), first, last)
 
 
 def _avg_pool(

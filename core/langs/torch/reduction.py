@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.bridge import dtype_of
 from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims import Symbol
+from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod as product
 from dovetail.trace import leaves
 
@@ -92,9 +94,13 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: to
     require_inexact(input, "nanmean")
     target = dtype_of(dtype, input.spec.dtype)
     wide = core.wide(target)
-    numbers = core.convert(core.bitwise_not(core.isnan(input)), dtypes.int64)
-    summed = reduced(prims.sum, core.convert(without_nan(input), wide), dim, keepdim)
-    return core.convert(core.div(summed, core.convert(reduced(prims.sum, numbers, dim, keepdim), wide)), target)
+    missing = core.isnan(input)
+    numbers = reduced(prims.sum, core.convert(core.bitwise_not(missing), dtypes.int64), dim, True)
+    blank = core.eq(numbers, 0)  # nothing but NaN: its gradient is NaN too
+    zeroed = core.where(core.bitwise_and(missing, core.bitwise_not(blank)), 0.0, core.convert(input, wide))
+    counts = core.where(blank, math.nan, core.convert(numbers, dtypes.real_of(wide)))
+    summed = reduced(prims.sum, zeroed, dim, keepdim)
+    return core.convert(core.div(summed, flat_reshape(counts, summed.spec.shape)), target)
 
 
 @torchsymbol("torch.prod", methods=("prod",))
