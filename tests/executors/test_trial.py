@@ -86,6 +86,13 @@ def test_a_region_that_is_wrong_is_run_by_the_reference_from_then_on():
     assert {row.actual for row in dovetail.explain(fn).rows} == {"torch"}
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_kernel_that_is_wrong_in_the_second_program_of_a_function_is_caught(dtype):
+    fn = dovetail.jit(lambda x: torch.sin(x) + 1, executors=[of("own", torch.sin, wrong_beyond(4096))])
+    right, warned = calls(fn, [(torch.rand(n, dtype=dtype) + 0.5,) for n in (64, 64, 5000, 5000)], lambda x: torch.sin(x) + 1)
+    assert right == [True] * 4 and len(warned) == 1 and "904 of 5000 elements differ" in str(warned[0])
+
+
 def multiplying(factor):
     """An executor of torch.mul with a grad rule of its own, which is wrong for the second argument unless `factor` is 1."""
     own = OperatorExecutor("own")
