@@ -306,7 +306,9 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             return
         if isinstance(value, partial):
             for name in ("func", "args", "keywords"):
-                self.plain(self.reach(getattr(value, name), self.sources.attr(source, name)), mirrored=True)
+                part = self.reach(getattr(value, name), self.sources.attr(source, name))
+                self.plain(part)  # to the bottom: C code sees the parts themselves
+                self.plain(part, mirrored=True)
         elif source.kind != "const" and not type(value).__flags__ & _HEAP:
             self.guard("is", source, value)
 
