@@ -357,7 +357,7 @@ def test_a_warm_call_runs_nothing_of_this(monkeypatch):
         compiled(x, x)
     finally:
         sys.setprofile(None)
-    assert ran == ["call", "prologue", "computation"]
+    assert ran == ["call", "prologue", "active_mode", "computation"]
 
 
 # 32: what each executor costs
