@@ -13,14 +13,24 @@ HERE = [broken for broken in BROKEN.values() if not broken.isolated]
 ELSEWHERE = [broken for broken in BROKEN.values() if broken.isolated]
 
 
-@pytest.mark.parametrize("level", ["quick", pytest.param("core", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("broken", HERE, ids=lambda broken: broken.name)
+FIRST = {broken.check: broken for broken in reversed(HERE)}.values()  # of each check
+
+
+@pytest.mark.parametrize(
+    ("broken", "level"),
+    [
+        pytest.param(broken, level, id=f"{broken.name}-{level}", marks=() if level == "quick" and broken in FIRST else pytest.mark.slow)
+        for broken in HERE
+        for level in ("quick", "core")
+    ],
+)
 def test_the_named_check_finds_it(broken: Broken, level: str) -> None:
     report = check(broken.make(), operations=broken.operations, devices=["cpu"], level=level)
 
     assert broken.check in {row.check for row in report.failures}, report.counts
 
 
+@pytest.mark.slow  # each of its processes starts anew
 @pytest.mark.parametrize("broken", ELSEWHERE, ids=lambda broken: broken.name)
 def test_a_process_that_ends_is_a_row(broken: Broken) -> None:
     report = check(

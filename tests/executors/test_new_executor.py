@@ -31,6 +31,7 @@ def scaffold(tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_row_16_the_package_installs_and_passes_its_tests(scaffold, tmp_path):
     folder, target = scaffold("my-fast"), tmp_path / "target"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
