@@ -70,3 +70,10 @@ def test_most_samples_are_taken():
 
 def test_tolerances_cover_every_float():
     assert set(TOLERANCE) == {torch.float16, torch.bfloat16, torch.float32, torch.float64} and flat([torch.ones(1)])
+
+
+@pytest.mark.parametrize("divisor", [2.5, -2.5, 1e30, -1e30, 1e-40])
+def test_a_zero_divided_by_one_number_for_all_keeps_its_sign(divisor):
+    x = torch.tensor([0.0, -0.0, 1.0, -1.0] * 16).view(4, 16)
+    quotient = dovetail.jit(lambda x, y: x / y, executors=[EX, "torch"])(x, torch.tensor([divisor]))
+    assert torch.equal(torch.signbit(quotient), torch.signbit(x / divisor))

@@ -189,7 +189,7 @@ class Nest:
         first = b.mul(scaled, inverse)
         rest = b.fma(b.neg(first), divisor, scaled) if b.target.fma else b.sub(scaled, b.mul(first, divisor))
         better = b.muladd(rest, inverse, first)
-        value = b.select(b.compare("ord", better, better), better, first)
+        value = b.select(b.compare("one", better, 0.0), better, first)  # a correction adds +0 to a quotient that is -0
         return self.rounded(value, expr.dtype)
 
     def _inverses(self, y: Expr, lanes: int) -> tuple[Value, Value, Value]:
