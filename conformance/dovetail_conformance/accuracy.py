@@ -32,6 +32,7 @@ class Truth:
     """What a call has to give: eager's result and the exact one.
 
     `moved` gives the exact result for inputs that are off by a rounding, None where it cannot. `length` is how many terms a sum has.
+    `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
     `kinds` that NaN and the infinities are told apart.
     """
@@ -40,6 +41,7 @@ class Truth:
     exact: Any = None
     moved: Callable[[int], Any] | None = None
     length: int = 1
+    cancellation: float = 0.0
     rounded: bool = True
     zeros: bool = False
     kinds: bool = True
@@ -151,7 +153,8 @@ class _Elements:
     def room(self, theirs: Tensor) -> Tensor:
         """The error that is allowed without a look at the inputs."""
         ulps = self.ulps + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
-        room = ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
+        cancelled = self.truth.cancellation * self.eps / torch.finfo(torch.float32).eps
+        room = cancelled + ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
         flushed = (theirs != 0) & (self.size < self.normal)  # what is below the normal numbers may be flushed where eager rounds it
         room = torch.where(flushed, room + self.normal, room)
         if bool((zero := self.size == 0).any()):  # float64 cancels to zero what is not quite zero

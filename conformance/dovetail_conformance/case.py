@@ -140,8 +140,14 @@ class Case:
     def truth(self, eager: Any, inputs: Sequence[Tensor]) -> Truth:
         """What a call of these inputs has to give, where eager gives `eager`."""
 
+        whole, usual = not any(map(inexact, inputs)), torch.get_default_dtype()
+
         def exact(moved: int | None = None) -> Any:
-            ran = self.eager(wide := widened(fresh(inputs), moved))
+            torch.set_default_dtype(torch.float64 if whole else usual)  # what the roots and quotients of integers are computed in
+            try:
+                ran = self.eager(wide := widened(fresh(inputs), moved))
+            finally:
+                torch.set_default_dtype(usual)
             return None if ran.error is not None else (ran.result, wide)
 
         return self.truth_of(eager, exact(), exact)
@@ -155,6 +161,7 @@ class Case:
             exact,
             moved,
             self.length,
+            self.info.cancellation,
             rounded,
             zeros=zeros and signed and exact is not None,
             kinds=kinds,

@@ -87,6 +87,7 @@ class OpInfo:
     a None in its result stands for one that is not determined, a function (see `drawn.py`) for one that is known in part.
     `grad` says that the operation is differentiable at its float64 samples, `domain` between which values of its tensors it is meant to work.
     `tolerance` is the relative one that its float32 results keep to the reference; where it is not the default, `tolerance_source` says why.
+    `cancellation` is the absolute error of a float32 result that one rounding of an intermediate value explains where the result is close to 0.
     `extremes` are the values, among "large", "inf" and "nan", that the suite may put into a sample's inexact tensors: the operation gives
     what eager gives.  `random` says that two calls give two results.  `since` is the version of the suite that it came with.
     """
@@ -100,6 +101,7 @@ class OpInfo:
     domain: tuple[float, float] = (-inf, inf)
     tolerance: float = 1e-5
     tolerance_source: str = "a few float32 roundings, as torch.testing.assert_close allows"
+    cancellation: float = 0.0
     extremes: tuple[str, ...] = ()
     random: bool = False
     directives: tuple[Directive, ...] = ()

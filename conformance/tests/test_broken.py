@@ -42,8 +42,8 @@ def test_a_process_that_ends_is_a_row(broken: Broken) -> None:
         timeout=10 if broken.check == "timeout" else 600,  # a busy machine is slow to crash
     )
 
-    assert [row.state for row in report.failures] == [broken.check] * 2
-    assert {row.dtype for row in report.failures} == {"float32", "int64"}  # and the run went on
+    ended = [row for row in report.failures if row.state == broken.check]
+    assert sorted(row.dtype for row in ended) == ["float32", "int64"]  # the run went on
 
 
 def test_there_are_at_least_25() -> None:
