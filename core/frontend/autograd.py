@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
 import torch
 
+from dovetail.errors import NoGradRule
 from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules, prepared
 from dovetail.executors.budget import Account
 from dovetail.executors.trial import Trial, trial_of
@@ -231,7 +232,10 @@ def differentiable(
     joint = joint_of(pure, acquired.trace.environment, rules)
     if not joint.cotangents:
         return None
-    differentiated = joint_of(pure, None) if rules.own else joint  # the lines of executors' rules may have no rules of their own
+    differentiated = joint
+    if rules.own:  # the lines of executors' rules may have no rules of their own
+        with suppress(NoGradRule):  # an operation that only its executor can differentiate
+            differentiated = joint_of(pure, acquired.trace.environment)
     return _training(
         joint, again, executors, written=written, recompute=recompute, passes=passes, account=account, own=rules.own, differentiated=differentiated
     )
