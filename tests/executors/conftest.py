@@ -27,7 +27,7 @@ def dovetail_executors():
 @pytest.fixture(autouse=True)
 def the_reference_alone():
     """Tests here name the executors that they put beside the reference; what else is installed stays out of their orders."""
-    REGISTRY.load()
+    REGISTRY.refresh()  # where a test before has changed sys.path or the configuration, the test itself would look again
     installed = {row.name for row in REGISTRY.plugins}  # a plugin's own tests may have put another executor in the place of its own
     out = {name: ex for name, ex in REGISTRY.executors.items() if (ex.place is not None or name in installed) and not ex.last_resort}
     for name in out:
