@@ -12,7 +12,7 @@ A value may hold several consecutive slices of dimension 0 for each row: (batch 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from dovetail.executors.regions import RegionSymbol
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.shape import flat_reshape
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, recording, swap
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, prims_of, recording, swap
 from dovetail.trace.split import bytes_of
 
 LEAST = 4  # rows that a line must have to be sampled
@@ -190,7 +190,7 @@ class RowWise:
 
     def __init__(self, line: BoundSymbol):
         """Find the rows of `line`; raise NotByRows where there are none."""
-        self.original, self.lines = line, list(_prims(parts(line)))
+        self.original, self.lines = line, list(prims_of(parts(line)))
         for each in self.lines:
             _require(not each.effects, each)  # a write reaches values that no argument names
         made = {p for each in self.lines for p in each.writes}
@@ -289,15 +289,6 @@ def choice(total: int, count: int, seed: int) -> Tensor:
 def memory(line: BoundSymbol) -> int:
     """The bytes that a line's operations write."""
     return sum(bytes_of(p) for part in parts(line) for p in part.writes)
-
-
-def _prims(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The operations without parts that lines consist of."""
-    for line in lines:
-        if line.body:
-            yield from _prims(line.body)
-        else:
-            yield line
 
 
 def _needs(line: BoundSymbol) -> Needs:

@@ -16,7 +16,7 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.fx import from_fx, run_graph, to_fx
 from dovetail.frontend.fx.rows import ROWS
 from dovetail.langs.torch import spec_of
-from dovetail.trace import BoundSymbol, Trace, leaves
+from dovetail.trace import Trace, leaves, prims_of
 from dovetail_conformance import OPINFOS
 from dovetail_torch_exec.prims import PRIMS
 
@@ -33,14 +33,10 @@ def called(graph):
     return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
-def prims_of(trace: Trace) -> Trace:
+def taken_apart(trace: Trace) -> Trace:
     """The trace with every line taken apart."""
-
-    def flat(lines: list[BoundSymbol] | tuple[BoundSymbol, ...]) -> list[BoundSymbol]:
-        return [one for line in lines for one in (flat(line.body) if line.body else [line])]
-
     apart = trace.derive("flat")
-    apart.lines = flat(trace.lines)
+    apart.lines = list(prims_of(trace.lines))
     return apart
 
 
@@ -126,7 +122,7 @@ def test_every_step_of_a_compilation_has_a_graph_that_gives_the_same():
 def test_a_line_that_only_an_executor_knows_is_that_executors_function():
     graph = graph_of(lambda x: torch.bernoulli(torch.full_like(x, 1.0)) * x, torch.ones(3))
     symbols = {node.target for node in called(graph)}
-    apart = to_fx(prims_of(dovetail.trace(lambda x: torch.bernoulli(torch.full_like(x, 1.0)) * x)(torch.ones(3))))
+    apart = to_fx(taken_apart(dovetail.trace(lambda x: torch.bernoulli(torch.full_like(x, 1.0)) * x)(torch.ones(3))))
 
     assert torch.bernoulli in symbols
     assert torch.equal(apart(torch.full((3,), 5.0)), torch.full((3,), 5.0))
