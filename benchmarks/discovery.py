@@ -25,7 +25,8 @@ def dovetail_executors():
 """
 PROGRAM = """
 import json, time, torch, dovetail
-from dovetail.executors import discovery, scan
+from dovetail.executors.discovery import registry
+from dovetail.executors.discovery import find_plugins
 
 def seconds(fn, times=1):
     began = time.perf_counter()
@@ -36,8 +37,8 @@ def seconds(fn, times=1):
 took = {"first": seconds(dovetail.extend.plugins)}
 rows = dovetail.extend.plugins()
 took["later"] = seconds(dovetail.extend.plugins, 1000)
-took["unchanged"] = seconds(discovery.REGISTRY.refresh, 100)
-took["scan"] = seconds(scan.scan, 10)
+took["unchanged"] = seconds(registry.REGISTRY.refresh, 100)
+took["scan"] = seconds(find_plugins.scan, 10)
 took["plugins"] = sum(row.name.startswith("plugin_") and row.status == "ready" for row in rows)
 took["loading"] = sum(row.seconds for row in rows if row.name.startswith("plugin_"))
 print(json.dumps(took))

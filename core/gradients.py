@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from dovetail.frontend import functional, trees
+from dovetail.frontend import trees
+from dovetail.frontend.autograd import nested_grad
 from dovetail.jit import jit
 from dovetail.torch_internals import active_mode
 
@@ -39,12 +40,12 @@ def value_and_grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux:
 @lru_cache(maxsize=128)
 def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
     """The same function for the same `fn`, so that it is compiled once however often it is asked for."""
-    recorded = functional.recorded_value_and_grad(fn, argnums, has_aux)
+    recorded = nested_grad.recorded_value_and_grad(fn, argnums, has_aux)
     compiled = jit(recorded)
 
     @wraps(fn, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        if functional.is_tracing():
+        if nested_grad.is_tracing():
             return recorded(*args, **kwargs)
         if active_mode() is not None:
             grads, result = torch.func.grad_and_value(fn, argnums, has_aux)(*args, **kwargs)
@@ -59,8 +60,8 @@ def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], A
 
     Arguments that are no floating or complex tensors, nor nests of them, have None for a cotangent.  The pullback may be called again.
     """
-    if functional.is_tracing():
-        return functional.recorded_vjp(fn, args, kwargs, tuple(range(len(args))))
+    if nested_grad.is_tracing():
+        return nested_grad.recorded_vjp(fn, args, kwargs, tuple(range(len(args))))
     given = trees.map_leaves(_leaf, args)
     with torch.enable_grad():
         result = _compiled(fn)(*given, **kwargs)

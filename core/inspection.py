@@ -12,10 +12,10 @@ import torch
 from dovetail.dtypes import DType
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, explanation, resolve_executors
-from dovetail.executors.dispatch import Notes
-from dovetail.executors.profile import Profile
-from dovetail.executors.reference import referees, zeroed
-from dovetail.executors.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
+from dovetail.executors.dispatching.dispatch import Notes
+from dovetail.executors.reports.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
+from dovetail.executors.trials.profile import Profile
+from dovetail.executors.trials.reference import referees, zeroed
 from dovetail.jit import Cache, Entry, cache_of, jit, last_entry
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Trace, Transform, compiled

@@ -19,22 +19,22 @@ import torch
 from dovetail import options, prims
 from dovetail.errors import DovetailError, EagerCall, InvalidTrace, Unsupported
 from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
-from dovetail.executors.budget import NEVER, Account
-from dovetail.executors.config import WATCH
-from dovetail.executors.judge import GradientDisagreement
-from dovetail.executors.priority import Key, Priority, difference, remembered, wish
-from dovetail.executors.reference import widened
-from dovetail.executors.tolerance import differs
-from dovetail.executors.trial import Trial, trial_of
+from dovetail.executors.discovery.configuration import WATCH
+from dovetail.executors.ordering.resolve_order import Key, Priority, difference, remembered, wish
+from dovetail.executors.trials.budget import NEVER, Account
+from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.executors.trials.reference import widened
+from dovetail.executors.trials.tolerance import differs
+from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend import bytecode, tracing
 from dovetail.frontend.autocast import autocast_off, off
-from dovetail.frontend.autograd import differentiable
-from dovetail.frontend.functional import compiling_with
-from dovetail.frontend.guards import Miss, overlap
+from dovetail.frontend.autograd.bridge import differentiable
+from dovetail.frontend.autograd.nested_grad import compiling_with
+from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.guards.mismatch import warn_of_guard
+from dovetail.frontend.guards.prologue import Miss, overlap
 from dovetail.frontend.interpreter.tracking import PendingWrites
-from dovetail.frontend.module import CompiledModule
 from dovetail.frontend.tracing import Acquired, compiling
-from dovetail.frontend.unfit import warn_of_guard
 from dovetail.torch_internals import active_mode
 from dovetail.trace import (
     BoundSymbol,
@@ -55,7 +55,7 @@ from dovetail.trace import (
     timed,
 )
 from dovetail.trace import written as written_by
-from dovetail.trace.where import user_line
+from dovetail.trace.source_location import user_line
 
 Pass = Callable[[Trace], Trace]
 PIPELINE: dict[str, tuple[Pass, ...]] = {  # what a pure computation goes through before dispatch, by where its random numbers come from

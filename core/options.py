@@ -411,7 +411,7 @@ SCOPE: ContextVar[tuple[Setting, ...]] = ContextVar("configuration", default=())
 class Process:
     """What this process was told besides its environment: the registry of the layers that are the same for every thread."""
 
-    files: tuple[Setting, ...] = ()  # what was found in files, the nearest last; core/executors/config.py reads them
+    files: tuple[Setting, ...] = ()  # what was found in files, the nearest last; core/executors/discovery/configuration.py reads them
     command_line: tuple[Setting, ...] = ()
 
 

@@ -10,9 +10,9 @@ import torch
 
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, differs, dispatch, get_executor, resolve_executors
-from dovetail.executors.distrust import forgiving
-from dovetail.executors.reference import exact, program, referees, rounded
-from dovetail.executors.regions import RegionSymbol
+from dovetail.executors.dispatching.distrust import forgiving
+from dovetail.executors.dispatching.regions import RegionSymbol
+from dovetail.executors.trials.reference import exact, program, referees, rounded
 from dovetail.frontend import trace
 from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
 

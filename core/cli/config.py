@@ -11,8 +11,8 @@ import click
 
 from dovetail import options
 from dovetail.errors import DovetailError
-from dovetail.executors import config
-from dovetail.executors.priority import Priority, process_wide
+from dovetail.executors.discovery import configuration
+from dovetail.executors.ordering.resolve_order import Priority, process_wide
 
 
 def plain_errors(command: Callable) -> Callable:
@@ -34,7 +34,7 @@ def plain_errors(command: Callable) -> Callable:
 @plain_errors
 def config_command(explain: bool, as_json: bool) -> None:
     """Show the configuration that holds here: files, environment and command line together."""
-    config.refresh()
+    configuration.refresh()
     try:
         priority, wrong = process_wide(), ""
     except DovetailError as error:  # what is wrong is best seen beside the values
@@ -87,7 +87,7 @@ def _origins(option: options.Option, settings: list[options.Setting]) -> list[st
 
 def _disable(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
     if names:
-        config.command_line(disable=names)
+        configuration.command_line(disable=names)
 
 
 disable_option = click.Option(

@@ -8,8 +8,8 @@ from dataclasses import asdict
 import click
 
 from dovetail.cli.config import plain_errors
-from dovetail.executors import config
-from dovetail.executors.distrust import DISTRUST, folder
+from dovetail.executors.discovery import configuration
+from dovetail.executors.dispatching.distrust import DISTRUST, folder
 
 
 @click.command("disagreements", short_help="List or forget what executors computed otherwise than the reference.")
@@ -18,7 +18,7 @@ from dovetail.executors.distrust import DISTRUST, folder
 @plain_errors
 def disagreements(clear: bool, as_json: bool) -> None:
     """List the disagreements of earlier processes, each with the script that replays it."""
-    config.refresh()
+    configuration.refresh()
     found = DISTRUST.clear() if clear else list(DISTRUST.listed())
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))

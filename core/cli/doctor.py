@@ -24,9 +24,9 @@ from rich.table import Table
 
 import dovetail
 from dovetail.executors import Plugin
-from dovetail.executors.discovery import survey
-from dovetail.executors.scan import Candidate
-from dovetail.executors.selection import Selection, configured
+from dovetail.executors.discovery.find_plugins import Candidate
+from dovetail.executors.discovery.plugin_filter import Selection, configured
+from dovetail.executors.discovery.registry import survey
 from dovetail.torch_internals import INTERNALS
 
 COLOURS = {"ok": "green", "note": "yellow", "failed": "red"}
@@ -126,12 +126,19 @@ def examined(candidate: Candidate, wanted: Selection, timeout: float) -> Iterato
             if "check" in line:
                 yield Finding(candidate.name, line["check"], line["result"], line["said"], line.get("error", ""))
         if not over:
-            yield Finding(candidate.name, "survives", "failed", f"{ended} while {doing}", printed.read_text(errors="replace")[-TAIL:])
+            yield Finding(candidate.name, "survives", "failed", f"{ended} while {doing}", _last_words(printed))
         elif ended != EXITED:
-            yield Finding(candidate.name, "ends", "failed", f"{ended} when Python shut down", printed.read_text(errors="replace")[-TAIL:])
+            yield Finding(candidate.name, "ends", "failed", f"{ended} when Python shut down", _last_words(printed))
 
 
 EXITED = "the process exited with code 0"
+
+
+def _last_words(printed: Path) -> str:
+    """Return the report of a fatal error from its start, else the end of what a process printed."""
+    text = printed.read_text(errors="replace")
+    fatal = text.rfind("Fatal Python error")
+    return text[-TAIL:] if fatal < 0 else text[fatal : fatal + TAIL]
 
 
 def run(request: str, out: Any, timeout: float) -> str:

@@ -19,8 +19,8 @@ from rich.table import Table
 import dovetail
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Plugin, get_executor, plugins, resolve_executors
-from dovetail.executors.discovery import REGISTRY, unknown
-from dovetail.executors.scan import MANIFEST
+from dovetail.executors.discovery.find_plugins import MANIFEST
+from dovetail.executors.discovery.registry import REGISTRY, unknown
 
 COLOURS = {"ready": "green", "disabled": "dim", "absent": "dim", "unavailable": "yellow", "unmet-requirement": "yellow", "incompatible": "yellow"}
 NOTHING = "No executor is installed, so programs can be traced and not run; the README lists the executors there are."

@@ -20,11 +20,12 @@ from rich.text import Text
 import dovetail
 from dovetail import options
 from dovetail.errors import DovetailError
-from dovetail.executors import Explanation, config, resolve_executors
+from dovetail.executors import Explanation, resolve_executors
+from dovetail.executors.discovery import configuration
 from dovetail.jit import Cache
 from dovetail.langs.torch import spec_of
 from dovetail.options import suggestion
-from dovetail.trace.where import OURS
+from dovetail.trace.source_location import OURS
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red")
 TARGET = "FILE:FUNCTION"
@@ -71,7 +72,7 @@ def ran(target: str, inputs: str, executors: str | None) -> tuple[Any, tuple, di
     if not Path(file).is_file():
         raise click.UsageError(f"there is no file {file}")
     if executors is not None:
-        ours(config.command_line, executors=executors)
+        ours(configuration.command_line, executors=executors)
         ours(resolve_executors)
     names = theirs(f"{file} cannot be run", load, file)
     fn, make = _named(names, name, file), _named(names, inputs, file, "; name the function that gives the arguments with --args")

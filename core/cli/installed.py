@@ -14,7 +14,7 @@ import click
 import importlib_metadata
 
 from dovetail import options
-from dovetail.executors.scan import distributions
+from dovetail.executors.discovery.find_plugins import distributions
 
 GROUP = "dovetail.commands"
 KNOWN = dict.fromkeys(("conformance", "fuzz"), "dovetail-conformance")  # commands that are worth a hint where their distribution is not installed

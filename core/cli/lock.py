@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from dovetail.cli.config import plain_errors
-from dovetail.executors import config, lock
-from dovetail.executors.priority import process_wide
+from dovetail.executors.discovery import configuration, lockfile
+from dovetail.executors.ordering.resolve_order import process_wide
 
 
 @click.command("lock", short_help="Write down plugins and their order, or compare.")
@@ -20,16 +20,16 @@ def lock_command(frozen: bool, path: Path | None) -> None:
 
     With `frozen = true` in the configuration, or DOVETAIL_FROZEN=1, a process refuses to compile where they are others.
     """
-    config.refresh()
-    path = path or config.lock_path()
-    before = lock.read(path) if frozen or path.exists() else lock.Lock((), ())
-    found = lock.plugins()
-    if frozen and (differences := before.differences(lock.Lock(found, before.order))):
-        raise lock.drift(path, differences)  # before any plugin is imported
-    now = lock.Lock(found, lock.order_of(process_wide()))
+    configuration.refresh()
+    path = path or configuration.lock_path()
+    before = lockfile.read(path) if frozen or path.exists() else lockfile.Lock((), ())
+    found = lockfile.plugins()
+    if frozen and (differences := before.differences(lockfile.Lock(found, before.order))):
+        raise lockfile.drift(path, differences)  # before any plugin is imported
+    now = lockfile.Lock(found, lockfile.order_of(process_wide()))
     differences = before.differences(now)
     if frozen and differences:
-        raise lock.drift(path, differences)
+        raise lockfile.drift(path, differences)
     if frozen:
         click.echo(f"{path} holds: {len(now.plugins)} plugins, asked in the order {', '.join(now.order) or 'none'}.")
         return

@@ -11,7 +11,7 @@ import click
 from packaging.version import Version
 
 import dovetail
-from dovetail.executors.requirements import API
+from dovetail.executors.discovery.requirements import API
 
 TEMPLATES = {  # where a file goes: the template that it is made from
     "pyproject.toml": "pyproject.toml",

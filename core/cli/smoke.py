@@ -17,9 +17,9 @@ from torch import Tensor
 import dovetail
 from dovetail.errors import Unclaimed
 from dovetail.executors import Executor, dispatch
-from dovetail.executors.discovery import REGISTRY
-from dovetail.executors.loading import said
-from dovetail.executors.selection import Selection
+from dovetail.executors.discovery.loading import said
+from dovetail.executors.discovery.plugin_filter import Selection
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.trace import Trace, compiled, dce, functionalize
 
 F = torch.nn.functional

@@ -20,9 +20,9 @@ from torch.overrides import TorchFunctionMode
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
-from dovetail.frontend.arguments import Everything
-from dovetail.frontend.custom import custom_backwards
-from dovetail.frontend.guards import prologue
+from dovetail.frontend.autograd.custom_autograd import custom_backwards
+from dovetail.frontend.guards.native import Everything
+from dovetail.frontend.guards.prologue import prologue
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     FACTORIES,

@@ -1,14 +1,6 @@
 """Programs of operations, and the passes over them, one a file."""
 
-from dovetail.trace.check import check as check
-from dovetail.trace.cse import cse as cse
-from dovetail.trace.dce import dce as dce
-from dovetail.trace.functionalize import functionalize as functionalize
-from dovetail.trace.functionalize import written as written
-from dovetail.trace.grad import JointTrace as JointTrace
-from dovetail.trace.grad import constants_of as constants_of
-from dovetail.trace.grad import grad as grad
-from dovetail.trace.grad import requires_grad as requires_grad
+from dovetail.trace.checking import check as check
 from dovetail.trace.ir import BoundSymbol as BoundSymbol
 from dovetail.trace.ir import Environment as Environment
 from dovetail.trace.ir import Trace as Trace
@@ -16,7 +8,23 @@ from dovetail.trace.ir import brief as brief
 from dovetail.trace.ir import prims_of as prims_of
 from dovetail.trace.ir import recording as recording
 from dovetail.trace.ir import rename as rename
-from dovetail.trace.philox import philox as philox
+from dovetail.trace.passes.cse import cse as cse
+from dovetail.trace.passes.dce import dce as dce
+from dovetail.trace.passes.functionalize import functionalize as functionalize
+from dovetail.trace.passes.functionalize import written as written
+from dovetail.trace.passes.grad import JointTrace as JointTrace
+from dovetail.trace.passes.grad import constants_of as constants_of
+from dovetail.trace.passes.grad import grad as grad
+from dovetail.trace.passes.grad import requires_grad as requires_grad
+from dovetail.trace.passes.philox import philox as philox
+from dovetail.trace.passes.release import release as release
+from dovetail.trace.passes.schedule import peak_bytes as peak_bytes
+from dovetail.trace.passes.schedule import schedule as schedule
+from dovetail.trace.passes.split import BackwardTrace as BackwardTrace
+from dovetail.trace.passes.split import split as split
+from dovetail.trace.passes.split import taken as taken
+from dovetail.trace.passes.split import without as without
+from dovetail.trace.passes.watch import watch as watch
 from dovetail.trace.printing import compiled as compiled
 from dovetail.trace.printing import literal as literal
 from dovetail.trace.proxies import NumberProxy as NumberProxy
@@ -26,14 +34,6 @@ from dovetail.trace.proxies import is_proxy as is_proxy
 from dovetail.trace.proxies import leaves as leaves
 from dovetail.trace.proxies import proxies as proxies
 from dovetail.trace.proxies import swap as swap
-from dovetail.trace.release import release as release
-from dovetail.trace.schedule import peak_bytes as peak_bytes
-from dovetail.trace.schedule import schedule as schedule
-from dovetail.trace.split import BackwardTrace as BackwardTrace
-from dovetail.trace.split import split as split
-from dovetail.trace.split import taken as taken
-from dovetail.trace.split import without as without
+from dovetail.trace.source_location import user_line as user_line
 from dovetail.trace.timing import timed as timed
 from dovetail.trace.transform import Transform as Transform
-from dovetail.trace.watch import watch as watch
-from dovetail.trace.where import user_line as user_line

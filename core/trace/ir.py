@@ -14,7 +14,7 @@ from dovetail.errors import InputError
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.trace import printing
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
-from dovetail.trace.where import user_line
+from dovetail.trace.source_location import user_line
 
 
 class BoundSymbol:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.errors import InputTypeError, NotTracing, TracedValueError
 from dovetail.prims import NumberSpec, TensorSpec, recorder
-from dovetail.trace.where import user_line
+from dovetail.trace.source_location import user_line
 
 
 def speaking() -> dict[str, Callable]:

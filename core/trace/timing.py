@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail import options
-from dovetail.trace.check import check
+from dovetail.trace.checking import check
 from dovetail.trace.ir import Trace
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.discovery.registry import REGISTRY
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(folder) for folder in (HERE, HERE.parent / "models") if str(folder) not in sys.path]

@@ -14,7 +14,8 @@ import dovetail
 from dovetail import options
 from dovetail.cli import main
 from dovetail.errors import DovetailError, ExecutorError
-from dovetail.executors import config, resolve_executors
+from dovetail.executors import resolve_executors
+from dovetail.executors.discovery import configuration
 
 MARKING = """
 import pathlib, torch
@@ -32,7 +33,7 @@ def dovetail_executors():
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """A folder far from any configuration, with the user's own file in it."""
-    monkeypatch.setattr(config, "_user_file", lambda: str(tmp_path / "home" / "dovetail.toml"))
+    monkeypatch.setattr(configuration, "_user_file", lambda: str(tmp_path / "home" / "dovetail.toml"))
     for name in [name for name in os.environ if name.startswith("DOVETAIL_")]:
         monkeypatch.delenv(name)
     (tmp_path / "project" / "deep").mkdir(parents=True)
@@ -42,7 +43,7 @@ def here(tmp_path, monkeypatch):
     yield tmp_path
     options.PROCESS.command_line = command_line
     monkeypatch.undo()
-    config.refresh()
+    configuration.refresh()
 
 
 @pytest.fixture
@@ -64,12 +65,12 @@ def fresh(tmp_path, new_process):
 
 
 def read(key):
-    config.refresh()
+    configuration.refresh()
     return options.BY_KEY[key].read()
 
 
 def sources(key):
-    config.refresh()
+    configuration.refresh()
     return [str(setting.source) for setting in options.settings(options.BY_KEY[key])]
 
 
@@ -115,7 +116,7 @@ def test_one_file_can_be_named_and_all_be_switched_off(here, monkeypatch):
     assert read("debug") == 0
     monkeypatch.setenv("DOVETAIL_CONFIG", "nowhere.toml")
     with pytest.raises(ExecutorError, match=r"DOVETAIL_CONFIG names nowhere.toml, and no such file"):
-        config.refresh()
+        configuration.refresh()
 
 
 def test_lines_are_found_in_every_spelling_of_toml(here):
@@ -123,7 +124,7 @@ def test_lines_are_found_in_every_spelling_of_toml(here):
         '[tool]\n# debug = 4\n[tool.dovetail]\noperations."torch.cos" = "torch"  # a comment\n"strict" = [\n  "version",\n]\n'
         '[tool.dovetail.operations]\n\n"torch.sin" = ["torch"]\n'.replace('operations."torch.cos" = "torch"', "frozen = false")
     )
-    config.refresh()
+    configuration.refresh()
 
     assert {(each.option.key, each.source.where.rpartition(":")[2]) for each in options.PROCESS.files} == {
         ("frozen", "4"),
@@ -319,11 +320,11 @@ def test_config_shows_the_values_also_where_they_do_not_go_together(here):
 
 
 def test_values_of_an_executors_options_are_of_the_declared_type():
-    assert config.option_values("none", {"tile": 64}) == {"tile": 64}
-    with config.scope(config.call_settings({"options": {"mine": {"tile": "8", "fast": "true"}}}, "here")):
-        assert config.option_values("mine", {"tile": 64, "fast": False, "name": "x"}) == {"tile": 8, "fast": True, "name": "x"}
+    assert configuration.option_values("none", {"tile": 64}) == {"tile": 64}
+    with configuration.scope(configuration.call_settings({"options": {"mine": {"tile": "8", "fast": "true"}}}, "here")):
+        assert configuration.option_values("mine", {"tile": 64, "fast": False, "name": "x"}) == {"tile": 8, "fast": True, "name": "x"}
         with pytest.raises(ExecutorError, match=r"mine.fast in here .* is True; it wants int"):
-            config.option_values("mine", {"tile": 64, "fast": 1})
+            configuration.option_values("mine", {"tile": 64, "fast": 1})
 
 
 def test_no_shown_value_is_unreadable():

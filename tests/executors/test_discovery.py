@@ -18,9 +18,11 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.executors import STATUSES, discovery, records, requirements, scan
-from dovetail.executors.discovery import Registry
-from dovetail.executors.selection import Selection
+from dovetail.executors import STATUSES
+from dovetail.executors.discovery import find_plugins, plugin_status, requirements
+from dovetail.executors.discovery import registry as registry_module
+from dovetail.executors.discovery.plugin_filter import Selection
+from dovetail.executors.discovery.registry import Registry
 
 PROGRAM = """
 import json, sys
@@ -30,7 +32,7 @@ rows = dovetail.extend.plugins()
 sine = dovetail.jit(torch.sin, executors=["fine"])
 said = str(sine(torch.zeros(2)).tolist()), [line.implementation.executor for line in dovetail.last_traces(sine)[-1].lines if line.implementation]
 from dovetail.prims.op import SYMBOLS
-left = [name for name in ("half_registered", "contested", "no_device") if name in dovetail.executors.discovery.REGISTRY.executors]
+left = [name for name in ("half_registered", "contested", "no_device") if name in dovetail.executors.discovery.registry.REGISTRY.executors]
 print(json.dumps({"rows": [row.row() for row in rows], "ran": said, "left": left + [name for name in SYMBOLS if name.startswith("half")]}))
 """
 
@@ -111,7 +113,7 @@ def registry():
     return Registry()
 
 
-def rows_of(registry: Registry, selection: Selection = Selection()) -> dict[str, records.Plugin]:  # noqa: B008
+def rows_of(registry: Registry, selection: Selection = Selection()) -> dict[str, plugin_status.Plugin]:  # noqa: B008
     registry.load(selection)
     return {row.name: row for row in registry.plugins}
 
@@ -292,14 +294,14 @@ def test_row_12_an_unknown_name_gets_candidates_and_their_status(site, good, mon
     site("quick", good("quick"))
     mine = Registry()
     mine.load(Selection())
-    monkeypatch.setattr(discovery, "REGISTRY", mine)
+    monkeypatch.setattr(registry_module, "REGISTRY", mine)
 
     with pytest.raises(dovetail.DovetailError, match=re.escape("no executor is called 'quik'; did you mean quick?")):
-        discovery.get_executor("quik")
+        registry_module.get_executor("quik")
     with pytest.raises(dovetail.DovetailError, match=r"did you mean fastest\?; fastest \(dovetail-fastest 1.0\): import-failed; importing"):
-        discovery.get_executor("fastes")
+        registry_module.get_executor("fastes")
     with pytest.raises(dovetail.DovetailError, match=r"executor fastest cannot be used: .* needs the module no_such_thing, which is not installed"):
-        discovery.get_executor("fastest")
+        registry_module.get_executor("fastest")
 
 
 def test_rows_10_and_13_an_executor_that_is_known_of_and_absent(site, good, registry):
@@ -317,10 +319,10 @@ def test_row_7_a_manifest_is_found_without_importing(site, registry):
     package = site.folder / "dovetail_heavy"
     package.mkdir()
     (package / "__init__.py").write_text("import no_such_thing")
-    (package / scan.MANIFEST).write_text('{"schema": 1, "executors": []}')
+    (package / find_plugins.MANIFEST).write_text('{"schema": 1, "executors": []}')
     site("heavy", None)
 
-    assert rows_of(registry)["heavy"].manifest == str(package / scan.MANIFEST)
+    assert rows_of(registry)["heavy"].manifest == str(package / find_plugins.MANIFEST)
 
 
 @pytest.mark.parametrize("layout", ["module", "package", "project", "src"])
@@ -418,7 +420,7 @@ def test_keyboard_interrupt_gets_through_and_nothing_is_half_loaded(site, regist
 
 
 def test_a_plugin_may_ask_for_executors_while_it_is_loaded(site, good, registry, monkeypatch):
-    monkeypatch.setattr(discovery, "REGISTRY", registry)
+    monkeypatch.setattr(registry_module, "REGISTRY", registry)
     site("curious", "import dovetail.extend\nSEEN = [ex.name for ex in dovetail.extend.executors()]\n" + good("curious"))
 
     assert rows_of(registry)["curious"].status == "ready"
@@ -426,7 +428,7 @@ def test_a_plugin_may_ask_for_executors_while_it_is_loaded(site, good, registry,
 
 def test_trap_16_a_forked_worker_has_the_executors(tmp_path, new_process):
     program = (
-        "import os, torch, dovetail\nfrom dovetail.executors.discovery import REGISTRY\n"
+        "import os, torch, dovetail\nfrom dovetail.executors.discovery.registry import REGISTRY\n"
         "dovetail.extend.plugins()\nREGISTRY.lock.acquire()\n"
         "import threading\nchild = os.fork()\n"
         "if child == 0:\n"

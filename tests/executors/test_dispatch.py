@@ -11,7 +11,7 @@ import dovetail
 from dovetail import prims
 from dovetail.errors import ExecutorError
 from dovetail.executors import dispatch, resolve_executors
-from dovetail.executors.priority import add_operator_executor
+from dovetail.executors.ordering.resolve_order import add_operator_executor
 from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled, get_executor, make_prim
 from dovetail.trace import check, cse, dce, functionalize
 
@@ -123,8 +123,8 @@ def test_seed_002_add_operator_executor_with_the_operations_own_signature():
         _, trace, _ = executed(lambda x, y: F.cross_entropy(x, y, reduction="none"), logits, target, executors=["seed_xentropy", "torch"])
         assert len(calls) == 1 and runs(trace) == [("cross_entropy", "torch")]
     finally:
-        dovetail.executors.discovery.REGISTRY.executors.pop("seed_xentropy")
-        dovetail.executors.discovery.REGISTRY.defaults.remove("seed_xentropy")
+        dovetail.executors.discovery.registry.REGISTRY.executors.pop("seed_xentropy")
+        dovetail.executors.discovery.registry.REGISTRY.defaults.remove("seed_xentropy")
 
 
 def test_a_name_can_be_taken_once():

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from dovetail.cli import main
 from dovetail.cli.doctor import Finding, examine
-from dovetail.executors.selection import Selection
+from dovetail.executors.discovery.plugin_filter import Selection
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 HEAD = "import torch\nfrom dovetail.extend import OperatorExecutor, hookimpl\n"

@@ -18,8 +18,8 @@ from stand_ins import F, Pointwise, of, small_softmax
 import dovetail
 from dovetail.errors import ExecutorError
 from dovetail.executors import ExecutorWarning
-from dovetail.executors.config import WATCH
-from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.discovery.configuration import WATCH
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import OperatorExecutor, make_prim
 
 

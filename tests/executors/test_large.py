@@ -74,7 +74,7 @@ def test_the_program_can_be_pickled():
 
 
 def test_an_executor_says_what_runs_large_results(monkeypatch):
-    monkeypatch.setattr("dovetail.executors.executor.LARGE", 64)
+    monkeypatch.setattr("dovetail.executors.contract.executor.LARGE", 64)
     ex = OperatorExecutor("two_ways")
     ex.implements(torch.sin, lambda input: torch.sin(input), large=lambda input: torch.sin(input) + 0)
     ours = dovetail.jit(lambda x: (torch.sin(x), torch.sin(x[:3])), executors=[ex])

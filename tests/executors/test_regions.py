@@ -13,7 +13,7 @@ from stand_ins import Pointwise
 
 import dovetail
 from dovetail.executors import dispatch
-from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import CannotFuse, Fuel, FusionExecutor, OperatorExecutor, compiled, get_executor
 from dovetail.trace import check, cse, dce, functionalize
 

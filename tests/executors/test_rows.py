@@ -11,9 +11,10 @@ import torch
 from stand_ins import F, Pointwise, of
 
 import dovetail
-from dovetail.executors import get_executor, judge, rows
-from dovetail.executors.reference import program
-from dovetail.executors.regions import RegionSymbol
+from dovetail.executors import get_executor
+from dovetail.executors.dispatching.regions import RegionSymbol
+from dovetail.executors.trials import judge, rows
+from dovetail.executors.trials.reference import program
 from dovetail.trace import BoundSymbol, proxies
 
 

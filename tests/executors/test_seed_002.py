@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.discovery.registry import REGISTRY
 
 SEED = """
 import torch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import OperatorExecutor, get_grad, implementations_of, make_prim, put_grad
 
 

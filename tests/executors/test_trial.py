@@ -11,8 +11,8 @@ import torch
 from stand_ins import F, Pointwise, of
 
 import dovetail
-from dovetail.executors import budget
-from dovetail.executors.distrust import DISTRUST
+from dovetail.executors.dispatching.distrust import DISTRUST
+from dovetail.executors.trials import budget
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
 
@@ -228,7 +228,7 @@ class Reassociating(Pointwise):
 
 
 def trial_dtype(dtype):
-    return dovetail.executors.reference.TO_TORCH[dtype]
+    return dovetail.executors.trials.reference.TO_TORCH[dtype]
 
 
 def kinks(x):

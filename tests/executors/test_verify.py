@@ -8,7 +8,7 @@ import zoo
 from stand_ins import F, Pointwise, of, small_softmax
 
 import dovetail
-from dovetail.executors import verify
+from dovetail.executors.reports import verify
 from dovetail.extend import OperatorExecutor, Tag, get_grad, make_prim, put_grad
 
 

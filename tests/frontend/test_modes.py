@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
-from dovetail.frontend import guards as prologues
+from dovetail.frontend.guards import prologue as prologues
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
@@ -147,7 +147,7 @@ def test_gradients_of_dovetail_run_under_transforms():
 
 def test_a_bug_in_a_guard_runs_the_call_in_eager_mode(monkeypatch, inputs):
     ours = dovetail.jit(program)
-    monkeypatch.setattr("dovetail.frontend.guards.active_mode", lambda: "a guard that never holds")
+    monkeypatch.setattr("dovetail.frontend.guards.prologue.active_mode", lambda: "a guard that never holds")
     for _ in range(2):
         with pytest.warns(dovetail.GuardWarning, match="guard: a mode of torch is around the call") as warned:
             torch.testing.assert_close(ours(*inputs), program(*inputs))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dovetail.frontend.guards import Miss, prologue
+from dovetail.frontend.guards.prologue import Miss, prologue
 from dovetail.frontend.interpreter.tracking import Captured, Recorder, capture
 from dovetail.frontend.interpreter.tracking.guards import Guard
 from dovetail.frontend.interpreter.tracking.sources import Sources

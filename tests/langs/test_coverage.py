@@ -13,8 +13,8 @@ from torch.overrides import get_overridable_functions
 
 from dovetail.errors import Unsupported
 from dovetail.langs.torch import LANGUAGE, REFUSED, TABLE, TorchSymbol, name_of, not_traced
-from dovetail.langs.torch.names import dotted
-from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.binding.names import dotted
+from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.prims import recorder
 from dovetail.trace import Trace
 

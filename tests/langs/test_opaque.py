@@ -11,7 +11,7 @@ import torch
 import dovetail
 from dovetail.errors import DovetailError, NoGradRule, Unsupported
 from dovetail.extend import Tag
-from dovetail.langs.torch.opaque import opaque, opaque_symbol
+from dovetail.langs.torch.binding.opaque import opaque, opaque_symbol
 from dovetail.prims import recorder
 from dovetail.trace import Trace, swap
 

@@ -9,7 +9,7 @@ import programs
 import pytest
 
 from dovetail.trace import cse, dce, functionalize, philox, release, schedule
-from dovetail.trace.check import check
+from dovetail.trace.checking import check
 
 PASSES = (cse, dce, functionalize, philox, release, schedule)
 

@@ -11,7 +11,7 @@ import dovetail
 from dovetail import devices, prims
 from dovetail.dtypes import float32, int64
 from dovetail.trace import Trace
-from dovetail.trace.philox import philox
+from dovetail.trace.passes.philox import philox
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dovetail.executors.discovery import REGISTRY
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import options_of
 from dovetail_conformance import check
 from dovetail_conformance.broken import running

@@ -16,10 +16,10 @@ from dovetail import prims
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import dtype_of
+from dovetail.langs.torch.binding.bridge import dtype_of
+from dovetail.langs.torch.binding.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
 from dovetail.langs.torch.comparison import above
 from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
-from dovetail.langs.torch.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
 from dovetail.torch_internals import C_NN
 
 SELU_ALPHA = 1.6732632423543772848170429916717

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.joining import position, sliced
 from dovetail.langs.torch.shape import reshaped, swapped
-from dovetail.langs.torch.symbol import Tensor, torchsymbol
 from dovetail.prims.shape import replaced
 
 

@@ -12,9 +12,9 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import TO_TORCH
+from dovetail.langs.torch.binding.bridge import TO_TORCH
+from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, nan_detached, require_float, row_major
-from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by torch's other names for it
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod
 

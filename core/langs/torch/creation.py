@@ -14,10 +14,10 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import device_of, dtype_of
+from dovetail.langs.torch.binding.bridge import device_of, dtype_of
+from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
-from dovetail.langs.torch.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.prims import Tag, TensorSpec, recorder
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves

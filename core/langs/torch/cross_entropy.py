@@ -8,9 +8,9 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log_softmax_along
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import require_float
 from dovetail.langs.torch.loss import reduced, reduction_of, total
-from dovetail.langs.torch.symbol import Tensor, torchsymbol
 
 
 @torchsymbol("torch.nn.functional.nll_loss")

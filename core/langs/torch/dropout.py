@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.symbol import Tensor, torchsymbol, write
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, write
 
 Drawn = Callable[[tuple[int, ...]], tuple[int, ...]]  # a tensor's shape -> the shape of what is drawn for it
 _ALPHA = 1.7580993408473766  # scale * alpha of SELU: what a dropped unit saturates at (Klambauer et al., "Self-Normalizing Neural Networks", 2017)

@@ -15,8 +15,8 @@ import torch
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.langs.torch.reduction import total, total_dtype
-from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod as product
 

@@ -12,7 +12,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
-from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
+from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.unary import conjugated, converted
 

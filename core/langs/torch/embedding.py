@@ -5,8 +5,8 @@ from __future__ import annotations
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.padding import positions
-from dovetail.langs.torch.symbol import Tensor, torchsymbol
 
 
 @torchsymbol("torch.nn.functional.embedding")

@@ -9,10 +9,10 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.indexing import as_number
-from dovetail.langs.torch.opaque import opaque
 from dovetail.langs.torch.shape import reshaped
-from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 from dovetail.prims.shape import flat_reshape, replaced
 from dovetail.prims.spec import dense
 from dovetail.trace import TensorProxy

@@ -11,7 +11,7 @@ from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
-from dovetail.langs.torch.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
+from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
 from dovetail.prims.op import register
 from dovetail.trace import NumberProxy, TensorProxy
 

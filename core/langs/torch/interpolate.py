@@ -9,9 +9,9 @@ from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.symbol import Tensor, resolve, torchsymbol
 from dovetail.langs.torch.padding import in_memory_format, positions
-from dovetail.langs.torch.symbol import Tensor, resolve, torchsymbol
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import C_NN
 

@@ -10,8 +10,8 @@ from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.shape import as_2d, as_3d, reshaped, unsqueezed
-from dovetail.langs.torch.symbol import Tensor, torchsymbol
 from dovetail.prims.shape import replaced
 from dovetail.prims.spec import ceildiv, prod
 from dovetail.trace import TensorProxy

@@ -10,9 +10,9 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.symbol import Number, Tensor, operators, torchsymbol
 from dovetail.langs.torch.reduction import reduced, require_inexact
-from dovetail.langs.torch.symbol import Number, Tensor, operators, torchsymbol
 from dovetail.prims.linalg import turned
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod as product

@@ -14,9 +14,9 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, in_wide, nan_detached, sub
 from dovetail.langs.torch.special import xlogy
-from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 
 
 def reduction_of(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:

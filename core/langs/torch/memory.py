@@ -11,9 +11,9 @@ from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import fitting
-from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of
+from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of
+from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.indexing import as_number
-from dovetail.langs.torch.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.prims import TensorSpec, recorder
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
 from dovetail.trace import TensorProxy

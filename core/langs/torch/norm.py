@@ -9,7 +9,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.symbol import Number, Tensor, torchquery, torchsymbol
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchquery, torchsymbol
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
 from dovetail.prims.spec import prod as product

@@ -9,7 +9,7 @@ from dovetail import prims
 from dovetail.dtypes import DType, bool_, int64
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol, wrong_type
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol, wrong_type
 from dovetail.prims.spec import TensorSpec, channels_last_order, dense, is_channels_last
 
 

@@ -13,9 +13,9 @@ from dovetail.devices import cpu
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.convolution import Ints, ints, sliding
 from dovetail.langs.torch.padding import positions
-from dovetail.langs.torch.symbol import Tensor, torchquery, torchsymbol
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import ceildiv, is_channels_last, prod

@@ -14,11 +14,11 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.langs.torch.creation import plain, sizes
 from dovetail.langs.torch.memory import formatted
-from dovetail.langs.torch.opaque import opaque
-from dovetail.langs.torch.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.prims import TensorSpec
 from dovetail.trace import TensorProxy
 

@@ -11,8 +11,8 @@ from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import dtype_of
-from dovetail.langs.torch.symbol import Tensor, torchsymbol, wrong_type
+from dovetail.langs.torch.binding.bridge import dtype_of
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims import Symbol
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod as product

@@ -9,8 +9,8 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.reduction import total_dtype
-from dovetail.langs.torch.symbol import Tensor, torchsymbol
 from dovetail.prims import Symbol
 
 

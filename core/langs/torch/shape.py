@@ -12,10 +12,10 @@ from dovetail import prims
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import dtype_of
-from dovetail.langs.torch.opaque import opaque
+from dovetail.langs.torch.binding.bridge import dtype_of
+from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, torchsymbol
 from dovetail.langs.torch.padding import in_memory_format
-from dovetail.langs.torch.symbol import LANGUAGE, Tensor, torchsymbol
 from dovetail.prims.shape import flat_reshape, replaced
 from dovetail.prims.spec import prod, view_strides
 from dovetail.trace import TensorProxy

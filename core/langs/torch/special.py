@@ -8,8 +8,8 @@ from typing import Any
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, in_wide, is_bool, require_float, row_major, symbols
-from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 from dovetail.prims.unary import conjugated
 
 SQRT_HALF = math.sqrt(0.5)

@@ -8,9 +8,9 @@ from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.linalg import conjugate, unsqueezed
 from dovetail.langs.torch.reduction import Dims, kept, require_inexact, safe_sqrt
-from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 from dovetail.prims.linalg import turned
 
 

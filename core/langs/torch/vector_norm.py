@@ -10,11 +10,11 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.bridge import dtype_of
+from dovetail.langs.torch.binding.bridge import dtype_of
+from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import nan_detached, sub
-from dovetail.langs.torch.opaque import opaque
 from dovetail.langs.torch.reduction import Dims, count, reduced, require_inexact, safe_sqrt
-from dovetail.langs.torch.symbol import Number, Tensor, torchsymbol
 from dovetail.prims import Symbol
 
 _BY_SINGULAR_VALUES = ("nuc", 2, -2)

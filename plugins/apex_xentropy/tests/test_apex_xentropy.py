@@ -273,7 +273,7 @@ def test_the_plugin_is_found_and_says_whether_it_runs():
 @pytest.fixture
 def registry():
     """What is registered in a test goes with it."""
-    registered = dovetail.executors.discovery.REGISTRY
+    registered = dovetail.executors.discovery.registry.REGISTRY
     plugins()
     before, defaults = dict(registered.executors), list(registered.defaults)
     yield registered

@@ -14,7 +14,8 @@ from torch import nn
 import dovetail
 from dovetail.devices import device
 from dovetail.extend import Trace
-from dovetail.langs.torch import TO_TORCH, attention, bridge
+from dovetail.langs.torch import TO_TORCH, attention
+from dovetail.langs.torch.binding import bridge
 from dovetail.prims.spec import dense
 from dovetail_triton_exec.executor import TritonExecutor
 from dovetail_triton_exec.regions import Region, compiled

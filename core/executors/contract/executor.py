@@ -1,0 +1,317 @@
+"""What a plugin makes: an executor that runs symbols one by one, or one that runs regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from dovetail.dtypes import DType
+from dovetail.errors import ExecutorError
+from dovetail.executors.contract.declaration import Claim as Claim
+from dovetail.executors.contract.declaration import Verdict as Verdict
+from dovetail.executors.contract.declaration import as_verdict, devices_of, dtypes_of, supports, words_of
+from dovetail.executors.contract.memory_pool import LARGE
+from dovetail.langs.torch import lookaside, symbol_for
+from dovetail.prims import Symbol, Tag, make_prim
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace
+from dovetail.trace.passes.split import bytes_of
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """How one executor runs one symbol.
+
+    `fn` takes real tensors and the symbol's own signature.  `path` is how a printed program calls it when that can be imported without
+    the executor ("torch.nn.functional.softmax", ".view"); else it prints as `<executor>_exec.<name>`.  `grad` is a grad rule.  `dtypes`,
+    `devices` and `differentiable` are what was declared for this symbol alone, None where the executor's declaration holds.  `stateful` is
+    a class; each line that is run this way gets an object of it, which is the `fn` of that line.  `large` runs lines on CPUs whose result
+    has LARGE bytes or more.
+    """
+
+    executor: str
+    name: str
+    fn: Callable[..., Any] | None
+    checker: Callable[..., Verdict] | None = None
+    execution_transform: Callable[..., Any] | None = None
+    grad: Callable[..., Any] | None = None
+    path: str | None = None
+    dtypes: frozenset[DType] | None = None
+    devices: frozenset[str] | None = None
+    differentiable: bool | None = None
+    stateful: type | None = None
+    large: Implementation | None = None
+
+    def placed(self, line: BoundSymbol) -> Implementation:
+        """What runs `line`: this, or `large`, or where there is state, this with a new state of its own, named after what the line makes."""
+        if self.large is not None and any([_is_large(p) for p in line.writes]):
+            return self.large
+        if self.stateful is None:
+            return self
+        made = (line.writes or line.reads)[:1]
+        return replace(self, name="_".join([self.name, *(p.name for p in made)]), fn=self.stateful())
+
+
+class Executor:
+    """The common part of both kinds, and the declaration that dispatch and the conformance suite read.
+
+    `dtypes` are the element types of the tensors that its operations may read, `devices` the kinds of device that they may be on ("cuda"),
+    None for any.  `grad` says whether it takes operations through which a gradient flows.  `available` is asked once, before the executor is
+    used.  `last_resort` puts it behind all others in the default order; `before` and `after` are hints, the lowest layer of configuration.
+    """
+
+    distribution: tuple[str, str | None] | None = None  # the name and version of what it was installed with; discovery sets it
+    place: tuple[str, int] | None = None  # its plugin's name, and which of the plugin's executors it is; discovery sets it
+    before: tuple[str, ...] = ()  # executors that are asked after it unless somebody orders otherwise
+    after: tuple[str, ...] = ()  # executors that are asked before it
+    options: Mapping[str, Any] = MappingProxyType({})  # what users may configure, with the defaults; `options_of` reads it
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0",
+        last_resort: bool = False,
+        dtypes: Iterable[Any] | None = None,
+        devices: Iterable[str] | None = None,
+        grad: bool = True,
+        available: Callable[[], Verdict] | None = None,
+    ):
+        if not name.isidentifier():
+            raise ExecutorError(f"an executor's name is an identifier, since programs print it; got {name!r}")
+        self.name, self.version, self.last_resort, self.grad = name, version, last_resort, grad
+        self.dtypes, self.devices = dtypes_of(dtypes), devices_of(devices)
+        self._available = available
+
+    def __repr__(self) -> str:
+        return f"<executor {self.name} {self.version}>"
+
+    def available(self) -> Verdict:
+        """True, or a sentence that says what this machine lacks and what would help."""
+        return True if self._available is None else self._available()
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether this executor runs `line`: True or a Claim, or why not.  The declaration is asked first, then the checker."""
+        raise NotImplementedError
+
+    def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
+        """`trace`, a pure program whose operations nobody was offered yet, as this executor would rather be offered it.
+
+        A pass: it leaves `trace` as it is and returns it, or another program that computes the same from the same inputs.  `executors` are
+        those who are going to be asked, in order; in that order they prepare, each computation, forward and backward, and what they change
+        anyone may take.  It is for joining lines into an operation of one's own, whose decomposition is what was there, and for laying out
+        what a kernel reads.
+        """
+        return trace
+
+    def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
+        """A quicker function of (args, kwargs) in the place of a compiled program's prologue; None, which is always right, where there is none.
+
+        It gives the result for calls that it is sure fit `prologue`, every guard of it; any other call it hands over to `slow`, the prologue
+        as it was compiled, and gives what that gives.  `computation` is the program that the prologue runs, where it runs nothing besides
+        and its outputs are the result as it stands; else None, and the last line of the prologue names the function that is to be called.
+        """
+        return None
+
+    def declaration(self) -> dict[str, Any]:
+        """What it supports as plain data, which JSON can hold; None stands for anything."""
+        said = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
+        return said | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
+
+
+class OperatorExecutor(Executor):
+    """Runs symbols one by one.  Implementations get real tensors and the symbol's own signature, checkers get proxies and the same."""
+
+    def __init__(self, name: str, **declared: Any):
+        super().__init__(name, **declared)
+        self.table: dict[Symbol, Implementation] = {}
+        self._named: dict[str, Implementation] = {}
+        self._found: dict[Symbol, Implementation] = {}  # those of the family that somebody asked for
+        self._family: Callable[[Symbol], tuple[Callable, str] | None] | None = None
+
+    def implements(
+        self,
+        operation: Symbol | Callable | str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        checker: Callable[..., Verdict] | None = None,
+        execution_transform: Callable[..., Any] | None = None,
+        grad: Callable[..., Any] | bool | None = None,
+        stateful: type | None = None,
+        large: Callable[..., Any] | None = None,
+        dtypes: Iterable[Any] | None = None,
+        devices: Iterable[str] | None = None,
+        name: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        """Run `operation` (a symbol, a torch function, or the dotted name of one) with `fn` where `checker` says True, or a Claim.
+
+        `execution_transform` rewrites the call instead: it gets proxies and calls this executor's own symbols.  `stateful` is a class in
+        the place of `fn`: each call site of a compiled program gets an object of it, made without arguments and called with the operation's.
+        `grad` is the rule, in interleaved form, that differentiates the operation where this executor claims it; or a bool, whether a
+        gradient may flow through it.  `large` runs it in the place of `fn` on CPUs where the result has 32 MiB or more: it can take the memory
+        from POOL, which is quicker than new memory.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs
+        print.
+        """
+        symbol = symbol_for(operation)
+        if symbol is None:
+            raise ExecutorError(
+                f"{self.name} implements {operation!r}, which is no operation here; name a symbol, or a torch function that Dovetail knows"
+            )
+        if sum(way is not None for way in (fn, execution_transform, stateful)) != 1:
+            raise ExecutorError(f"{self.name} implements {symbol} in one way: with a function, an execution_transform, or a stateful class")
+        name = self._free_name(symbol, name)
+        rule, differentiable = (None, grad) if isinstance(grad, bool) else (grad, None)
+        declared = {"dtypes": dtypes_of(dtypes), "devices": devices_of(devices), "differentiable": differentiable, "stateful": stateful}
+        if large is not None:
+            self._named[f"{name}_large"] = declared["large"] = Implementation(self.name, f"{name}_large", large)
+        self.table[symbol] = self._named[name] = Implementation(self.name, name, fn, checker, execution_transform, rule, path, **declared)
+
+    def operation(
+        self,
+        name: str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        meta: Callable[..., Any],
+        tags: Iterable[Tag] = (),
+        vjp: Callable[..., Any] | None = None,
+        replaces: Callable | Iterable[Callable] = (),
+        replace: bool = False,
+        **how: Any,
+    ) -> Symbol:
+        """A new operation, called `<executor>.<name>`, which this executor runs; `how` is what `implements` takes.
+
+        `meta` maps the specs of its arguments to that of its result, `vjp(g, out, *args, **kwargs)` gives the cotangents of its arguments.
+        A traced call of a function in `replaces` becomes the operation.
+        """
+        symbol = make_prim(f"{self.name}.{name}", name, meta=meta, tags=tags, replace=replace)
+        if vjp is not None:
+            symbol.vjp(vjp)
+        self.implements(symbol, fn, name=name, **how)
+        for function in (replaces,) if callable(replaces) else replaces:
+            lookaside(function, symbol)
+        return symbol
+
+    def implements_family(self, find: Callable[[Symbol], tuple[Callable, str] | None]) -> None:
+        """Run every symbol for which `find` gives (function, path), besides those in the table."""
+        self._family = find
+
+    def _free_name(self, symbol: Symbol, name: str | None) -> str:
+        for candidate in (name,) if name else (symbol.name, f"{symbol.module.replace('.', '_')}_{symbol.name}"):
+            known = self._named.get(candidate)
+            if known is None or self.table.get(symbol) is known:
+                return candidate
+        raise ExecutorError(f"{self.name} has an implementation called {candidate} already; give the one for {symbol} another name=")
+
+    def implementation(self, symbol: Symbol) -> Implementation | None:
+        """What runs `symbol`, before any checker is asked."""
+        found = self.table.get(symbol) or self._found.get(symbol)
+        if found is None and self._family is not None and (made := self._family(symbol)) is not None:
+            fn, path = made
+            found = self._found[symbol] = Implementation(self.name, symbol.name, fn, path=path)
+        return found
+
+    def own(self, name: str) -> Implementation | None:
+        """The implementation of its table that is called `name`."""
+        return self._named.get(name)
+
+    def named(self, name: str) -> Callable[..., Any]:
+        """The function that programs print under `name`; a new state where that has one, as the call sites of a program do."""
+        found = self._named.get(name)
+        if found is None and (of := self._named.get(name.rpartition("_")[0])) is not None and of.stateful is not None:
+            found = of
+        if found is None:
+            raise AttributeError(f"executor {self.name} has no implementation called {name}")
+        return found.fn if found.stateful is None else found.stateful()
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether this executor runs `line`: True or a Claim, or why not.  The declaration is asked first, then the checker."""
+        found = self.implementation(line.symbol)
+        if found is None:
+            return f"does not implement {line.symbol}"
+        said = supports(line, *self._declared(found))
+        if said is not True or found.checker is None:
+            return said
+        return as_verdict(found.checker(*line.args, **line.kwargs))
+
+    def _declared(self, found: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
+        """The declaration that holds for one implementation."""
+        dtypes = self.dtypes if found.dtypes is None else found.dtypes
+        devices = self.devices if found.devices is None else found.devices
+        return dtypes, devices, self.grad if found.differentiable is None else found.differentiable
+
+    def declaration(self) -> dict[str, Any]:
+        """What it supports as plain data, which JSON can hold; None stands for anything.
+
+        `operations` are those in its table by id; `family` says that it runs others besides, found by a function.
+        """
+        rows = {}
+        for symbol, found in self.table.items():
+            dtypes, devices, grad = self._declared(found)
+            has = {"checker": found.checker, "execution_transform": found.execution_transform, "grad_rule": found.grad, "stateful": found.stateful}
+            row = {"name": found.name, **words_of(dtypes, devices), "grad": grad, **{key: value is not None for key, value in has.items()}}
+            rows[symbol.id] = row | {"path": found.path}
+        operations = dict(sorted(rows.items()))
+        return super().declaration() | {"kind": "operator", "operations": operations, "family": self._family is not None}
+
+
+class CannotFuse(ExecutorError):
+    """Raised by `FusionExecutor.fuse` to refuse a region after all: its lines go to the executors behind, and `explain` shows the message."""
+
+
+class FusionExecutor(Executor):
+    """Runs regions: connected lines that it can all run, handed over as one pure trace.
+
+    `operations` are the prims that it fuses, None where `can_fuse` alone decides.
+    """
+
+    def __init__(self, name: str, *, operations: Iterable[Symbol | Callable | str] | None = None, **declared: Any):
+        super().__init__(name, **declared)
+        self.operations = None if operations is None else frozenset(map(self._symbol, operations))
+
+    def _symbol(self, operation: Symbol | Callable | str) -> Symbol:
+        symbol = symbol_for(operation)
+        if symbol is None:
+            raise ExecutorError(f"{self.name} fuses {operation!r}, which is no operation here; name a prim")
+        return symbol
+
+    def can_fuse(self, line: BoundSymbol) -> Verdict:
+        """Whether one line could be part of a region.  Asked for prims; a composite is taken when its whole decomposition is."""
+        if self.operations is None:
+            raise NotImplementedError(f"executor {self.name} declares no operations=, so it has to define can_fuse(line)")
+        return True
+
+    def worth(self, region: Trace) -> Verdict:
+        """Whether a region of lines that it took is worth fusing; where a sentence says why not, they go to the executors behind it."""
+        return True
+
+    def fuse(self, region: Trace) -> Callable[..., tuple]:
+        """Return a function of the region's inputs that returns the tuple of its outputs; raise CannotFuse where there is none."""
+        raise NotImplementedError(f"executor {self.name} has to define fuse(region)")
+
+    def fuse_in_place(self, region: Trace, into: dict[Proxy, Proxy]) -> Callable[..., tuple] | None:
+        """`fuse`, where the function may write results into the memory of inputs that nobody reads any more: `into` says which into which.
+
+        A result that it wrote there is that input itself.  None where it cannot, or need not.
+        """
+        return None
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """Whether one line could be part of a region: the declaration is asked first, then `can_fuse`."""
+        if self.operations is not None and line.symbol not in self.operations:
+            return f"does not fuse {line.symbol}"
+        said = supports(line, self.dtypes, self.devices, self.grad)
+        return as_verdict(self.can_fuse(line)) if said is True else said
+
+    def declaration(self) -> dict[str, Any]:
+        """What it supports as plain data, which JSON can hold; None stands for anything."""
+        said = super().declaration() | {"kind": "fusion"}
+        row = {"dtypes": said["dtypes"], "devices": said["devices"], "grad": self.grad, "checker": type(self).can_fuse is not FusionExecutor.can_fuse}
+        rows = None if self.operations is None else {id: dict(row) for id in sorted(symbol.id for symbol in self.operations)}
+        return said | {"operations": rows}
+
+
+def _is_large(p: Proxy) -> bool:
+    """Whether a value is a tensor on a CPU of so many bytes that its memory comes from the pool."""
+    return isinstance(p, TensorProxy) and p.spec.device.type == "cpu" and bytes_of(p) >= LARGE

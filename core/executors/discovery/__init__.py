@@ -1,0 +1,1 @@
+"""Finding installed plugins, loading them, and reporting their errors."""

@@ -1,0 +1,155 @@
+"""Whose fault: what an error in a plugin's code says, and which checkers are asked no more."""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from dovetail import options, prims
+from dovetail.errors import ExecutorError, NoGradRule
+from dovetail.executors.contract.declaration import InvalidVerdict, as_verdict
+from dovetail.executors.contract.executor import CannotFuse, Executor, Verdict
+from dovetail.executors.discovery.registry import REGISTRY
+from dovetail.prims import Symbol
+from dovetail.trace import BoundSymbol, Trace, brief
+
+
+class ExecutorWarning(UserWarning):
+    """An executor's code failed where the program can go on without it."""
+
+
+class ContractError(ExecutorError):
+    """What an executor returned is not what the operation promises."""
+
+
+QUARANTINE: WeakKeyDictionary[Executor, dict[Symbol, str]] = WeakKeyDictionary()  # the registry: whose checker raised, and for what
+ASKED: WeakValueDictionary[str, Executor] = WeakValueDictionary()  # the registry: the executor of each name that programs print
+
+
+def distribution(ex: Executor) -> tuple[str, str] | None:
+    """The name and the version of the distribution that `ex` came from, or a path and ""; None for one made in this process."""
+    found = getattr(ex, "distribution", None)
+    return (found[0], found[1] or "") if isinstance(found, tuple) else None
+
+
+def named(ex: Executor) -> str:
+    """The executor as an error names it: `fast 1.2 (dovetail-fast 1.2.0)`."""
+    found = distribution(ex)
+    return f"{ex.name} {ex.version} ({' '.join(filter(None, found)) if found else 'made in this process, by no distribution'})"
+
+
+def way_out(ex: Executor) -> str:
+    """The line of configuration that goes on without `ex`."""
+    if ex.last_resort:
+        return f"{ex.name} is an executor of last resort: put one that runs this operation before it"
+    if REGISTRY.executors.get(ex.name) is ex:
+        line = f'DOVETAIL_DISABLE={ex.name} in the environment, or disable = ["{ex.name}"] under [tool.dovetail] in pyproject.toml'
+        return f"to go on without it: {line}"
+    return f"to go on without it: leave {ex.name} out of executors=[...] where dovetail.jit is called"
+
+
+def call(line: BoundSymbol) -> str:
+    """The operation with its arguments, tensors by their types."""
+    words = [*map(brief, line.args), *(f"{k}={brief(v)}" for k, v in line.kwargs.items())]
+    return f"{line.symbol}({', '.join(words)})"
+
+
+def account(what: str, ex: Executor, line: BoundSymbol, error: Exception, where: str | None) -> str:
+    """What is said of an `error` in `what` ("the checker") of `ex`, which was given `line`."""
+    return _account(f"{what} of {named(ex)} raised {type(error).__name__}: {error}", ex, line, where)
+
+
+def _account(fault: str, ex: Executor, line: BoundSymbol, where: str | None) -> str:
+    """Return the text of an error: the fault, the operation, the user's line, and how to go on without the executor."""
+    at = line.where or where
+    rows = [fault, f"in {call(line)}", f"called at {at}" if at else "", way_out(ex)]
+    return "\n  ".join(row for row in rows if row)
+
+
+def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdict], where: str | None) -> Verdict:
+    """What `question(line)`, the executor's own code, says: True, a Claim, or a sentence.
+
+    One that raises is asked no more about this operation: that is said in one warning, and from then on is its refusal.
+    """
+    kept = QUARANTINE.get(ex)
+    if kept is not None and line.symbol in kept:
+        return kept[line.symbol]
+    try:
+        return as_verdict(question(line))
+    except InvalidVerdict as error:
+        raise ExecutorError(_account(f"the checker of {named(ex)} {error}", ex, line, where)) from None
+    except Exception as error:
+        said = account("the checker", ex, line, error, where)
+        if options.forbids("checker-error"):
+            raise ExecutorError(f"{said}\n  the option `strict` makes that an error; without it the next executor is asked") from error
+        refusal = f"its checker raised {type(error).__name__}: {error}; it is not asked about {line.symbol} again"
+        QUARANTINE.setdefault(ex, {})[line.symbol] = refusal
+        _warn(f"{said}\n  {ex.name} is not asked about {line.symbol} again in this process", line.where or where)
+        return refusal
+
+
+def _warn(said: str, at: str | None) -> None:
+    """A warning at the user's line, where that is known."""
+    file, _, number = (at or "").rpartition(":")
+    if number.isdecimal():
+        warnings.warn_explicit(said, ExecutorWarning, file, int(number))
+    else:
+        warnings.warn(said, ExecutorWarning, stacklevel=3)
+
+
+def quarantined() -> list[tuple[str, str, str]]:
+    """(executor, operation, refusal) for each checker that is not asked again."""
+    return [(ex.name, str(symbol), said) for ex, kept in QUARANTINE.items() for symbol, said in kept.items()]
+
+
+def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that says whose it is.
+
+    A missing grad rule is no fault of the part that asked for it, and a refusal none at all: both stay what they are.
+    """
+    try:
+        return run(*args, **kwargs)
+    except (NoGradRule, CannotFuse):
+        raise
+    except Exception as error:
+        raise ExecutorError(account(what, ex, line, error, where)) from error
+
+
+def blame(error: Exception) -> None:
+    """Add to `error`, which came out of a compiled program, which line of it failed and whose code that was; its type stays.
+
+    The failing line is found by its number in the printed program, so that a program which does not fail pays nothing.
+    """
+    found = None if isinstance(error, ContractError) else failing(error.__traceback__)
+    if found is None:
+        return
+    trace, line = found
+    ex = ASKED.get(line.implementation.executor)
+    who = named(ex) if ex is not None else line.implementation.executor
+    rows = [f"raised by {who} as it ran {call(line)}, {trace.name}'s {', '.join(p.name for p in line.writes) or 'line'}"]
+    rows += [f"called at {line.where}" if line.where else "", way_out(ex) if ex is not None else ""]
+    note = "\n  ".join(row for row in rows if row)
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def failing(at: TracebackType | None) -> tuple[Trace, BoundSymbol] | None:
+    """The outermost line of a printed program that was running, and that an executor implements."""
+    while at is not None:
+        trace = at.tb_frame.f_globals.get("__trace__")
+        if isinstance(trace, Trace) and (line := line_at(trace, at.tb_frame.f_code.co_filename, at.tb_lineno)) is not None:
+            return trace, line
+        at = at.tb_next
+    return None
+
+
+def line_at(trace: Trace, file: str, number: int) -> BoundSymbol | None:
+    """The line of `trace` that its printed program, registered as `file`, has at this number; None where no executor runs it."""
+    after = not (trace.lines and trace.lines[-1].symbol is prims.call_program)  # the row that returns
+    i = number - 1 - (len(linecache.getlines(file)) - len(trace.lines) - after)
+    line = trace.lines[i] if 0 <= i < len(trace.lines) else None
+    return line if line is not None and line.implementation is not None else None

@@ -1,0 +1,153 @@
+"""The run-time contract: what an executor returns is what the operation promises, and it leaves its arguments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dovetail.executors.discovery.plugin_errors import ASKED, ContractError, call, named, way_out
+from dovetail.langs.torch import spec_of
+from dovetail.prims import Tag
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, proxies
+
+NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
+
+
+def checked(trace: Trace) -> Trace:
+    """The trace with every implementation held to its contract as it runs: DOVETAIL_CHECK=1 puts this pass last.
+
+    An error names the executor and the line, and what differs: shape, dtype, device, strides, aliasing, an argument that was written.
+    """
+    new = trace.derive("check")
+    new.lines = [line if line.implementation is None else _checked(line, i) for i, line in enumerate(trace.lines)]
+    return new
+
+
+def _checked(line: BoundSymbol, position: int) -> BoundSymbol:
+    found = line.implementation
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = copies(line, args, kwargs)
+        result = found.fn(*args, **kwargs)
+        if (said := broken(line, args, kwargs, result, before)) is not None:
+            raise ContractError(_breach(line, said))
+        return result
+
+    return line.replace(implementation=replace(found, name=f"{found.name}_{position}", fn=run, path=None))
+
+
+def _breach(line: BoundSymbol, said: str) -> str:
+    ex = ASKED.get(line.implementation.executor)
+    who = line.implementation.executor if ex is None else named(ex)
+    names = ", ".join(p.name for p in line.writes)
+    rows = [f"{who} broke the contract of {line.symbol}: {said}", f"in {names + ' = ' if names else ''}{call(line)}"]
+    rows += [f"called at {line.where}" if line.where else "", "" if ex is None else way_out(ex)]
+    return "\n  ".join(row for row in rows if row)
+
+
+def tensors(nest: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    return [x for x in leaves(nest) if isinstance(x, torch.Tensor)]
+
+
+def copies(line: BoundSymbol, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+    """What the arguments hold before the call; nothing where the operation is there to write."""
+    return [] if line.mutates else [x.detach().clone() for x in tensors((args, kwargs))]
+
+
+def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: list[torch.Tensor]) -> str | None:
+    """What `result` breaks of the contract of `line`, as a sentence; None when nothing."""
+    given = tensors((args, kwargs))
+    for x, was in zip(given, before, strict=False):
+        if not same_bits(x, was):
+            name = next((p.name for p, y in zip(proxies((line.args, line.kwargs)), given, strict=False) if y is x), "an argument")
+            return f"it wrote into its argument {name}, and the operation leaves its arguments as they are"
+    pairs = list(paired(line.out, result))
+    for expected, got in pairs:
+        if (said := _differs(expected, got)) is not None:
+            return said
+    return None if line.mutates else _aliases(line, pairs, (args, kwargs))
+
+
+def paired(out: Any, result: Any) -> Iterator[tuple[Any, Any]]:
+    """Each result of a line with what was returned for it."""
+    if isinstance(out, (tuple, list)):
+        if not isinstance(result, (tuple, list)) or len(result) != len(out):
+            yield f"{len(out)} results", result
+            return
+        for a, b in zip(out, result, strict=True):
+            yield from paired(a, b)
+    else:
+        yield out, result
+
+
+def _differs(expected: Any, got: Any) -> str | None:
+    """How `got` is not what was promised."""
+    if isinstance(expected, TensorProxy):
+        return _other_tensor(expected, got)
+    if isinstance(expected, Proxy):
+        kind = NUMBERS[expected.spec.kind]
+        return None if type(got) is kind else f"{expected.name} is {kind.__name__} by its meta, and {type(got).__name__} was returned"
+    if isinstance(expected, str):
+        return f"it has {expected}, and {'nothing' if got is None else type(got).__name__} was returned"
+    return None
+
+
+def _other_tensor(expected: TensorProxy, got: Any) -> str | None:
+    spec, name = expected.spec, expected.name
+    if not isinstance(got, torch.Tensor):
+        return f'{name} is "{spec}" by its meta, and {type(got).__name__} was returned'
+    found = spec_of(got)
+    if found.dtype is not spec.dtype:
+        return f"{name} has dtype {spec.dtype.name.removesuffix('_')} by its meta, and {found.dtype.name.removesuffix('_')} was returned"
+    if found.shape != spec.shape:
+        return f"{name} has shape {list(spec.shape)} by its meta, and {list(found.shape)} was returned"
+    if found.device is not spec.device:
+        return f"{name} is on {spec.device} by its meta, and on {found.device} it was returned"
+    if found.strides != spec.strides:
+        return f"{name} has strides {list(spec.steps)} by its meta, and {list(found.steps)} were returned"
+    return None
+
+
+def roots(line: BoundSymbol) -> dict[Proxy, Proxy]:
+    """Each view that is made inside `line`, and what it is a view of."""
+    if Tag.VIEW in line.symbol.tags:
+        return dict.fromkeys(line.writes, line.args[0])
+    return {p: base for inner in line.body for p, base in roots(inner).items()}
+
+
+def _aliases(line: BoundSymbol, pairs: list[tuple[Any, Any]], given: tuple) -> str | None:
+    """A result may share memory with what it is a view of, and with nothing else."""
+    views, inputs, owners = roots(line), {}, {}
+    for p, x in zip(leaves((line.args, line.kwargs)), leaves(given), strict=False):
+        if isinstance(p, Proxy) and isinstance(x, torch.Tensor) and x.numel():
+            inputs.setdefault(_memory(x), []).append(p)
+    for p, x in pairs:
+        if not isinstance(p, Proxy) or not isinstance(x, torch.Tensor) or not x.numel():
+            continue
+        at, root = _memory(x), p
+        while root in views:
+            root = views[root]
+        if at in inputs:
+            if root not in set(inputs[at]):
+                return f"{p.name} shares memory with its argument {inputs[at][0].name}, and by its meta it is no view of that"
+            continue
+        name, owner = owners.setdefault(at, (p.name, root))
+        if owner is not root:
+            return f"{p.name} shares memory with the result {name}, and by its meta they are two"
+    return None
+
+
+def _memory(x: torch.Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bits; NaN is NaN."""
+    if torch.equal(x, y):
+        return True
+    a, b = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in (x.detach(), y.detach()))
+    return a.is_floating_point() and bool(torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))

@@ -1,0 +1,72 @@
+"""What executors that generate code for regions share: what makes two regions equal, a cache by that, and a way to run without a kernel."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from dovetail.executors.contract.executor import OperatorExecutor
+from dovetail.executors.discovery.registry import executors
+from dovetail.trace import Trace, compiled, prims_of
+
+T = TypeVar("T")
+
+
+def region_key(region: Trace) -> tuple[Hashable, ...]:
+    """Return a region without its names: equal for regions that compute the same of tensors with the same shapes, dtypes, strides and devices.
+
+    Which values an operation with a decomposition returns is a part of it, since an executor may round what lies between its prims otherwise.
+    """
+    numbers: dict[Any, int] = {}
+
+    def plain(value: Any) -> Hashable:
+        if hasattr(value, "spec"):
+            return ("t", numbers[value])
+        if isinstance(value, (list, tuple)):
+            return tuple(map(plain, value))
+        return (type(value).__name__, repr(value))
+
+    def spec(proxy: Any) -> Hashable:
+        numbers[proxy] = len(numbers)
+        return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides, str(proxy.spec.device)
+
+    rows: list[Hashable] = [tuple(map(spec, region.inputs))]
+    for line in region.lines:
+        shown = set(line.writes)
+        for part in prims_of([line]):
+            call = (part.symbol.name, plain(part.args), tuple((name, plain(value)) for name, value in part.kwargs.items()))
+            rows.append((*call, tuple(map(spec, part.writes)), tuple(p in shown for p in part.writes)))
+    return (*rows, tuple(numbers[p] for p in region.outputs))
+
+
+class KernelCache(Generic[T]):
+    """Kernels by key, the last used last; the least recently used goes where there are more than `most`. Threads may share one."""
+
+    def __init__(self, most: int = 512):
+        self.most, self.kernels = most, OrderedDict[Hashable, T]()
+        self.lock = Lock()
+
+    def get(self, key: Hashable, compile: Callable[[], T]) -> T:
+        """Return the kernel of a key; where there is none, the one that `compile` returns."""
+        with self.lock:
+            if key in self.kernels:
+                self.kernels.move_to_end(key)
+                return self.kernels[key]
+        kernel = compile()  # outside the lock: other threads go on
+        with self.lock:
+            self.kernels[key] = kernel
+            while len(self.kernels) > self.most:
+                self.kernels.popitem(last=False)
+        return kernel
+
+
+def line_by_line(region: Trace) -> Callable[..., tuple]:
+    """Return a region as a program of its prims, each run by an executor of last resort."""
+    last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
+    plain = region.derive("dispatch")
+    plain.lines = [
+        line.replace(implementation=next(found for ex in last if (found := ex.implementation(line.symbol)))) for line in prims_of(region.lines)
+    ]
+    return compiled(plain)

@@ -1,0 +1,186 @@
+"""The lines that an executor computed otherwise than the reference: it is not offered them again.
+
+A disagreement holds for the process, and where the executor comes from an installed distribution it is kept in a file for other processes:
+`dovetail disagreements` lists them and clears them.  A file is known by what it is about: the executor, its version, that of its
+distribution and of torch, and the structure of the line; another version is tried anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from dovetail import options
+from dovetail.executors.contract.executor import Executor
+from dovetail.executors.discovery.plugin_errors import distribution
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, swap
+from dovetail.trace.ir import is_region
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One line that `executor` computed otherwise than the reference: `operation` in words, `said` the figures, `case` a script that replays it."""
+
+    executor: str
+    operation: str
+    said: str
+    case: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.executor} disagreed with the reference in {self.operation}: {self.said}; replay it with: python {self.case}"
+
+
+class Distrust:
+    """The registry of disagreements: those of this process by executor, and those in files."""
+
+    def __init__(self) -> None:
+        self.own: WeakKeyDictionary[Executor, dict[str, str]] = WeakKeyDictionary()
+        self.kept: dict[Path, dict[str, Disagreement]] = {}
+        self.lock = Lock()
+
+    def of(self, ex: Executor, line: BoundSymbol) -> str | None:
+        """Why `ex` may not run `line`, as a sentence; None where it may."""
+        if _FORGIVING.get():
+            return None
+        own, kept = self.own.get(ex), self._kept(folder()) if _key_of(ex) else {}
+        if not own and not any([found.executor == ex.name for found in kept.values()]):
+            return None
+        mark = structure(line)
+        if own and mark in own:
+            return own[mark]
+        found = kept.get(digest(ex, mark))
+        return None if found is None else _refusal(found.said, found.case)
+
+    def add(self, ex: Executor, line: BoundSymbol, operation: str, said: str, case: str) -> None:
+        """Remember that `ex` computes `line` otherwise than the reference."""
+        mark = structure(line)
+        with self.lock:
+            self.own.setdefault(ex, {})[mark] = _refusal(said, case)
+        if _key_of(ex) is None:
+            return
+        found = Disagreement(ex.name, operation, said, case, digest(ex, mark))
+        with self.lock:
+            self._kept(folder())[found.key] = found
+        with suppress(OSError):  # a folder that cannot be written forgets, as a process does
+            _write(folder() / f"{found.key}.json", {"format": FORMAT, **asdict(found)})
+
+    def clear(self) -> list[Disagreement]:
+        """Forget everything, the files of the folder too; return what was in them."""
+        self.own.clear()
+        self.kept.pop(folder(), None)
+        found = list(self.listed())
+        for each in found:
+            with suppress(OSError):
+                (folder() / f"{each.key}.json").unlink()
+        self.kept.pop(folder(), None)
+        return found
+
+    def listed(self) -> Iterator[Disagreement]:
+        """The disagreements in files, by executor."""
+        yield from sorted(self._kept(folder()).values(), key=lambda each: (each.executor, each.operation, each.key))
+
+    def _kept(self, where: Path) -> dict[str, Disagreement]:
+        """The disagreements in the files of a folder, which is read once."""
+        if where not in self.kept:
+            self.kept[where] = {found.key: found for path in _files(where) if (found := _read(path)) is not None}
+        return self.kept[where]
+
+
+DISTRUST = Distrust()
+_FORGIVING: ContextVar[bool] = ContextVar("forgiving", default=False)
+
+
+@contextmanager
+def forgiving() -> Iterator[None]:
+    """Offer executors what they computed otherwise before, too."""
+    token = _FORGIVING.set(True)
+    try:
+        yield
+    finally:
+        _FORGIVING.reset(token)
+
+
+def folder() -> Path:
+    """Where disagreements and the scripts that replay them are kept."""
+    found = options.TRIAL_FOLDER.read()
+    if not found:
+        import platformdirs  # on first use: `import dovetail` needs no files
+
+        found = os.path.join(platformdirs.user_cache_dir("dovetail"), "trial")
+    return Path(found)
+
+
+def structure(line: BoundSymbol) -> str:
+    """A line without its names: equal for lines that compute the same of tensors laid out the same."""
+    numbers: dict[Proxy, str] = {}
+
+    def word(leaf: Any) -> Any:
+        if not isinstance(leaf, Proxy):
+            return f"{type(leaf).__name__}:{leaf!r}"
+        if leaf not in numbers:
+            numbers[leaf] = f"v{len(numbers)}"
+            steps = list(leaf.spec.steps) if isinstance(leaf, TensorProxy) else ""
+            return f"{numbers[leaf]}:{leaf.spec}{steps}"
+        return numbers[leaf]
+
+    def rows(lines: tuple[BoundSymbol, ...]) -> list[Any]:
+        words = [[str(each.symbol.id), swap(each.args, word), swap(each.kwargs, word), swap(each.out, word), rows(each.body)] for each in lines]
+        return words
+
+    name = "region" if is_region(line) else line.symbol.id
+    return json.dumps([name, swap(line.args, word), swap(line.kwargs, word), rows(line.body), swap(line.out, word)], default=str)
+
+
+def digest(ex: Executor, mark: str) -> str:
+    """The name of the file for a line of an executor."""
+    of = [FORMAT, ex.name, ex.version, _key_of(ex), torch.__version__, mark]
+    return hashlib.sha256(json.dumps(of).encode()).hexdigest()
+
+
+def _key_of(ex: Executor) -> tuple[str, str] | None:
+    """The distribution that an executor came from, with its version; None where a version says nothing of its code."""
+    found = distribution(ex)
+    return found if found is not None and found[1] else None
+
+
+def _refusal(said: str, case: str) -> str:
+    return f"disagreed with the reference: {said}; replay it with: python {case}"
+
+
+def _files(where: Path) -> list[Path]:
+    try:
+        return sorted(where.glob("*.json"))
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> Disagreement | None:
+    """What a file says; None where it is none of ours, or was copied over another's."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        said = json.loads(path.read_text(encoding="utf-8"))
+        if said.pop("format") == FORMAT and said["key"] == path.stem:
+            return Disagreement(**said)
+    return None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Write a file whole, whoever else writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+    os.replace(file.name, path)

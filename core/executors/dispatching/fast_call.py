@@ -1,0 +1,32 @@
+"""A compiled call from its very beginning: an executor may check what the prologue checks, and run what it runs, in code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dovetail.errors import ExecutorError
+from dovetail.executors.contract.executor import Executor
+from dovetail.executors.discovery.plugin_errors import named, way_out
+from dovetail.trace import TensorProxy, Trace
+
+Call = Callable[[tuple, dict], Any]
+
+
+def quicker(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Iterable[Executor]) -> Call:
+    """What the first executor offers of those that know these calls; `slow`, the compiled prologue, where nobody offers anything.
+
+    Those are asked that run a line of `programs`, or that declare the kinds of device on which all their inputs are.
+    """
+    running = {line.implementation.executor for trace in programs for line in trace.lines if line.implementation is not None}
+    kinds = {p.spec.device.type for trace in programs for p in trace.inputs if isinstance(p, TensorProxy)}
+    for ex in executors:
+        if ex.name not in running and (ex.devices is None or not kinds <= ex.devices):
+            continue
+        try:
+            made = ex.entry(prologue, computation, slow)
+        except Exception as error:
+            raise ExecutorError(f"entry of {named(ex)} raised {type(error).__name__}: {error}\n  {way_out(ex)}") from error
+        if made is not None:
+            return made
+    return slow

@@ -1,0 +1,270 @@
+"""Regions: which lines a fusion executor is given together, and the one line that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dovetail.errors import DovetailError
+from dovetail.executors.contract.executor import Executor, FusionExecutor, Implementation
+from dovetail.executors.discovery.registry import get_executor
+from dovetail.prims import Symbol
+from dovetail.trace import BackwardTrace, BoundSymbol, Proxy, Trace, proxies
+from dovetail.trace.passes.schedule import is_view, roots
+from dovetail.trace.passes.split import bytes_of
+
+SLACK = 1.25  # how much more memory a line may hold where it is read than where it could be computed first
+MANY = 8  # values that a line is computed from, beyond which the lines before it are taken to stay where they are
+PATIENCE = 4  # how much more memory than what it waits for a line may hold that waits for a region
+
+
+class Placed(NamedTuple):
+    """A line and who runs it."""
+
+    line: BoundSymbol
+    executor: Executor
+    where: str | None = None
+
+
+@dataclass
+class Group:
+    """Lines that run one after the other: a region of `executor`, `region` as a program, or where that is None one line of another."""
+
+    lines: list[BoundSymbol]
+    executor: Executor
+    region: Trace | None = None
+    where: str | None = None
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Whose they are, and which lines."""
+        return (id(self.executor), *map(id, self.lines))
+
+
+def grouped(trace: Trace, placed: Sequence[Placed]) -> list[Group]:
+    """Lines in an order that lets regions be whole.
+
+    A value's level is that of its line; a line's level is at least that of what it reads, plus one where the executor changes.  Two lines
+    of one fusion executor at one level cannot depend on each other through another executor's line, which would have raised the level;
+    so any set of them is convex, and running the levels in order is a schedule.  Lines with effects keep their order: each starts at
+    the level of the one before it.  Linear in the number of lines.
+    """
+    if not any(isinstance(p.executor, FusionExecutor) for p in placed):
+        return [Group([p.line], p.executor) for p in placed]
+    slots: dict[tuple, list[Placed]] = {}
+    for i, (p, at) in enumerate(zip(placed, _levels(trace, placed))):
+        slots.setdefault((at, 0, id(p.executor)) if isinstance(p.executor, FusionExecutor) else (at, 1, i), []).append(p)
+    readers = _readers(trace, placed)
+    groups: list[Group] = []
+    for (_, kind, _), members in sorted(slots.items(), key=lambda slot: slot[0][0]):
+        if kind:
+            groups += [Group([p.line], p.executor) for p in members]
+        else:
+            where = {id(p.line): p.where for p in members}
+            groups += [_region(trace, part, members[0].executor, readers, where) for part in _connected([p.line for p in members])]
+    return groups
+
+
+def _levels(trace: Trace, placed: Sequence[Placed]) -> list[int]:
+    """The level of each line: as low as the rule lets it be, but for what `_Later` moves."""
+    levels: dict[Proxy, tuple[int, Executor | None]] = dict.fromkeys([*trace.inputs, *trace.constants], (0, None))
+    found, effect_level = [], 0
+    for line, ex, _ in placed:
+        at = max((n + (maker is not None and maker is not ex) for n, maker in (levels[p] for p in line.reads if p in levels)), default=0)
+        if line.effects:
+            at = effect_level = max(at, effect_level)
+        levels.update(dict.fromkeys(line.writes, (at, ex)))
+        found.append(at)
+    if not any(line.mutates for line, *_ in placed):
+        later = _Later(trace, placed, found)
+        later.wait()
+        later.sink()
+    return found
+
+
+class _Later:
+    """Moves lines to higher levels than the lowest, so that regions which are made for one another become one.
+
+    What a backward computes again depends on nothing but what is saved, so its lowest level is the first: it would be computed long before
+    it is read, by a kernel of its own, and lie in memory meanwhile.
+    """
+
+    def __init__(self, trace: Trace, placed: Sequence[Placed], levels: list[int]):
+        self.placed, self.levels, self.root = placed, levels, roots(trace, [p.line for p in placed])
+        self.escaping = set(proxies(trace.outputs))
+        self.held = {*self.escaping, *trace.constants, *(() if isinstance(trace, BackwardTrace) else trace.inputs)}
+        self.maker = {p: i for i, (line, *_) in enumerate(placed) for p in line.writes}
+        self.readers: dict[Proxy, list[int]] = {}
+        self.first: dict[Proxy, int] = {}  # the lowest level that computes with a value, or with a view of it
+        self.last: dict[Proxy, int] = {}  # the highest level that reads a value, or a view of it
+        for i, (line, *_) in enumerate(placed):
+            for p in line.reads:
+                self.readers.setdefault(p, []).append(i)
+                self.last[self.root[p]] = max(levels[i], self.last.get(self.root[p], 0))
+                if not is_view(line):
+                    self.first[self.root[p]] = min(levels[i], self.first.get(self.root[p], levels[i]))
+
+    def fuses(self, i: int) -> bool:
+        """Whether line i may be part of a region."""
+        return isinstance(self.placed[i].executor, FusionExecutor) and not self.placed[i].line.effects
+
+    def uses(self, i: int) -> list[int]:
+        """The lines that read what line i computes."""
+        return [j for p in self.placed[i].line.writes for j in self.readers.get(p, ())]
+
+    def move(self, i: int, level: int, of: Iterable[Proxy]) -> None:
+        """Put line i, which is computed from `of`, on a higher level."""
+        self.levels[i] = level
+        self.last.update({self.root[p]: max(level, self.last.get(self.root[p], 0)) for p in of})
+
+    def longer(self, of: Iterable[Proxy], level: int) -> int:
+        """The bytes that are held longer if something that reads `of` moves to `level`."""
+        return sum(bytes_of(p) for p in {self.root[p] for p in of} if p not in self.held and self.last.get(p, 0) < level)
+
+    def wait(self) -> None:
+        """Move up what only leaves the program and reads a region whose values another region of a higher level reads too.
+
+        The gradient of a weight is a product with an activation that is computed again; one level above the backward of what made that
+        activation, both are one region.
+        """
+        met = self._meetings()
+        for i, (line, ex, _) in enumerate(self.placed):
+            if isinstance(ex, FusionExecutor) or line.effects or self.uses(i):
+                continue
+            alone = [p for p in line.reads if self.first.get(self.root[p], 0) >= self.levels[i]]  # nobody computes with it before
+            early = {p: j for p in alone if (j := self.maker.get(self.root[p])) in met and self.levels[j] < self.levels[i]}
+            level = max((met[j] + 1 for j in early.values()), default=0)
+            if level > self.levels[i] and self.longer(set(line.reads) - set(early), level) <= PATIENCE * sum(map(bytes_of, early)):
+                self.move(i, level, line.reads)
+
+    def _meetings(self) -> dict[int, int]:
+        """For lines of regions, the next level at which their executor reads something that they are computed from."""
+        met: dict[int, int] = {}
+        reading = {p: {(self.levels[j], self.placed[j].executor) for j in readers} for p, readers in self.readers.items()}
+        for i, (line, ex, _) in enumerate(self.placed):
+            if not self.fuses(i):
+                continue
+            here = self.levels[i]
+            found = [level for p in line.reads for level, reader in reading[p] if level > here and reader is ex]
+            makers = [self.maker[p] for p in line.reads if p in self.maker]
+            found += [met[j] for j in makers if j in met and self.levels[j] == here and self.placed[j].executor is ex]
+            if found:
+                met[i] = min(found)
+        return met
+
+    def sink(self) -> None:
+        """Move lines of regions, and views, up to the level of their first readers, where that is nearer to them.
+
+        A line stays where it is if moving it would hold more memory, what it is computed from, than staying does, its results.
+        """
+        sources = self._sources()
+        for i in reversed(range(len(self.placed))):
+            line, ex, _ = self.placed[i]
+            uses = self.uses(i)
+            if not (self.fuses(i) or is_view(line)) or not uses or not self.escaping.isdisjoint(line.writes):
+                continue
+            level = min(self.levels[j] - (self.placed[j].executor is not ex) for j in uses)
+            kept = sum(bytes_of(p) for p in {self.root[p] for p in line.writes})
+            if level > self.levels[i] and self.longer(sources[i], level) <= SLACK * kept:
+                self.move(i, level, sources[i])
+
+    def _sources(self) -> list[Collection[Proxy]]:
+        """What each line is computed from by lines of its own level and executor, which could move with it; what it reads if that is much."""
+        found: list[Collection[Proxy]] = []
+        for i, (line, ex, _) in enumerate(self.placed):
+            near = {p: j for p in line.reads if (j := self.maker.get(p)) is not None and self.levels[j] == self.levels[i] and self.fuses(j)}
+            mine = {q for p in line.reads for q in (found[near[p]] if p in near and self.placed[near[p]].executor is ex else (p,))}
+            found.append(mine if len(mine) <= MANY else line.reads)
+        return found
+
+
+def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
+    """`lines` in groups that share no value, by union and find; each group keeps its order."""
+    parent = list(range(len(lines)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    seen: dict[Proxy, int] = {}
+    for i, line in enumerate(lines):
+        for p in (*line.reads, *line.writes):
+            parent[find(i)] = find(seen.setdefault(p, i))
+    groups: dict[int, list[BoundSymbol]] = {}
+    for i, line in enumerate(lines):
+        groups.setdefault(find(i), []).append(line)
+    return list(groups.values())
+
+
+def _readers(trace: Trace, placed: Sequence[Placed]) -> dict[Proxy, set[int]]:
+    readers: dict[Proxy, set[int]] = {p: {0} for p in proxies(trace.outputs)}
+    for line, *_ in placed:
+        for p in line.reads:
+            readers.setdefault(p, set()).add(id(line))
+    return readers
+
+
+def _hidden(line: BoundSymbol, constants: dict[Proxy, object]) -> list[Proxy]:
+    """The constants that a composite reads without being given them, as `torch.tensor(array)` does."""
+    return [p for inner in line.body for p in (*(q for q in inner.reads if q in constants), *_hidden(inner, constants))] if constants else []
+
+
+def _region(trace: Trace, lines: list[BoundSymbol], ex: Executor, readers: dict[Proxy, set[int]], where: dict[int, str | None]) -> Group:
+    """`lines` as a program of their own."""
+    made = dict.fromkeys(p for line in lines for p in line.writes)
+    inside = {id(line) for line in lines}
+    inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in made))
+    outputs = tuple(p for p in made if readers.get(p, set()) - inside)
+    region = trace.derive("dispatch", name=f"fusion_{next(iter(made or inputs)).name}", inputs=inputs, outputs=outputs, constants={})
+    region.lines = lines
+    return Group(lines, ex, region, next((w for line in lines if (w := where[id(line)])), None))
+
+
+def as_line(group: Group) -> BoundSymbol:
+    """A region as one line, whose subsymbols are its lines; nothing runs it yet."""
+    region, symbol = group.region, RegionSymbol(group.executor.name, group.region.name)
+    return BoundSymbol(symbol, tuple(region.inputs), {}, region.outputs, region.inputs, body=tuple(region.lines), where=group.where)
+
+
+class RegionSymbol(Symbol):
+    """What the line of a region calls.  It is in no registry: what it means is its line's subsymbols."""
+
+    __slots__ = ()
+
+    def __init__(self, executor: str, name: str):
+        super().__init__(executor, name, _nothing_else)
+
+    def __reduce__(self) -> tuple:
+        return RegionSymbol, (self.module, self.name)
+
+
+def _nothing_else(*inputs: Any) -> None:
+    """A region means what its subsymbols mean."""
+    raise DovetailError("a fused region is a line of one program and cannot be called by itself; call its subsymbols")
+
+
+@dataclass(frozen=True)
+class FusedRegion(Implementation):
+    """What runs a region, and the inputs that it writes results into.
+
+    It is pickled as the region, which the executor fuses again where it is read, when it is first called.
+    """
+
+    region: Trace | None = None
+    writes: tuple[Proxy, ...] = ()
+
+    def __reduce__(self) -> tuple:
+        return _read, (self.executor, self.name, self.region)
+
+
+def _read(executor: str, name: str, region: Trace) -> FusedRegion:
+    made: list[Callable[..., tuple]] = []
+
+    def run(*inputs: Any) -> tuple:
+        if not made:
+            made.append(get_executor(executor).fuse(region))
+        return made[0](*inputs)
+
+    return FusedRegion(executor, name, run, region=region)

@@ -1,0 +1,75 @@
+"""Executors prepare a program before its operations are offered: each may rewrite it, in a pass of its own.
+
+>>> t3 = torch.nn.functional.linear(t0, t1, t2)
+>>> t4 = torch.relu(t3)
+
+may become
+
+>>> t4 = mine.linear_relu(t0, t1, t2)
+
+whose decomposition is what was there, so that it runs as before where `mine` refuses it after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from dovetail import options
+from dovetail.errors import ExecutorError, InvalidTrace
+from dovetail.executors.contract.executor import Executor
+from dovetail.executors.discovery.plugin_errors import ContractError, named, way_out
+from dovetail.trace import Proxy, TensorProxy, Trace, check, proxies, timed
+
+
+def prepared(trace: Trace, executors: Sequence[Executor]) -> list[Trace]:
+    """What `trace` becomes, a program for each executor that changes it, in the order in which they are asked; none where nobody does."""
+    made: list[Trace] = []
+    for ex in executors:
+        if type(ex).prepare is Executor.prepare:
+            continue
+        before = made[-1] if made else trace
+        after = timed(partial(_by, ex, tuple(executors)), before.derive(f"prepare {ex.name}", lines=list(before.lines)))
+        if after.lines != before.lines or after.outputs is not before.outputs:
+            made.append(after)
+    return made
+
+
+def _by(ex: Executor, executors: tuple[Executor, ...], trace: Trace) -> Trace:
+    """The program that `ex` makes of `trace`, which has the same inputs and outputs of the same kinds."""
+    try:
+        made = ex.prepare(trace, executors)
+    except Exception as error:
+        raise ExecutorError(f"prepare of {named(ex)} raised {type(error).__name__}: {error}\n  {way_out(ex)}") from error
+    said = "it returned no Trace" if not isinstance(made, Trace) else _differs(made, trace)
+    if said is None and options.CHECK.read():
+        try:
+            check(made)
+        except InvalidTrace as error:
+            said = str(error)
+    if said is not None:
+        raise ContractError(f"{named(ex)} broke the contract of prepare: {said}\n  {way_out(ex)}")
+    made.made_by = f"prepare {ex.name}"
+    return made
+
+
+def _differs(made: Trace, trace: Trace) -> str | None:
+    """How a program is called or answers otherwise than `trace`; None where it does not."""
+    if list(map(id, made.inputs)) != list(map(id, trace.inputs)):
+        return f"its program has the inputs {made.inputs}, in the place of {trace.inputs}"
+    if any([p not in made.constants for p in trace.constants]):
+        return "its program lacks constants"
+    new, old = proxies(made.outputs), proxies(trace.outputs)
+    if len(new) != len(old):
+        return f"its program has {len(new)} outputs, in the place of {len(old)}"
+    for a, b in zip(new, old):
+        if a is not b and not _alike(a, b):
+            return f'its program returns {a.name}: "{a.spec}" in the place of {b.name}: "{b.spec}"'
+    return None
+
+
+def _alike(a: Proxy, b: Proxy) -> bool:
+    """Whether two values are of one kind; of tensors, the layout counts."""
+    if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
+        return a.spec.agrees(b.spec) and a.spec.steps == b.spec.steps
+    return not isinstance(a, TensorProxy) and not isinstance(b, TensorProxy) and type(a.spec) is type(b.spec)

@@ -1,0 +1,1 @@
+"""Showing which executor runs what, and searching for the one that is wrong."""

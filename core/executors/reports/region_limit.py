@@ -1,0 +1,46 @@
+"""Optimization fuel: a fusion executor that fuses so many regions and no more, to find the one that goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail.executors.contract.executor import FusionExecutor, Verdict
+from dovetail.executors.dispatching.dispatch import dispatch
+from dovetail.executors.ordering.resolve_order import resolve_executors
+from dovetail.trace import BoundSymbol, Trace, compiled
+
+
+class Fuel(FusionExecutor):
+    """`Fuel(ex, 3)` is `ex` for its first three regions; later ones are the same regions, run line by line by executors of last resort.
+
+    So a program is cut up the same way whatever the number, and the least number with which it goes wrong names the region:
+    `Fuel(ex, n).regions[-1]`.
+    """
+
+    def __init__(self, ex: FusionExecutor, fuel: int):
+        super().__init__(ex.name, version=ex.version, last_resort=ex.last_resort)
+        self.executor, self.fuel, self.distribution = ex, fuel, ex.distribution
+        self.regions: list[Trace] = []  # those that `ex` fused
+
+    def available(self) -> Verdict:
+        """What `ex` says."""
+        return self.executor.available()
+
+    def verdict(self, line: BoundSymbol) -> Verdict:
+        """What `ex` says."""
+        return self.executor.verdict(line)
+
+    def declaration(self) -> dict:
+        """What `ex` declares."""
+        return self.executor.declaration()
+
+    def worth(self, region: Trace) -> Verdict:
+        """What `ex` says."""
+        return self.executor.worth(region)
+
+    def fuse(self, region: Trace) -> Callable[..., tuple]:
+        """A function of the region's inputs: that of `ex` as long as there is fuel."""
+        if len(self.regions) >= self.fuel:
+            return compiled(dispatch(region, resolve_executors([])))
+        self.regions.append(region)
+        return self.executor.fuse(region)

@@ -1,0 +1,325 @@
+"""Each claimed operation beside the reference, on the values that a program really computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail.errors import DovetailError
+from dovetail.executors.contract.declaration import takes
+from dovetail.executors.contract.executor import Executor, FusionExecutor
+from dovetail.executors.discovery.plugin_errors import ASKED, call
+from dovetail.executors.dispatching.check_contract import broken, copies, paired, tensors
+from dovetail.executors.dispatching.dispatch import Notes
+from dovetail.executors.trials.reference import draws, exact, generators, is_region, own_copy, program, referees, restore, rounded, uninitialized
+from dovetail.executors.trials.tolerance import differs
+from dovetail.trace import BoundSymbol, Proxy, Trace, is_proxy, leaves, swap
+
+SAMPLES = 4  # programs with other rounding that a difference is judged by
+SLACK = 100  # a whole program may be that much further off than one operation
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One operation whose executor computes something else than the reference.
+
+    `said` has the figures; `call` the operation with its arguments' types; `where` the user's line.
+    """
+
+    program: str
+    executor: str
+    operation: str
+    results: tuple[str, ...]
+    call: str
+    where: str | None
+    said: str
+
+    def __str__(self) -> str:
+        at = f"\n  called at {self.where}" if self.where else ""
+        head = f"{self.program}, {', '.join(self.results) or '-'}: {self.executor} runs {self.operation} otherwise than the reference"
+        return f"{head}: {self.said}\n  in {self.call}{at}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `dovetail.verify` found: `differences` in program order, `compared` operations, those it could not compare, and the end result.
+
+    `end` says how the results of the whole differ from those that the reference computes; `culprit` who brings that in, where no single
+    operation showed it.  It is true when nothing differs.
+    """
+
+    compared: int
+    differences: tuple[Difference, ...] = ()
+    skipped: tuple[str, ...] = ()
+    end: str = ""
+    culprit: str = ""
+    executors: tuple[str, ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        return not self.differences and not self.end
+
+    @property
+    def first(self) -> Difference | None:
+        """The first operation that differs."""
+        return self.differences[0] if self.differences else None
+
+    def __str__(self) -> str:
+        whose = ", ".join(self.executors) or "nobody but the reference"
+        n, wrong = self.compared, len(self.differences)
+        rows = [f"compared {n} operation{'s' * (n != 1)} of {whose} with the reference: {wrong or 'none'} differ{'s' * (wrong == 1)}"]
+        rows += [f"the first: {self.first}"] if self.differences else []
+        rows += [f"and {len(self.differences) - 1} more"] if len(self.differences) > 1 else []
+        rows += [f"the results of the whole differ: {self.end}"] if self.end else []
+        rows += [self.culprit] if self.culprit else []
+        rows += [f"not compared: {said}" for said in self.skipped]
+        return "\n".join(rows)
+
+
+class Comparison:
+    """Runs a dispatched program line by line, and each line that is claimed once more by the reference."""
+
+    def __init__(self, trace: Trace, reference: Sequence[Executor]):
+        self.trace, self.reference = trace, tuple(reference)
+        self.trusted = {ex.name for ex in self.reference}
+        self.values: dict[Proxy, Any] = dict(trace.constants)
+        self.differences: list[Difference] = []
+        self.skipped: list[str] = []
+        self.compared = 0
+        self.random = False  # whether somebody else draws random numbers, so that the whole cannot be compared
+        self.unwritten = uninitialized(trace.lines)
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs, by the executors that claimed the lines."""
+        self.values |= dict(zip(self.trace.inputs, inputs, strict=True))
+        units, last = _units(self.trace), {}
+        for i, (_, lines) in enumerate(units):
+            last.update(dict.fromkeys([p for line in lines for p in (*line.reads, *line.writes)], i))
+        kept = {*self.trace.inputs, *self.trace.constants, *[p for p in leaves(self.trace.outputs) if is_proxy(p)]}
+        for i, (asked, lines) in enumerate(units):
+            self._unit(asked, lines)
+            for p in [p for line in (asked, *lines) for p in (*line.reads, *line.writes)]:
+                if last.get(p, i) <= i and p not in kept:
+                    self.values.pop(p, None)
+        return swap(self.trace.outputs, self._value)
+
+    def _value(self, leaf: Any) -> Any:
+        return self.values[leaf] if is_proxy(leaf) else leaf
+
+    def _unit(self, asked: BoundSymbol, lines: list[BoundSymbol]) -> None:
+        """Run `lines`, which stand for the operation `asked`, and compare when they are somebody's claim."""
+        executor = lines[0].implementation.executor
+        if executor in self.trusted:
+            for line in lines:
+                self._run(line)
+            return
+        inputs = {p: self.values[p] for p in asked.reads}
+        state = generators()
+        expected = self._expected(asked, inputs, executor)
+        restore(state)
+        said = next((said for said in [self._run(line) for line in lines] if said is not None), None)
+        if expected is None:
+            if said is not None:
+                self._differs(executor, asked, lines, said)
+            return
+        self.compared += 1
+        if said is None and not draws(asked):
+            said = self._compared(asked, expected, inputs)
+        self.random |= draws(asked)
+        if said is not None:
+            self._differs(executor, asked, lines, said, inputs)
+
+    def _run(self, line: BoundSymbol) -> str | None:
+        """Run one line; what it breaks of its contract."""
+        args, kwargs = swap(line.args, self._value), swap(line.kwargs, self._value)
+        before = copies(line, args, kwargs)
+        try:
+            result = line.implementation.fn(*args, **kwargs)
+        except Exception as error:
+            error.add_note(f"raised by {line.implementation.executor} as dovetail.verify ran {call(line)}")
+            raise
+        said = broken(line, args, kwargs, result, before)
+        if said is not None and said.startswith("it wrote into"):
+            for x, was in zip(tensors((args, kwargs)), before, strict=True):
+                x.copy_(was)
+        self.values.update({p: x for p, x in paired(line.out, result) if is_proxy(p)})
+        return said
+
+    def _expected(self, asked: BoundSymbol, inputs: dict[Proxy, Any], executor: str) -> list[Any] | None:
+        """What the reference computes in place of `asked`; None where it has no way to."""
+        try:
+            return program(asked, list(inputs), self.reference, self.trace.constants)(*inputs.values())
+        except DovetailError as error:
+            why = str(error).partition("\n")[0]
+            self.skipped.append(f"{call(asked)}, which {executor} runs: {why}")
+            return None
+
+    def _compared(self, asked: BoundSymbol, expected: list[Any], inputs: dict[Proxy, Any]) -> str | None:
+        env = self.trace.notes.env if isinstance(self.trace.notes, Notes) else {}
+        wide: tuple[list[Any] | None, list[list[Any]]] | None = None
+        for i, p in enumerate(asked.writes):
+            now = env.get(p, p)
+            if now not in self.values or p in self.unwritten or now in self.unwritten:
+                continue  # nothing needs it, or nothing wrote it
+            said = differs(self.values[now], expected[i])
+            if said is None:
+                continue
+            if wide is None:
+                values = self.trace.constants | inputs
+                wide = exact(asked, values, self.reference), rounded(asked, values, self.reference, SAMPLES)
+            exactly, samples = wide
+            if exactly and differs(self.values[now], expected[i], exactly[i], rounded=[each[i] for each in samples]) is None:
+                continue
+            return f"{p.name}: {said}"
+        return None
+
+    def _differs(self, executor: str, asked: BoundSymbol, lines: list[BoundSymbol], said: str, inputs: dict[Proxy, Any] | None = None) -> None:
+        where = asked.where or next((line.where for line in lines if line.where), None)
+        ex = ASKED.get(executor)
+        look = not self.differences and inputs and isinstance(ex, FusionExecutor)
+        if look and (line := _first_inside(ex, self.trace, asked, inputs, self.reference)) is not None:
+            said += f"; in the region, {call(line)} is the first to differ"
+        names = tuple(p.name for p in asked.writes)
+        self.differences.append(Difference(self.trace.name, executor, str(asked.symbol), names, call(asked), where, said))
+
+
+def _units(trace: Trace) -> list[tuple[BoundSymbol, list[BoundSymbol]]]:
+    """The lines of a dispatched trace in order, those of one execution transform together, with the operation that was asked for."""
+    asked: dict[int, BoundSymbol] = {}
+    decisions = trace.notes.decisions if isinstance(trace.notes, Notes) else []
+    for made in decisions:
+        for line in made.runs:
+            asked.setdefault(id(line), made.line)  # the outermost comes first
+    units: list[tuple[BoundSymbol, list[BoundSymbol]]] = []
+    for line in trace.lines:
+        of = line if is_region(line) else asked.get(id(line), line)
+        if units and units[-1][0] is of and of is not line:
+            units[-1][1].append(line)
+        else:
+            units.append((of, [line]))
+    return units
+
+
+def _first_inside(
+    ex: FusionExecutor, trace: Trace, region: BoundSymbol, inputs: dict[Proxy, Any], reference: Sequence[Executor]
+) -> BoundSymbol | None:
+    """The last line of the shortest beginning of `region` that `ex` fuses to something else than the reference computes."""
+
+    unwritten = uninitialized(region.body)
+
+    def wrong(n: int) -> bool:
+        lines = region.body[:n]
+        made = list(dict.fromkeys(p for line in lines for p in line.writes))
+        given = {p: x for p, x in inputs.items() if any([p in set(line.reads) for line in lines])}
+        part = trace.derive("dispatch", name="part", inputs=list(given), outputs=tuple(made), constants={})
+        part.lines = list(lines)
+        whole = BoundSymbol(region.symbol, tuple(given), {}, tuple(made), list(given), body=tuple(lines))
+        pairs = zip(ex.fuse(part)(*given.values()), program(whole, list(given), reference)(*given.values()), strict=True)
+        return any([differs(got, expected) is not None for p, (got, expected) in zip(made, pairs, strict=True) if p not in unwritten])
+
+    low, high = 0, len(region.body)  # the first `low` lines are right, the first `high` wrong
+    try:
+        if not wrong(high):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if wrong(middle) else (middle, high)
+    except Exception:  # an executor may refuse what is no region of its own making
+        return None
+    return region.body[high - 1]
+
+
+def ends_differ(got: Any, expected: Any) -> str | None:
+    """How the results of two programs differ, the first of them that does."""
+    pairs = zip(leaves(got), leaves(expected), strict=True)
+    return next((f"result {i}: {said}" for i, (a, b) in enumerate(pairs) if (said := differs(a, b, slack=SLACK)) is not None), None)
+
+
+def private(inputs: Iterable[Any]) -> list[Any]:
+    """Copies of the tensors among `inputs`, laid out as they are, that nobody else sees."""
+    return [own_copy(x) for x in inputs]
+
+
+@contextmanager
+def same_numbers() -> Iterator[Callable[[], None]]:
+    """Gives a function that puts the random generators back to where they were; they are put back at the end, too."""
+    state = generators()
+    try:
+        yield lambda: restore(state)
+    finally:
+        restore(state)
+
+
+class Limited:
+    """The executors of a program, of which some take only so many of the lines that they would."""
+
+    key = None  # what is compiled for it is not kept
+
+    def __init__(self, executors: Sequence[Executor], limits: dict[str, int]):
+        self.reference = referees(executors)
+        self.counts: dict[str, int] = {}
+        self.last: dict[str, BoundSymbol] = {}
+        self.replaced = {id(ex): self._limited(ex, limits[ex.name]) if ex.name in limits else ex for ex in executors}
+        self.executors = tuple(self.replaced.values())
+        found = getattr(executors, "for_symbol", None)
+        self.for_symbol = (lambda symbol: tuple(self.replaced[id(ex)] for ex in found(symbol) if id(ex) in self.replaced)) if found else self._all
+
+    def _all(self, symbol: Any) -> tuple[Executor, ...]:
+        return self.executors
+
+    def __iter__(self) -> Iterator[Executor]:
+        return iter(self.executors)
+
+    def __len__(self) -> int:
+        return len(self.executors)
+
+    def _limited(self, ex: Executor, limit: int) -> Executor:
+        own, asked = copy(ex), ex.verdict
+
+        def verdict(line: BoundSymbol) -> Any:
+            said = asked(line)
+            if not takes(said):
+                return said
+            if not line.body and not any([takes(other.verdict(line)) for other in self.reference]):
+                return said  # its own prim, which nobody else runs
+            if self.counts.get(ex.name, 0) >= limit:
+                return "has taken as many lines as it may, to find out which one is wrong"
+            self.counts[ex.name] = self.counts.get(ex.name, 0) + 1
+            self.last[ex.name] = line
+            return said
+
+        own.verdict = verdict
+        return own
+
+
+def bisect(claimers: Sequence[Executor], wrong: Callable[[dict[str, int]], tuple[str | None, Limited]]) -> str:
+    """Which executor, and then which of its claims, brings a difference in.
+
+    `wrong(limits)` says how the whole differs when executors take no more lines than these, and who took part.
+    """
+    limits = {ex.name: 0 for ex in claimers}
+    if wrong(limits)[0] is not None:
+        return "no executor brings that in: it differs without them, too"
+    for ex in claimers:
+        limits[ex.name] = MANY
+        said, took = wrong(limits)
+        if said is not None:
+            break
+        limits[ex.name] = MANY
+    else:
+        return "it does not differ when it is run again"
+    low, high = 0, took.counts.get(ex.name, 0)  # with `low` claims it is right, with `high` wrong
+    while high - low > 1:
+        middle = (low + high) // 2
+        limits[ex.name] = middle
+        low, high = (low, middle) if wrong(limits)[0] is not None else (middle, high)
+    limits[ex.name] = high
+    said, took = wrong(limits)
+    line = took.last.get(ex.name)
+    what = f"{call(line)}" + (f", called at {line.where}" if line.where else "") if line is not None else "no single line"
+    return f"{ex.name} brings it in, with its claim {high} of that program: {what}"
+
+
+MANY = 1 << 30

@@ -1,0 +1,1 @@
+"""Running executors beside the reference on the user's own data, and comparing the results."""

@@ -1,0 +1,383 @@
+"""Run a line of a trial beside the reference, compare, and decide which result the program goes on with."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.executors.contract.executor import Executor
+from dovetail.executors.discovery.plugin_errors import ExecutorWarning, call
+from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits, tensors
+from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
+from dovetail.executors.trials import case
+from dovetail.executors.trials.budget import MEMORY, OVER, RATE, Account, Round, TriedLine, size_of
+from dovetail.executors.trials.profile import wait_for
+from dovetail.executors.trials.reference import (
+    draws,
+    exact,
+    generators,
+    has_state,
+    is_region,
+    is_unwritten,
+    own_copy,
+    parts,
+    program,
+    restore,
+    rounded,
+    uninitialized,
+)
+from dovetail.executors.trials.rows import Sample, choice, memory
+from dovetail.executors.trials.tolerance import agreement, differs
+from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, swap
+
+AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same
+SAMPLES = 4  # programs with other rounding that a difference is judged by
+FEW = 1 << 16  # elements up to which there are more of them
+COPIED = 1 << 24  # bytes of arguments up to which it is checked whether they are written into
+MOST_BYTES = 1 << 30  # of memory that the reference may need for a line
+MOST_CASE_BYTES = 1 << 32  # of inputs that are saved beside a script
+SLOWER = 3.0  # how many times as long as the executor the reference is expected to take
+ROUND: ContextVar[Round | None] = ContextVar("trial", default=None)
+
+
+class GradientDisagreement(Exception):
+    """A gradient is wrong that a program is about to save for: the call begins anew, with a program compiled without it."""
+
+
+class DisagreementWarning(ExecutorWarning):
+    """An executor computed something else than the reference; `case` is the path of a script that replays it."""
+
+    def __init__(self, message: str, case: str = ""):
+        super().__init__(message)
+        self.case = case
+
+
+class Scope(NamedTuple):
+    """How much of a line a trial compares: all of it, some rows, or nothing, with the reason."""
+
+    excuse: str | None = None
+    sample: Sample | None = None
+
+
+class Judge:
+    """Compares lines of one program with the reference, and excludes executors that disagree."""
+
+    def __init__(self, reference: Sequence[Executor], constants: Mapping[Proxy, Any], account: Account):
+        self.reference, self.constants, self.account = reference, dict(constants), account
+        self.disagreed = False
+        self.lock = Lock()
+
+    def run_line(self, tried: TriedLine, line: BoundSymbol, fn: Callable, args: tuple, kwargs: dict, into: Sequence[Proxy]) -> Any:
+        """Run a line by `fn`, and compare where it is its turn; `into` are the arguments that it may overwrite."""
+        turn = ROUND.get()
+        why = _exempt(line)
+        if turn is None or why is not None or (not tried.excluded and (why := self._scope(tried, turn, 0.0).excuse) is not None):
+            tried.outcome = tried.outcome if tried.tries else why or OVER
+            return fn(*args, **kwargs)
+        inputs = dict(zip(_read(line), _values(line, args, kwargs)))
+        if tried.excluded:
+            return _filled(line, inputs, self._right(tried, inputs))
+        wait = wait_for(line)
+        written = set(into)
+
+        def again() -> Any:
+            if not written:
+                return fn(*args, **kwargs)
+            return fn(*[own_copy(x) if is_proxy(p) and p in written else x for p, x in zip(line.args, args)], **kwargs)
+
+        before = generators() if draws(line) else None
+        were = copies(line, args, kwargs) if not written and size_of(inputs) <= COPIED else []
+        wait()
+        began = time.perf_counter()
+        result = again()
+        wait()
+        took = time.perf_counter() - began
+        values = {p: x for p, x in paired(line.out, result) if is_proxy(p)}
+        got = [values[p] for p in line.writes]
+        if before is not None:
+            return self._drawn(tried, inputs, result, got, before)
+        breach = broken(line, args, kwargs, result, were) if not written else None
+        if breach is not None and breach.startswith("it wrote into"):
+            for x, was in zip(tensors((args, kwargs)), were, strict=True):
+                x.copy_(was)
+        right = self.judged(tried, inputs, got, took, again, breach)
+        return result if right is got else _filled(line, inputs, right)
+
+    def judged(
+        self,
+        tried: TriedLine,
+        inputs: dict[Proxy, Any],
+        got: list[Any],
+        took: float = 0.0,
+        again: Callable[[], Any] | None = None,
+        breach: str | None = None,
+    ) -> list[Any]:
+        """Return `got`, or what the reference computes in its place where they disagree."""
+        turn = ROUND.get()
+        scope = Scope(OVER) if turn is None else self._scope(tried, turn, took)
+        if scope.excuse is not None:
+            tried.outcome = tried.outcome if tried.tries else scope.excuse
+            return got
+        right = None
+        try:
+            if scope.sample is not None:
+                difference = breach or self._sampled(tried, scope.sample, inputs, got, turn)
+            else:
+                difference, right = self._compared(tried, inputs, got, breach, again, turn, took)
+        except Exception as error:
+            tried.outcome = _untried(error)
+            return got
+        tried.tries += 1
+        if difference is None:
+            tried.complete = tried.complete or scope.sample is None
+            tried.outcome = _agreed(tried, None if tried.complete else scope.sample)
+            return got
+        self._disagreed(tried, inputs, difference)
+        return self._right(tried, inputs) if right is None else right
+
+    def check_gradients(self, tried: TriedLine, inputs: dict[Proxy, Any]) -> None:
+        """Compare the gradients that an executor's own rule gives an operation; raise GradientDisagreement where they are wrong."""
+        turn = ROUND.get()
+        if turn is None or self.account.gradients is None or (why := self._excuse(tried, turn, 0.0)) is not None:
+            tried.outcome = tried.outcome if tried.tries else why
+            return
+        state, began = generators(), time.perf_counter()
+        try:
+            difference = self.account.gradients(tried.operation, inputs, tried.executor, self.reference)
+        except Exception as error:
+            tried.outcome = _untried(error)
+            return
+        finally:
+            restore(state)
+            tried.seconds = time.perf_counter() - began
+        turn.spend(tried.seconds)
+        tried.tries += 1
+        if difference is None:
+            tried.outcome = "agreed in its gradients"
+            return
+        self._disagreed(tried, inputs, difference)
+        raise GradientDisagreement(difference)
+
+    # --- how much is compared
+
+    def _scope(self, tried: TriedLine, turn: Round, took: float) -> Scope:
+        """How much of a line is compared in this trial, where the executor took `took` seconds."""
+        excuse = self._excuse(tried, turn, took)
+        if excuse not in (OVER, MEMORY) or tried.rows is None:
+            return Scope(excuse)
+        return Scope(None, tried.sample) if turn.affords_sample(tried, tried.sample) else Scope(excuse)
+
+    def _excuse(self, tried: TriedLine, turn: Round, took: float) -> str | None:
+        """Why a line is not compared whole in this trial."""
+        if tried.excluded or tried.always:
+            return None
+        if not turn.affords(tried):
+            return OVER
+        expected = SLOWER * took + tried.work / RATE
+        if not tried.complete and not turn.affords(tried, expected):
+            tried.seconds = expected
+            return OVER
+        if memory(tried.operation) > MOST_BYTES:
+            return MEMORY
+        return "not tried: it draws random numbers" if tried.gradient and draws(tried.operation) else None
+
+    # --- what the reference computes
+
+    def _reference(self, tried: TriedLine, inputs: dict[Proxy, Any]) -> list[Any]:
+        """What the reference computes from `inputs`."""
+        if tried.reference is None:
+            tried.reference = program(tried.operation, list(inputs), self.reference, self.constants)
+        return tried.reference(*inputs.values())
+
+    def _right(self, tried: TriedLine, inputs: dict[Proxy, Any]) -> list[Any]:
+        """What the reference computes, in blocks of rows where all of it would need too much memory."""
+        if memory(tried.operation) <= MOST_BYTES or tried.rows is None:
+            return self._reference(tried, inputs)
+        blocks = tried.rows.sample(MOST_BYTES // 4, memory, most=tried.rows.total)
+        run = program(blocks.line, blocks.line.reads, self.reference)
+        return blocks.whole(self.constants | inputs, run)
+
+    # --- comparison
+
+    def _compared(
+        self,
+        tried: TriedLine,
+        inputs: dict[Proxy, Any],
+        got: list[Any],
+        breach: str | None,
+        again: Callable[[], Any] | None,
+        turn: Round,
+        took: float,
+    ) -> tuple[str | None, list[Any]]:
+        """How the results of a whole line differ from the reference's, and these."""
+        began = time.perf_counter()
+        expected = self._reference(tried, inputs)
+        difference = breach or self._difference(tried, tried.operation, inputs, got, expected)
+        if difference is None and again is not None:
+            difference = self._repeated(tried, inputs, got, expected, again, turn, took)
+        tried.seconds = time.perf_counter() - began
+        turn.spend(tried.seconds)
+        return difference, expected
+
+    def _sampled(self, tried: TriedLine, sample: Sample, inputs: dict[Proxy, Any], got: list[Any], turn: Round) -> str | None:
+        """How some rows of the results differ from those that the reference computes."""
+        began = time.perf_counter()
+        if tried.sample_reference is None:
+            tried.sample_reference = program(sample.line, sample.line.reads, self.reference)
+        chosen = choice(sample.total, sample.count, tried.tries)
+        values = sample.inputs(self.constants | inputs, chosen)
+        expected = tried.sample_reference(*values.values())
+        rows = [sample.select(x, chosen) for x in got]
+        difference = self._difference(tried, sample.line, values, rows, expected, [sample.positions(x, chosen) for x in got])
+        tried.sample_seconds = time.perf_counter() - began
+        turn.spend(tried.sample_seconds)
+        return None if difference is None else f"compared in {sample.count:,} of {sample.total:,} rows, {difference}"
+
+    def _difference(
+        self,
+        tried: TriedLine,
+        line: BoundSymbol,
+        inputs: dict[Proxy, Any],
+        got: list[Any],
+        expected: list[Any],
+        positions: Sequence[torch.Tensor | None] = (),
+    ) -> str | None:
+        """How the results of `line` differ beyond rounding; None where they do not.  `positions` says where rows stand in the whole."""
+        wide: tuple[list[Any] | None, list[list[Any]]] | None = None
+        unwritten = uninitialized(parts(tried.operation))
+        for i, p in enumerate(tried.operation.writes):
+            if p in unwritten:
+                continue
+            found = agreement(got[i], expected[i])
+            if found.difference is None:
+                tried.ulps = max(tried.ulps, found.ulps)
+                continue
+            if wide is None:
+                wide = self._wide(line, inputs)
+            exactly, samples = wide
+            at = positions[i] if positions else None
+            said = differs(got[i], expected[i], exactly[i] if exactly else None, rounded=[each[i] for each in samples], positions=at)
+            if said is not None:
+                return f"{p.name}: {said}"
+        return None
+
+    def _wide(self, line: BoundSymbol, inputs: dict[Proxy, Any]) -> tuple[list[Any] | None, list[list[Any]]]:
+        """What a line computes in twice the precision, and with other rounding."""
+        values = self.constants | inputs
+        size = max([x.numel() for x in inputs.values() if isinstance(x, torch.Tensor)], default=0)
+        return exact(line, values, self.reference), rounded(line, values, self.reference, SAMPLES if size > FEW else 2 * SAMPLES)
+
+    def _repeated(
+        self, tried: TriedLine, inputs: dict[Proxy, Any], got: list[Any], expected: list[Any], again: Callable[[], Any], turn: Round, took: float
+    ) -> str | None:
+        """How another run on the same inputs differs from the reference; None where none does, or there is no time."""
+        for _ in range(AGAIN):
+            if not tried.always and took > turn.left / 4 and not turn.is_free(tried, tried.work):
+                return None
+            values = {p: x for p, x in paired(tried.operation.out, again()) if is_proxy(p)}
+            new = [values[p] for p in tried.operation.writes]
+            if all([_same(a, b) for a, b in zip(new, got)]):
+                continue
+            if (difference := self._difference(tried, tried.operation, inputs, new, expected)) is not None:
+                return f"run again on the same inputs, {difference}"
+        return None
+
+    def _drawn(self, tried: TriedLine, inputs: dict[Proxy, Any], result: Any, got: list[Any], before: Any) -> Any:
+        """`result` of a line that draws random numbers: it agrees where it draws the same as the reference."""
+        after = generators()
+        restore(before)
+        try:
+            expected = self._reference(tried, inputs)
+            same = _same_generators(after, generators()) and differs(got, expected) is None
+            tried.outcome = "agreed, drawing the same numbers" if same else "not tried: draws random numbers of its own"
+        except Exception as error:
+            tried.outcome = _untried(error)
+        finally:
+            restore(after)
+        return result
+
+    # --- disagreement
+
+    def _disagreed(self, tried: TriedLine, inputs: dict[Proxy, Any], difference: str) -> None:
+        """Remember that the executor is out for this line, and warn once."""
+        with self.lock:
+            if tried.excluded:
+                return
+            tried.excluded, tried.outcome = True, f"disagreed: {difference}"
+        ex, operation = tried.executor, tried.operation
+        path = _case(ex, operation, inputs, difference)
+        what = f"the region {', '.join(tried.results)}" if is_region(operation) else call(operation)
+        DISTRUST.add(ex, operation, what, difference, path)
+        self.disagreed = True
+        if self.account.retire is not None:
+            self.account.retire(f"{ex.name} disagreed with the reference in {what}")
+        rows = [f"{ex.name} disagrees with the reference in {what}: {difference}"]
+        rows += ["this call goes on with what the reference computes, which runs it from now on"]
+        rows += [f"called at {tried.where}"] if tried.where else []
+        rows += [f"a script that replays it: {path}"]
+        warnings.warn(DisagreementWarning("\n  ".join(rows), path), stacklevel=2)
+
+
+def _case(ex: Executor, operation: BoundSymbol, inputs: dict[Proxy, Any], difference: str) -> str:
+    """Write the script that replays a disagreement; return its path, or in parentheses why there is none."""
+    if size_of(inputs) > MOST_CASE_BYTES:
+        return f"(no script was written: its inputs take {size_of(inputs) / (1 << 30):.1f} GiB)"
+    try:
+        return case.write(folder(), f"{ex.name}_{digest(ex, structure(operation))[:16]}", operation, inputs, ex, difference)
+    except Exception as error:  # a full disk is no reason to stop
+        return f"(no script could be written: {type(error).__name__}: {error})"
+
+
+def _agreed(tried: TriedLine, sample: Sample | None) -> str:
+    rows = f" on {sample.count:,} of {sample.total:,} rows" if sample is not None else ""
+    ulps = f"{tried.ulps:.0f}" if tried.ulps >= 1 or tried.ulps == 0 else f"{tried.ulps:.1g}"
+    return f"agreed{rows}, largest error {ulps} ulp"
+
+
+def _exempt(line: BoundSymbol) -> str | None:
+    """Why a line is not tried at all."""
+    if has_state(line):
+        return "not tried: it keeps state between calls"
+    if line.mutates:
+        return "not tried: it writes into its arguments"
+    if line.effects and not draws(line):
+        return "not tried: it has effects"
+    if is_unwritten(line):
+        return "not tried: its memory is uninitialised"
+    return None
+
+
+def _filled(line: BoundSymbol, inputs: dict[Proxy, Any], results: list[Any]) -> Any:
+    """The results of a line in the form in which it returns them."""
+    values = inputs | dict(zip(line.writes, results))
+    return swap(line.out, lambda leaf: values[leaf] if is_proxy(leaf) else leaf)
+
+
+def _read(line: BoundSymbol) -> list[Proxy]:
+    """The values that a line reads."""
+    return [leaf for leaf in leaves((line.args, line.kwargs)) if is_proxy(leaf)]
+
+
+def _values(line: BoundSymbol, args: tuple, kwargs: dict) -> list[Any]:
+    """The same of one call."""
+    pairs = zip(leaves((line.args, line.kwargs)), leaves((args, kwargs)), strict=True)
+    return [x for p, x in pairs if is_proxy(p)]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two results hold the same bits."""
+    return same_bits(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+
+
+def _untried(error: Exception) -> str:
+    return f"not tried: the reference raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def _same_generators(a: tuple, b: tuple) -> bool:
+    return all(torch.equal(x, y) for x, y in zip((a[0], *a[1]), (b[0], *b[1])))

@@ -1,0 +1,232 @@
+"""What lines compute by definition: run by the reference, in twice the precision, and with other rounding.
+
+The reference are the executors of last resort that run single operations.  `exact` runs the prims of lines on inputs of twice the
+precision.  `rounded` does the same and puts an error behind each prim, as large as an executor may make there: a few units in the last
+place of what the program would hold, and for sums what adding up in another order brings.  So a result that differs because an argmax, a
+comparison or a `floor` lies on its edge is told from one that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail import prims
+from dovetail.dtypes import DType
+from dovetail.errors import DovetailError
+from dovetail.executors.contract.executor import Executor, FusionExecutor, OperatorExecutor
+from dovetail.executors.dispatching.check_contract import paired
+from dovetail.executors.dispatching.dispatch import dispatch
+from dovetail.langs.torch import TO_TORCH
+from dovetail.prims import Symbol, Tag
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, compiled, is_proxy, leaves, release, swap
+from dovetail.trace.ir import is_region as is_region
+
+WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
+BY_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
+WIDER = {ours: BY_TORCH[WIDE[theirs]] for ours, theirs in TO_TORCH.items() if theirs in WIDE}
+UNITS = 2.0  # of a value's last place, by which an executor may round it otherwise
+SUMS = {  # linear in their inputs, and as inexact as their order of adding up makes them
+    *(prims.sum, prims.cumsum, prims.matmul, prims.linear, prims.convolution, prims.convolution_input_grad),
+    *(prims.convolution_weight_grad, prims.scatter_add, prims.index_add, prims.embedding_backward, prims.fold_add),
+}
+BITWISE = {prims.bitcast, prims.nextafter, prims.frexp}  # mean something else in another precision
+SAME = {Tag.VIEW, Tag.CREATION}  # compute nothing
+
+
+def referees(executors: Iterable[Executor]) -> list[Executor]:
+    """Return the executors that are right by definition: those of last resort that run single operations."""
+    return [ex for ex in executors if ex.last_resort and not isinstance(ex, FusionExecutor)]
+
+
+def parts(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    """The operations that a line stands for."""
+    return line.body if is_region(line) else (line,)
+
+
+def draws(line: BoundSymbol) -> bool:
+    """Whether `line` draws random numbers."""
+    return any(map(draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
+
+
+def has_state(line: BoundSymbol) -> bool:
+    """Whether what runs `line` keeps something between calls."""
+    return getattr(line.implementation, "stateful", None) is not None
+
+
+def program(
+    line: BoundSymbol, inputs: Sequence[Proxy], executors: Sequence[Executor], constants: Mapping[Proxy, Any] | None = None
+) -> Callable[..., list[Any]]:
+    """Return a function of `inputs` that computes what `line` writes, by `executors`; it may read `constants` besides."""
+    hidden = {p: x for p, x in (constants or {}).items() if p not in set(inputs)}
+    alone = Trace("reference", inputs=list(inputs), outputs=tuple(line.writes), constants=hidden)
+    written = [inner for part in parts(line) for inner in (part.body if is_unwritten(part) and part.body else (part,))]
+    alone.lines = [part.replace(implementation=None) for part in written]
+    run = compiled(release(dispatch(alone, executors)))
+    return lambda *values: list(run(*values))
+
+
+def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor]) -> list[Any] | None:
+    """What `line` writes, computed in twice the precision; None where there is no such thing."""
+    return _wide(line, inputs, executors, None)
+
+
+def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor], samples: int) -> list[list[Any]]:
+    """`exact` so many times, each with other errors of rounding."""
+    found = [_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples)]
+    return [each for each in found if each is not None]
+
+
+def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor], noise: torch.Generator | None) -> list[Any] | None:
+    env = {p: widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
+    try:
+        with torch.no_grad():
+            _Wide(env, executors, noise).run(parts(line))
+        return [env[p] for p in line.writes]
+    except Exception:  # an operation has no such form, or there is no memory for it
+        return None
+
+
+def widened(x: Any) -> Any:
+    """A tensor in twice the precision."""
+    return x.to(WIDE[x.dtype]) if isinstance(x, Tensor) and x.dtype in WIDE else x
+
+
+class _Wide:
+    """Runs lines prim by prim on values of twice the precision; with `noise`, errors follow each prim."""
+
+    def __init__(self, env: dict[Proxy, Any], executors: Sequence[Executor], noise: torch.Generator | None):
+        self.env, self.noise = env, noise
+        self.executors = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
+
+    def run(self, lines: Iterable[BoundSymbol]) -> None:
+        for line in lines:
+            if line.body:
+                self.run(line.body)
+            else:
+                self._prim(line)
+
+    def _prim(self, line: BoundSymbol) -> None:
+        if line.symbol in BITWISE or line.symbol.effects:
+            raise DovetailError(f"{line.symbol} has no form in twice the precision")
+        fn = self._function(line.symbol)
+        args, kwargs = swap((line.args, line.kwargs), self._value)
+        floats = any([isinstance(self.env.get(p), Tensor) and self.env[p].dtype in _WIDE_TYPES for p in line.reads])
+        if floats:
+            args, kwargs = swap((args, kwargs), _wider)
+        result = fn(*args, **kwargs)
+        for p, x in paired(line.out, result):
+            if is_proxy(p):
+                self.env[p] = self._erring(line, fn, args, kwargs, p, widened(x))
+
+    def _value(self, leaf: Any) -> Any:
+        return self.env[leaf] if is_proxy(leaf) else leaf
+
+    def _function(self, symbol: Symbol) -> Callable[..., Any]:
+        found = next((found for ex in self.executors if (found := ex.implementation(symbol)) is not None and found.fn is not None), None)
+        if found is None:
+            raise DovetailError(f"the reference has no function for {symbol}")
+        return found.fn
+
+    def _erring(self, line: BoundSymbol, fn: Callable, args: tuple, kwargs: dict, p: Proxy, x: Any) -> Any:
+        """`x`, the value of p, off by as much as an executor may be."""
+        narrow = TO_TORCH.get(p.spec.dtype) if isinstance(p, TensorProxy) else None
+        if self.noise is None or narrow not in WIDE or not isinstance(x, Tensor) or not SAME.isdisjoint(line.symbol.tags):
+            return x
+        epsilon = torch.finfo(narrow).eps
+        unit = (torch.rand(x.shape, generator=self.noise, dtype=torch.float64) * 2 - 1).to(x.device)
+        error = UNITS * epsilon * x.abs()
+        if line.symbol in SUMS:
+            error = error + torch.finfo(torch.float32).eps * _growth(line) * _partial_sums(fn, args, kwargs, x)
+        held = x.to(narrow).to(x.dtype) == x  # what the program holds as it is, it does not round
+        return torch.where(held | ~torch.isfinite(x), x, x + unit * error)
+
+
+_WIDE_TYPES = set(WIDE.values())
+
+
+def _wider(leaf: Any) -> Any:
+    if isinstance(leaf, DType):
+        return WIDER.get(leaf, leaf)
+    return WIDE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
+
+def _growth(line: BoundSymbol) -> float:
+    """How many units the error of a sum grows to, where it is added up in blocks."""
+    read = [p.spec for p in line.reads if isinstance(p, TensorProxy)]
+    terms = max(spec.numel for spec in read)
+    if line.symbol in (prims.matmul, prims.linear):
+        terms = read[0].shape[-1]
+    elif line.symbol is prims.sum:
+        terms = terms / max(1, line.out.spec.numel)
+    return UNITS + max(1.0, float(terms)) ** 0.5 / 16
+
+
+def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:
+    """How large the sums are that add up to x, on the way there: sqrt of the sum of the squares, where signs differ."""
+    squares = swap((args, kwargs), lambda leaf: leaf.abs().square() if isinstance(leaf, Tensor) and leaf.dtype in _WIDE_TYPES else leaf)
+    found = fn(*squares[0], **squares[1])
+    return found.abs().sqrt() + x.abs()
+
+
+def own_copy(x: Any) -> Any:
+    """A copy of a tensor, laid out as it is, that nobody else sees."""
+    if not isinstance(x, Tensor):
+        return x
+    x = x.detach()
+    own = x.new_empty(0)
+    return own.set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
+
+
+def generators() -> tuple[Tensor, list[Tensor]]:
+    """The states of the generators of random numbers."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+
+def restore(state: tuple[Tensor, list[Tensor]]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])
+
+
+def is_unwritten(line: BoundSymbol) -> bool:
+    """Whether the result of `line` is whatever the memory held."""
+    return Tag.UNINITIALIZED in line.symbol.tags
+
+
+def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
+    """Return the values that nothing has written: uninitialized memory, and what is only a view of it.  They are not compared."""
+    found: set[Proxy] = set()
+
+    def note(line: BoundSymbol) -> None:
+        viewed = [p for p in leaves(line.args) if is_proxy(p)][:1]
+        if is_unwritten(line) or (Tag.VIEW in line.symbol.tags and viewed and viewed[0] in found):
+            found.update(line.writes)
+        else:
+            for inner in line.body:
+                note(inner)
+
+    for line in lines:
+        note(line)
+    return found
+
+
+def zeroed(trace: Trace) -> Trace:
+    """Return `trace` with zeros for uninitialized memory, as decompositions have it, so that every run computes the same values."""
+    lines = [_zeroed(line) if is_unwritten(line) and line.implementation is not None else line for line in trace.lines]
+    if lines != list(trace.lines):
+        trace.lines = lines
+    return trace
+
+
+def _zeroed(line: BoundSymbol) -> BoundSymbol:
+    made = line.implementation
+
+    def zeros(*args: Any, **kwargs: Any) -> Tensor:
+        return made.fn(*args, **kwargs).zero_()
+
+    return line.replace(implementation=replace(made, name=f"{made.name}_of_zeros", fn=zeros, path=None))

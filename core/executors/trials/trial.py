@@ -1,0 +1,211 @@
+"""Trials: no executor but the reference is believed before it agreed with the reference on the user's own data.
+
+On some calls of a program (the first, the second, then ever more rarely) each line that is not the reference's own is also run by the
+reference, on the same inputs, and compared.  Where they disagree the call goes on with what the reference computes, the executor is not
+offered that line again, and a warning names a script that replays it.
+
+    t5 = mine_exec.fusion_t5(t0, t1)
+
+runs on a trial call as a function that computes t5 as before, then as the reference does, and returns the one that is right.  `budget` says
+which lines have their turn, `judge` compares, and of a line that is too large `rows` computes some rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+from dovetail import options, prims
+from dovetail.executors.contract.executor import Executor, Implementation
+from dovetail.executors.dispatching.dispatch import Notes
+from dovetail.executors.dispatching.regions import FusedRegion, RegionSymbol
+from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
+from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
+from dovetail.executors.trials.reference import generators, is_region, referees, restore
+from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, release
+
+
+class Trial:
+    """The trials of one program: `trace` as it runs, of which `dispatched` says what each line stands for."""
+
+    def __init__(
+        self, trace: Trace, dispatched: Trace, executors: Sequence[Executor], account: Account, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
+    ):
+        self.trace, self.account, self.ruled = trace, account, ruled
+        self.reference = referees(executors)
+        self.judge = Judge(self.reference, trace.constants, account)
+        self.asked = _asked(dispatched)
+        self.env = dispatched.notes.env if isinstance(dispatched.notes, Notes) else {}
+        self.modes = options.trial_modes()
+        self.executors = {ex.name: ex for ex in executors}
+        self.tried: list[TriedLine] = []
+        self.trace_run = self._program()
+        self.run_lines: Callable[..., Any] | None = None
+        self.lock = Lock()
+        self.count, self.due = 0, 1  # calls so far, and the call that is the next trial
+
+    def __bool__(self) -> bool:
+        return bool(self.tried)
+
+    def run(self, *inputs: Any) -> Any:
+        """Run the program, each line that is its turn beside the reference."""
+        with self.lock:
+            if self.run_lines is None:
+                self.run_lines = compiled(self.trace_run)
+            turn = next_round(self.tried, self.account)
+        token, before = ROUND.set(turn), generators() if self.ruled else None
+        try:
+            return self.run_lines(*inputs)
+        except GradientDisagreement:
+            restore(before)
+            raise
+        finally:
+            ROUND.reset(token)
+            self._counted()
+
+    def _counted(self) -> None:
+        self.count = max(self.count, self.due)
+        always = self.judge.disagreed or any([each.always for each in self.tried])
+        self.due = self.count + 1 if always else following(self.count)
+
+    # --- the program of a trial
+
+    def _program(self) -> Trace:
+        """The trace with every line that is tried run by a function that compares."""
+        new = self.trace.derive("trial")
+        units = self._units()
+        lines: list[BoundSymbol] = []
+        known = {*self.trace.inputs, *self.trace.constants}
+        for line in self.trace.lines:
+            known.update(line.writes)
+            unit = units.get(_mark(line))
+            if line.symbol is prims.delete:
+                continue
+            if unit is None:
+                lines.append(line)
+            elif unit[1] == 1:
+                lines.append(self._beside(line, unit[0], len(self.tried)))
+            else:
+                unit[1] -= 1
+                lines.append(line)
+                if unit[1] == 1:
+                    lines += self._behind(unit[0], line, known, len(self.tried))
+        new.lines = lines + [
+            self._gradient(line, ex, i) for i, (line, ex) in enumerate(self.ruled) if known.issuperset(line.reads) and self._mode(ex.name)
+        ]
+        return release(new)
+
+    def _gradient(self, asked: BoundSymbol, ex: Executor, number: int) -> BoundSymbol:
+        """The line that differentiates an operation by an executor's own rule and by the reference's, and compares."""
+        tried, reads = self._new(asked, ex.name, asked.where), list(dict.fromkeys(asked.reads))
+        tried.gradient = True
+
+        def run(*values: Any) -> None:
+            self.judge.check_gradients(tried, dict(zip(reads, values)))
+
+        line = BoundSymbol(RegionSymbol(ex.name, f"gradient_{number}"), tuple(reads), {}, None, reads)
+        line.implementation = Implementation(ex.name, f"gradient_trial_{number}", run)
+        return line
+
+    def _units(self) -> dict[Any, list[Any]]:
+        """For each line that is tried, the operation that it stands for, and one more than how many lines do so; 1 for a line alone."""
+        shown = {_mark(line) for line in self.trace.lines}
+        units: dict[Any, list[Any]] = {}
+        several: dict[int, list[Any]] = {}
+        for line in self.trace.lines:
+            if line.implementation is None or not self._mode(line.implementation.executor):
+                continue
+            asked, marks = (line, ()) if is_region(line) else self.asked.get(_mark(line), (line, ()))
+            if len(marks) > 1 and all([mark in shown for mark in marks]):
+                unit = several.setdefault(id(asked), [asked, 1])
+                unit[1] += 1
+                units[_mark(line)] = unit
+            else:
+                units[_mark(line)] = [line, 1]
+        return units
+
+    def _mode(self, executor: str) -> str | None:
+        """How an executor is tried; None where it is not."""
+        ex = self.executors.get(executor)
+        if ex is None or ex in self.reference:
+            return None
+        mode = self.modes.get(executor, self.modes["*"])
+        return None if mode == "off" else mode
+
+    def _new(self, asked: BoundSymbol, executor: str, where: str | None) -> TriedLine:
+        tried = TriedLine(asked, self.executors[executor], asked.where or where, self._mode(executor) == "always")
+        self.tried.append(tried)
+        return tried
+
+    def _beside(self, line: BoundSymbol, asked: BoundSymbol, number: int) -> BoundSymbol:
+        """`line`, run by a function that compares."""
+        made = line.implementation
+        tried = self._new(asked, made.executor, line.where)
+        into = made.writes if isinstance(made, FusedRegion) else ()
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return self.judge.run_line(tried, line, made.fn, args, kwargs, into)
+
+        return line.replace(implementation=replace(made, name=f"{made.name}_trial_{number}", fn=run, path=None))
+
+    def _behind(self, asked: BoundSymbol, last: BoundSymbol, known: set[Proxy], number: int) -> list[BoundSymbol]:
+        """The line that compares the results of an operation which several lines stand for, after the last of them."""
+        executor = last.implementation.executor
+        tried = self._new(asked, executor, last.where)
+        results = [_now(p, self.env) for p in asked.writes]
+        reads = list(dict.fromkeys(asked.reads))
+        if not all([p in known for p in (*reads, *results)]):
+            tried.outcome = "not tried: parts of it are computed elsewhere"
+            return []
+
+        def run(*values: Any) -> tuple:
+            inputs, got = values[: len(reads)], list(values[len(reads) :])
+            return tuple(self.judge.judged(tried, dict(zip(reads, inputs)), got))
+
+        args = (*reads, *results)
+        line = BoundSymbol(RegionSymbol(executor, f"trial_{number}"), args, {}, tuple(results), list(args))
+        line.writes = results
+        line.implementation = Implementation(executor, f"trial_{number}", run)
+        return [line]
+
+
+def trial_of(
+    traces: Sequence[Trace], executors: Iterable[Executor], account: Account | None, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
+) -> Trial | None:
+    """Return the trials of a program, given what its passes made of it; None where there is nothing to try."""
+    modes = options.trial_modes()
+    if account is None or set(modes.values()) == {"off"}:
+        return None
+    trace = traces[-1]
+    running = {line.implementation.executor for line in trace.lines if line.implementation is not None}
+    executors = tuple(executors)
+    reference = referees(executors)
+    names = {ex.name for ex in executors if ex not in reference and modes.get(ex.name, modes["*"]) != "off"}
+    if not reference or not (running & names or ruled):
+        return None
+    dispatched = next(made for made in traces if isinstance(made.notes, Notes))
+    return Trial(trace, dispatched, executors, account, ruled) or None
+
+
+def _asked(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ...]]]:
+    """For each line the outermost operation that it stands for, and all lines that do so."""
+    found: dict[Any, tuple[BoundSymbol, tuple[Any, ...]]] = {}
+    for made in dispatched.notes.decisions if isinstance(dispatched.notes, Notes) else ():
+        marks = tuple(_mark(line) for line in made.runs)
+        for mark in marks:
+            found.setdefault(mark, (made.line, marks))
+    return found
+
+
+def _mark(line: BoundSymbol) -> Any:
+    """What a line is known by, whatever passes made of it: its results."""
+    return tuple(map(id, line.writes)) or id(line)
+
+
+def _now(p: Proxy, env: dict[Proxy, Proxy]) -> Proxy:
+    """What stands for a result in the program that runs."""
+    while p in env:
+        p = env[p]
+    return p

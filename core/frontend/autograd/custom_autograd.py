@@ -1,0 +1,268 @@
+"""Calls that bring their own backward: torch.autograd.Function, and torch.utils.checkpoint, whose backward is to run the forward again.
+
+The forward is recorded as it stands.  A line behind it, `with_backward(*results, *read)`, gives the results anew; its grad rule is the
+call's own backward, which may read any of `read`.  Nobody else reads the first results, so no gradient flows into the forward.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.utils import checkpoint as checkpointing
+
+from dovetail import prims
+from dovetail.errors import Unsupported
+from dovetail.frontend import trees
+from dovetail.frontend.autograd.nested_grad import differentiated
+from dovetail.langs.torch import LANGUAGE, lookaside
+from dovetail.prims import Symbol, Tag, recorder
+from dovetail.prims.op import nobody, register
+from dovetail.torch_internals import apply_function, backward_of, detour_apply
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, swap, user_line
+
+
+def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
+    """Copies of the first `results` tensors; `backward(gs, read)` gives the cotangents of the tensors behind them."""
+    return tuple([prims.clone(x) for x in tensors[:results]])
+
+
+WITH_BACKWARD = register(Symbol("prims", "with_backward", _results_anew))
+
+
+@WITH_BACKWARD.vjp
+def _with_backward_vjp(g: Any, out: Any, *tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
+    return (*(None,) * results, *backward(g, tensors[results:]))
+
+
+def with_backward(nest: Any, read: Sequence[Proxy], backward: Callable[..., Sequence[Any]], constant: Sequence[Proxy] = ()) -> Any:
+    """`nest` with its floating and complex tensors given anew, differentiated by `backward`; those in `constant` are left as they are."""
+    own = _differentiable(nest, constant)
+    if not own:
+        return nest
+    anew = WITH_BACKWARD(*own, *read, results=len(own), backward=backward)
+    for p in anew:
+        p.spec = p.spec.like(requires_grad=True)
+    renamed = dict(zip(own, anew, strict=True))
+    flat, tree = trees.flatten(nest)
+    return tree.build([renamed.get(x, x) if is_proxy(x) else x for x in flat])
+
+
+def _differentiable(nest: Any, constant: Sequence[Proxy]) -> list[Proxy]:
+    """The floating and complex tensors of a nest, each once, but for those in `constant`."""
+    fixed = set(constant)
+    return [p for p in dict.fromkeys(proxies(nest)) if isinstance(p, TensorProxy) and p.spec.dtype.inexact and p not in fixed]
+
+
+class Context:
+    """`ctx`, as the forward and the backward of a torch.autograd.Function know it."""
+
+    def __init__(self, needs: tuple[bool, ...]):
+        self.needs_input_grad = needs
+        self.saved_tensors: tuple = ()
+        self.materialized = True
+        self.constant: tuple = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """What forward-mode differentiation would read; there is none here."""
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        self.constant = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialized = value
+
+    def mark_dirty(self, *_: Any) -> None:
+        raise Unsupported(
+            "a torch.autograd.Function that writes into its arguments (ctx.mark_dirty) is not traced; return new values, or call it outside "
+            f"the compiled function\n  called at {user_line()}"
+        )
+
+    def replaced(self, values: dict[Proxy, Any]) -> Context:
+        """The same, holding values[p] where it held p."""
+        new = copy.copy(self)
+        vars(new).update({name: swap(held, lambda p: values.get(p, p) if is_proxy(p) else p) for name, held in vars(self).items()})
+        return new
+
+
+@dataclass(eq=False)
+class OwnBackward:
+    """The backward of one call of a torch.autograd.Function: `inputs` are its tensors, `held` the values that its context holds."""
+
+    function: type[torch.autograd.Function]
+    context: Context
+    given: tuple
+    inputs: list[Proxy]
+    held: list[Proxy]
+    results: list[Any]  # what the forward returned, and where among the results with a cotangent each one is
+
+    def __call__(self, gs: Sequence[Any], read: Sequence[Any]) -> list[Any]:
+        """The cotangents of inputs and held values."""
+        context = self.context.replaced(dict(zip([*self.inputs, *self.held], read, strict=True)))
+        trace = recorder.get()
+        before, start = (trace.language, trace.depth), len(trace.lines)
+        trace.language, trace.depth = LANGUAGE, 0
+        try:
+            with trace.environment.watching():
+                found = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
+                found = found if isinstance(found, tuple) else (found,)
+                found = found + (None,) * (len(self.given) - len(found))
+                cotangents = dict.fromkeys(self.inputs)
+                for p, g in zip(self.given, found, strict=False):
+                    if g is not None and is_proxy(p):
+                        g = g.to(p.dtype)
+                        cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
+        finally:
+            trace.language, trace.depth = before
+        return [*_functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
+
+    def _arguments(self, gs: Sequence[Any], context: Context) -> list[Any]:
+        """Return the cotangents as the backward takes them: as a list of its own where the function says so."""
+        cotangents = self._cotangents(gs, context)
+        return [cotangents] if getattr(self.function, "boxed_grads_call", False) else cotangents
+
+    def _cotangents(self, gs: Sequence[Any], context: Context) -> list[Any]:
+        """One for each result, zeros where nothing flows in and the function did not ask for None."""
+        made = []
+        for result, at in self.results:
+            g = None if at is None else gs[at]
+            wanted = g is None and context.materialized and isinstance(result, TensorProxy) and result.spec.dtype.inexact
+            made.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
+        return made
+
+
+def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[Any]) -> list[Any]:
+    """Rewrite the lines of a backward, those from `start` on, into functional ones, as those of the forward are.
+
+    Writes into tensors from outside the backward stay, behind everything else, but for those into the cotangents `gs`: these are values.
+    """
+    lines = trace.lines[start:]
+    if not any(line.mutates for line in lines):
+        return cotangents
+    computed = {p for line in lines for p in line.writes}
+    read = [p for p in dict.fromkeys((*(p for line in lines for p in line.reads), *proxies(cotangents))) if p not in computed]
+    inner = trace.derive("tracing", language=trace.language, environment=trace.environment, constants={}, inputs=read)
+    inner.lines, inner.outputs = lines, cotangents
+    pure, epilogue = functionalize(inner, history=torch.is_grad_enabled())
+    of = {line.out: line.args[0] for line in epilogue.lines if line.symbol is prims.detach}
+    written = {of.get(p, p): (line, line.args[1]) for line in epilogue.lines if line.mutates for p in line.args[:1]}
+    values = {g: written[g] for g in filter(is_proxy, gs) if g in written}
+    left_out, now = {id(line) for line, _ in values.values()}, {g: value for g, (_, value) in values.items()}
+    trace.lines[start:] = pure.lines + [rename(line, now) for line in epilogue.lines if id(line) not in left_out]
+    return [now.get(p, p) if is_proxy(p) else p for p in epilogue.outputs]
+
+
+def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+    """What `cls.apply` means while tracing: its forward, differentiated by its backward."""
+    needs = tuple([torch.is_grad_enabled() and requires_grad(x) for x in args])
+    if cls is checkpointing.CheckpointFunction:
+        return checkpointed(args[0], *args[2:])
+    context, run = Context(needs), recorder.get().environment.run
+    with torch.no_grad():
+        if cls.setup_context is torch.autograd.Function.setup_context:
+            results = run(cls.forward, (context, *args), kwargs)
+        else:
+            results = run(cls.forward, args, kwargs)
+            run(cls.setup_context, (context, args, results), {})
+    if not any(needs):
+        return results
+    inputs = [x for x in dict.fromkeys(filter(is_proxy, args)) if isinstance(x, TensorProxy)]
+    held = [p for p in dict.fromkeys(p for value in vars(context).values() for p in proxies(value)) if p not in set(inputs)]
+    several = results if isinstance(results, tuple) else (results,)
+    own = {p: i for i, p in enumerate(_differentiable(several, context.constant))}
+    placed = [(x, own.get(x) if is_proxy(x) else None) for x in several]
+    return with_backward(results, [*inputs, *held], OwnBackward(cls, context, args, inputs, held, placed), context.constant)
+
+
+@dataclass(eq=False)
+class Again:
+    """The backward of a checkpointed call: `lines` are run again on `read`, and differentiated."""
+
+    lines: list[BoundSymbol]
+    read: list[Proxy]
+    results: list[Proxy]
+
+    def __call__(self, gs: Sequence[Any], read: Sequence[Any]) -> list[Any]:
+        """The cotangents of `read`."""
+        return differentiated(self.lines, self.read, self.results, list(read), list(gs))
+
+
+def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """What torch.utils.checkpoint.checkpoint means while tracing: the call, computed again in the backward but for its random draws.
+
+    A call that writes into tensors is differentiated as if it were not checkpointed: run twice it would write twice.
+    """
+    for name in ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop", "preserve"):
+        kwargs.pop(name, None)
+    if kwargs.pop("context_fn", checkpointing.noop_context_fn) is not checkpointing.noop_context_fn:
+        raise Unsupported(f"torch.utils.checkpoint with a context_fn is not traced; leave it out\n  called at {user_line()}")
+    trace: Trace = recorder.get()
+    start = len(trace.lines)
+    result = trace.environment.run(function, args, kwargs)
+    lines = _draws_apart(trace.lines[start:])
+    again = [line for line in lines if not _draws(line)]
+    made = {p for line in again for p in line.writes}
+    free = list(dict.fromkeys(p for line in again for p in line.reads if p not in made))
+    own = [p for p in dict.fromkeys(proxies(result)) if p in made and requires_grad(p)]
+    if not own or any([line.mutates for line in lines]):
+        return result
+    trace.lines[start:] = lines
+    return with_backward(result, free, Again(again, free, own), [p for p in proxies(result) if p not in set(own)])
+
+
+def _draws_apart(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    """`lines` with those taken apart in which a random number is drawn: the draw is kept, the rest is computed again."""
+    return [inner for line in lines for inner in (_draws_apart(line.body) if line.body and _draws(line) else [line])]
+
+
+def _draws(line: BoundSymbol) -> bool:
+    return any(map(_draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
+
+
+_LOCK = Lock()
+SEEN = {checkpointing.checkpoint: checkpointed} | ({} if (apply := apply_function()) is None else {apply: apply_traced})
+_programs: list[int] = []  # one item for each program that is being traced
+
+
+def _apply_detour(cls: type[torch.autograd.Function], apply: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call `cls.apply`: traced in a thread that traces, else by `apply`, torch's own."""
+    return apply(*args, **kwargs) if recorder.get() is nobody else apply_traced(cls, *args, **kwargs)
+
+
+def _refuse_alias() -> None:
+    """Refuse a call of torch's own `apply` in a thread that traces: its backward would be lost."""
+    if recorder.get() is not nobody:
+        raise Unsupported(
+            "a name bound to the `apply` of a torch.autograd.Function before tracing began is not seen by native tracing; write C.apply(...) "
+            f'at the call, or leave out interpretation="native"\n  called at {user_line()}'
+        )
+
+
+@contextmanager
+def custom_backwards() -> Iterator[None]:
+    """While open, calls that bring their own backward are seen, however their functions were imported."""
+    with _LOCK:
+        if not _programs:
+            for function, meaning in SEEN.items():
+                lookaside(function, meaning)
+            if apply_function() is None:
+                detour_apply(_apply_detour, _refuse_alias)
+        _programs.append(0)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _programs.pop()
+            if not _programs:
+                for function in SEEN:
+                    lookaside(function, None)
+                if apply_function() is None:
+                    detour_apply(None)

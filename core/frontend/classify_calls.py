@@ -1,0 +1,90 @@
+"""Which calls of a tracked run are torch's, which are ours, and which nobody can look into."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
+from typing import Any
+
+import torch
+from torch import overrides
+
+from dovetail.langs.torch import FACTORIES, REFUSED, TABLE
+from dovetail.prims import Symbol
+from dovetail.torch_internals import TENSOR_BASE, OpOverload, OpOverloadPacket
+from dovetail.trace import Proxy
+from dovetail.trace.source_location import OURS
+
+_C_CALLABLES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
+_OPERATORS = (OpOverload, OpOverloadPacket)
+_SEEN_THROUGH = (f"{OURS}gradients.py",)  # ours, but written in terms of the user's functions
+DEAF = frozenset({overrides.has_torch_function, overrides.has_torch_function_unary, overrides.has_torch_function_variadic})
+
+
+@lru_cache(maxsize=4096)
+def is_tensor_class(kind: type) -> bool:
+    """Whether instances of a class are tensors, real or traced, or numbers that the program computes."""
+    return any(base is torch.Tensor or base is Proxy for base in kind.__mro__)
+
+
+@lru_cache(maxsize=4096)
+def is_module_class(kind: type) -> bool:
+    """Whether instances of a class are torch's modules; `isinstance` would ask the instance for its `__class__`."""
+    return any(base is torch.nn.Module for base in kind.__mro__)
+
+
+@lru_cache(maxsize=4096)
+def is_symbol_class(kind: type) -> bool:
+    """Whether instances of a class are operations that a trace records."""
+    return any(base is Symbol for base in kind.__mro__)
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether code belongs to this package, and runs natively: it records what it does."""
+    file = code.co_filename
+    return file.startswith(OURS) and file not in _SEEN_THROUGH
+
+
+def is_torch(function: Any) -> bool:
+    """Whether a callable is an operation of torch that C code runs, or that the language knows."""
+    kind = type(function)
+    if kind is FunctionType:
+        return function in TABLE or function in REFUSED
+    if kind is BuiltinFunctionType:
+        owner = function.__self__
+        if is_tensor_class(type(owner)):
+            return True
+        module = function.__module__ or getattr(owner, "__name__", "") or ""
+        return module.split(".")[0] == "torch" or function in TABLE or function in FACTORIES or function in REFUSED
+    if kind is MethodWrapperType:
+        return is_tensor_class(type(function.__self__))
+    if kind in (MethodDescriptorType, WrapperDescriptorType):
+        return issubclass(function.__objclass__, TENSOR_BASE)
+    return kind in _OPERATORS
+
+
+def is_descriptor(function: Any) -> bool:
+    """Whether this is the `__get__` or `__set__` of an attribute of tensors."""
+    return type(function) is MethodWrapperType and type(function.__self__) in (GetSetDescriptorType, property)
+
+
+def is_foreign(function: Any) -> bool:
+    """Whether C code that neither Python nor torch brought is called."""
+    if not isinstance(function, (*_C_CALLABLES, type)) and type(type(function).__dict__.get("__call__")) is FunctionType:
+        return False
+    module = getattr(function, "__module__", None)
+    if not isinstance(module, str):
+        module = _defining(function).__module__
+    root = module.split(".")[0]
+    return root not in sys.stdlib_module_names and root not in ("torch", "dovetail")
+
+
+def _defining(function: Any) -> type:
+    """The class that a C function belongs to."""
+    if hasattr(function, "__objclass__"):
+        return function.__objclass__
+    owner = getattr(function, "__self__", None)
+    kind = owner if isinstance(owner, type) else type(function if owner is None else owner)
+    name = getattr(function, "__name__", None)
+    return next((base for base in kind.__mro__ if name in vars(base)), kind)

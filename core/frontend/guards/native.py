@@ -1,0 +1,99 @@
+"""The guards of native tracing: everything in the arguments, and the state of a module, since nobody saw what the program read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from dovetail.frontend import trees
+from dovetail.frontend.guards.prologue import tensor_facts
+from dovetail.frontend.interpreter.tracking import Guard
+from dovetail.frontend.interpreter.tracking.sources import Source, Sources
+from dovetail.torch_internals import SUPPORTED_NODES
+from dovetail.trace import Proxy
+
+_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
+_OWN = set(vars(torch.nn.Module())) - {"training"}
+
+
+class Everything:
+    """`guards` on all there is in the arguments and in a module, and where each input is `found`; `given` are those in the arguments."""
+
+    def __init__(self, proxies: dict[int, Proxy]):
+        self.sources, self.proxies = Sources(), proxies
+        self.guards: list[Guard] = []
+        self.found: dict[Proxy, Source] = {}
+        self.given: dict[Proxy, None] = {}
+
+    def add(self, kind: str, source: Source, value: Any = None) -> None:
+        self.guards.append(Guard(kind, source, value))
+
+    def call(self, args: tuple, kwargs: dict) -> None:
+        """Guard the arguments of a call."""
+        listed, named = self.sources.arg("args"), self.sources.arg("kwargs")
+        before = set(self.found)
+        self.add("len", listed, len(args))
+        for i, item in enumerate(args):
+            self.nest(item, self.sources.item(listed, i))
+        self.add("keys", named, list(kwargs))
+        for key, item in kwargs.items():
+            self.nest(item, self.sources.item(named, key))
+        self.given = {p: None for p in self.found if p not in before}
+
+    def nest(self, value: Any, source: Source) -> None:
+        """Guard what stands at a source, and what is in it."""
+        kind, sources = type(value), self.sources
+        if isinstance(value, torch.Tensor):
+            self.tensor(value, source)
+        elif kind in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            self.add("type", source, kind)
+            self.add("len", source, len(value))
+            for i, item in enumerate(value):
+                self.nest(item, sources.item(source, i))
+        elif kind is dict:
+            self.add("type", source, kind)
+            self.add("keys", source, list(value))
+            self.add("key types", source, list(map(type, value)))
+            for key, item in value.items():
+                self.nest(item, sources.item(source, key))
+        elif dataclasses.is_dataclass(value) and kind not in SUPPORTED_NODES and not isinstance(value, type):
+            self.add("type", source, kind)
+            for field in dataclasses.fields(value):
+                self.nest(getattr(value, field.name), sources.attr(source, field.name))
+        elif kind in SUPPORTED_NODES:
+            leaves, tree = trees.flatten(value)
+            inside = sources.make("leaves", source, tree)
+            for i, leaf in enumerate(leaves):
+                self.nest(leaf, sources.item(inside, i))
+        else:
+            self.add("equal" if isinstance(value, _VALUES) else "is", source, value)
+
+    def tensor(self, value: torch.Tensor, source: Source) -> None:
+        """An input, or one that is found a second time."""
+        proxy = self.proxies[id(value)]
+        if proxy in self.found:
+            self.add("same", source, self.found[proxy])
+        else:
+            self.found[proxy] = source
+            self.add("tensor", source, tensor_facts(value, proxy.spec.strides))
+
+    def module(self, fn: torch.nn.Module) -> None:
+        """Parameters and buffers are inputs, read anew at each call; submodules, mode, hooks and plain attributes are guarded."""
+        for path, module in fn.named_modules():
+            at = self.sources.const(module)
+            at.found = Source("arg", None, f"module.{path}" if path else "module")
+            self.add("type", at, type(module))
+            children = self.sources.field(at, "_modules")
+            self.add("len", children, len(module._modules))
+            for name, child in module._modules.items():
+                self.add("is", self.sources.item(children, name), child)
+            for table in ("_parameters", "_buffers"):
+                for name, x in getattr(module, table).items():
+                    self.nest(x, self.sources.item(self.sources.field(at, table), name))
+            for name, value in vars(module).items():
+                if name not in _OWN and isinstance(value, _VALUES):
+                    self.add("equal", self.sources.field(at, name), value)
+            for name in ("_forward_hooks", "_forward_pre_hooks"):
+                self.add("len", self.sources.field(at, name), len(getattr(module, name)))

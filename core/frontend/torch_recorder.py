@@ -1,0 +1,429 @@
+"""What a tracked run does with tensors: they are proxies, and what is called on them is recorded in the language of torch."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail import options
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
+from dovetail.frontend import nn_module_tracing
+from dovetail.frontend.autocast import cast
+from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
+from dovetail.frontend.classify_calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
+from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.generators import MEANINGS, call_method, generator_method, guard_generator
+from dovetail.frontend.guards.prologue import tensor_facts
+from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking import Recorder
+from dovetail.frontend.interpreter.tracking.effects import DELETED
+from dovetail.frontend.interpreter.tracking.rules import name_of
+from dovetail.frontend.torch_globals import Switches
+from dovetail.frontend.tracing import SHARING, Factories, TorchEnvironment, lifted
+from dovetail.langs.torch import REFUSED, not_traced, spec_of, traceable
+from dovetail.prims import Symbol, recorder
+from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, swap, user_line
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_LARGE = 1 << 16  # bytes of an array that are compared at each call
+_NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
+_FRESH = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
+_REFLECTED = {  # the method by which a tensor takes a number on its left
+    getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+}
+_MODULES = "/torch/nn/modules/"
+_TRANSFORMS = frozenset(
+    getattr(torch.func, name)
+    for name in ("functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap")
+    if hasattr(torch.func, name)
+)
+_INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
+_RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
+_HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
+WAYS_OUT = (
+    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
+    'or compile with interpretation="native"'
+)
+
+
+def _numpy_numbers() -> frozenset[type]:
+    numpy = sys.modules.get("numpy")
+    return frozenset() if numpy is None else frozenset({kind for kind in numpy.sctypeDict.values() if issubclass(kind, numpy.number | numpy.bool_)})
+
+
+class TrackedEnvironment(TorchEnvironment):
+    """Lends a tracked run what `TorchEnvironment` lends to a native one; a real tensor that nobody guards is refused."""
+
+    def __init__(self, language: Any):
+        super().__init__(language)
+        self.tracker: Tracker | None = None
+        self.casting = self.finished = False
+        self.guards: int | None = None  # how many there may be, once a prologue of them is made
+
+    def settle(self) -> None:
+        """A prologue is made of the guards that there are."""
+        self.guards = len(self.tracker.guards)
+
+    def forget(self) -> None:
+        """Let go of everything that the run has seen: what it holds lies in cycles, and would live until the garbage collector runs."""
+        tracker, self.tracker, self.tensors, self.constants = self.tracker, None, [], {}
+        if tracker is not None:
+            tracker.recorder.forget()
+            vars(tracker).clear()
+
+    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
+        """function(*args, **kwargs), a function of the user's that code of ours calls."""
+        tracker = self.tracker
+        inner = function.__func__ if type(function) is MethodType else function
+        if type(inner) is FunctionType and is_own_code(inner.__code__):
+            return function(*args, **kwargs)
+        known, written = len(self.tensors), len(tracker.effects.log)
+        if tracker.source(function) is None and not is_proxy(function):
+            tracker.reach(function, tracker.sources.const(function))
+        result = tracker.call(function, list(args), dict(kwargs), None)
+        if self.guards is not None and len(tracker.guards) > self.guards:
+            raise Unsupported("a backward reads what its forward did not, and a Transform has the guards already; read it in the forward")
+        if self.finished and (len(self.tensors) > known or len(tracker.effects.log) > written):
+            raise Unsupported(
+                "a backward reads a tensor that its forward did not save, or writes to something outside; save it with ctx.save_for_backward, "
+                "and write in the forward"
+            )
+        return result
+
+    def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
+        if trace.depth:
+            return swap(tree, lambda x: lifted(x, trace))
+        tree = swap(tree, self._lifted)
+        if symbol is None or self.casting or not any_autocast():
+            return tree
+        self.casting = True
+        try:
+            return cast(symbol, *tree)
+        finally:
+            self.casting = False
+
+    def _lifted(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor) and not is_proxy(x):
+            if (known := self.constants.get(id(x))) is not None:
+                return known
+            raise Unsupported(
+                "a tensor of unknown origin: code that cannot be looked into made it while the program was traced, and it would be the same at every "
+                f"call; {WAYS_OUT}\n  used at {user_line()}"
+            )
+        return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else x
+
+
+def _transformed() -> Unsupported:
+    return Unsupported(
+        "the transforms of torch.func are not traced; differentiate with dovetail.grad, value_and_grad or vjp, write a batch dimension out "
+        f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
+    )
+
+
+class TorchRecorder(Recorder):
+    """Tensors read from outside become inputs of `trace`; `found` says where each is."""
+
+    def __init__(self, trace: Trace, environment: TrackedEnvironment):
+        self.trace, self.environment, self.switches = trace, environment, Switches()
+        self.atoms = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}) | _numpy_numbers()
+        self.inputs = environment.constants  # id of a real tensor -> its proxy
+        self.real: dict[Proxy, torch.Tensor] = {}
+        self.found: list[tuple[Source, Proxy]] = []
+        self.results: dict[Proxy, int] = {}
+
+    def start(self, tracker: Tracker) -> None:
+        self.environment.tracker = tracker
+
+    def forget(self) -> None:
+        """Let go of the tensors of the run."""
+        self.inputs, self.real, self.found, self.results = {}, {}, [], {}
+
+    def finish(self, tracker: Tracker) -> None:
+        self.switches.finish(tracker, self.environment.read)
+
+    def is_tensor(self, value: Any) -> bool:
+        return is_tensor_class(type(value))
+
+    def is_module(self, value: Any) -> bool:
+        return is_module_class(type(value))
+
+    def handles(self, function: Any) -> bool:
+        return is_torch(function) or is_module_class(type(function))
+
+    def class_of(self, value: Any) -> type:
+        """What the program is told that the class of a tensor is."""
+        if isinstance(value, NumberProxy):
+            return _NUMBERS[value.spec.kind]
+        if not isinstance(value, TensorProxy):
+            return type(value)
+        real = self.real.get(value)
+        return torch.Tensor if real is None else type(real)
+
+    def is_instance(self, tensor: Any, kinds: Any) -> bool:
+        if isinstance(kinds, tuple):
+            return any([self.is_instance(tensor, kind) for kind in kinds])
+        cls = self.class_of(tensor)
+        if type(kinds).__name__ == "tensortype":  # torch.FloatTensor and its like
+            return isinstance(tensor, TensorProxy) and kinds.dtype is tensor.dtype and kinds.is_cuda == tensor.is_cuda
+        return issubclass(cls, kinds) if isinstance(kinds, type) else isinstance(cls.__new__(cls), kinds)
+
+    def reach(self, tracker: Tracker, tensor: Any, source: Source) -> Any:
+        if is_proxy(tensor):
+            return tensor
+        proxy = self.inputs.get(id(tensor))
+        if proxy is None:
+            proxy = self.inputs[id(tensor)] = self.trace.tensor(spec_of(traceable(tensor)))
+            self.trace.inputs.append(proxy)
+            self.real[proxy] = tensor
+            self.found.append((source, proxy))
+            self.environment.tensors.append(tensor)
+            tracker.guard("tensor", source, tensor_facts(tensor, proxy.spec.strides))
+            tracker.known[id(proxy)] = proxy, source
+        elif (known := tracker.source(proxy)) is not source:
+            tracker.guard("same", source, known)
+        return proxy
+
+    def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+        dtype = _FRESH[kind]
+        return lambda found: torch.tensor(call(found), dtype=dtype)
+
+    def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
+        sample = torch.zeros((), dtype=_FRESH[kind])
+        proxy = self.trace.tensor(spec_of(sample))
+        self.trace.inputs.append(proxy)
+        self.found.append((source, proxy))
+        self.environment.tensors.append(sample)
+        return proxy.item()
+
+    def place_of(self, tensor: Any) -> int:
+        if not is_proxy(tensor):
+            tensor = self.environment._lifted(tensor)
+        return self.results.setdefault(tensor, len(self.results))
+
+    def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:
+        kind = type(owner)
+        if is_module_class(kind):
+            return nn_module_tracing.load_attr(tracker, owner, name)
+        if not is_tensor_class(kind):
+            return NULL
+        if name == "__class__":
+            return self.class_of(owner)
+        if (now := tracker.effects.now(owner, name)) is not NULL:
+            if now is DELETED:
+                raise AttributeError(name)
+            return now
+        real = self.real.get(owner) if is_proxy(owner) else None
+        if real is not None and name in real.__dict__:
+            return tracker.reach(real.__dict__[name], tracker.sources.field(tracker.source(owner), name))
+        if real is not None and not hasattr(torch.Tensor, name):
+            tracker.guard("hasnot", tracker.sources.attr(tracker.source(owner), "__dict__"), name)
+        if self.is_number(owner) and hasattr(self.class_of(owner), name):
+            float(owner)
+        return getattr(owner, name)
+
+    def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
+        if hasattr(torch.Tensor, name) or owner not in self.real:
+            raise Unsupported(
+                f"the program sets .{name} of a traced tensor, which later operations would not see; write with copy_, or do it outside\n"
+                f"  called at {user_line()}"
+            )
+
+    def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        if op == "get_item":
+            return args[0][args[1]]
+        if op == "set_item":
+            args[0][args[1]] = args[2]
+            return None
+        if op == "contains":
+            return args[1] in args[0]
+        if op == "len":
+            return len(args[0])
+        if op == "iter":
+            return list(args[0])
+        if len(args) == 2 and self.is_number(args[0]) and isinstance(args[1], TensorProxy) and op in _REFLECTED:
+            return getattr(args[1], _REFLECTED[op])(args[0])
+        return op(*args)
+
+    def truth(self, tracker: Tracker, tensor: Any) -> bool:
+        return bool(tensor)
+
+    def words(self, tensor: Any) -> None:
+        float(tensor)
+
+    def is_number(self, value: Any) -> bool:
+        return type(value) is NumberProxy
+
+    def content(self, tracker: Tracker, value: Any, source: Source) -> None:
+        """An array or scalar of NumPy's is guarded by its content: whatever is computed from it would be baked in."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+            return
+        if value.nbytes > _LARGE or value.dtype.hasobject:
+            raise Unsupported(
+                f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor, whose values are read at each call"
+            )
+        guard, sources = tracker.guard, tracker.sources
+        guard("type", source, type(value))
+        guard("equal", sources.attr(source, "shape"), value.shape)
+        guard("equal", sources.attr(sources.attr(source, "dtype"), "str"), value.dtype.str)
+        guard("equal", sources.call(sources.attr(source, "tobytes")), value.tobytes())
+        if getattr(value, "ndim", 0):
+            before = value.copy()
+            tracker.snapshot(value, source, value.tobytes, lambda _: value.__setitem__(..., before))
+
+    def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        kind = type(function)
+        if kind is FunctionType:
+            return self._python(tracker, function, args, kwargs, frame)
+        if is_module_class(kind):
+            compiled = CompiledModule in kind.__mro__  # on its own; here it is a part of this program
+            return (
+                tracker.call(tracker.load_attr(function, "_module"), args, kwargs, frame)
+                if compiled
+                else nn_module_tracing.call(tracker, function, args, kwargs, frame)
+            )
+        if is_symbol_class(kind):
+            return self._ours(tracker, function, args, kwargs)
+        if (name := generator_method(function)) is not None:
+            return call_method(tracker, function, name, args, kwargs)
+        if kind is BuiltinFunctionType:
+            if function.__self__ is recorder:
+                return function(*args)
+            if (cls := function_applied(function)) is not None:
+                return self._applied(tracker, function, cls, args, kwargs)
+            if function in DEAF:  # functions are deaf, so that they run; modules hear it, so that they leave the ways that are not differentiated
+                return frame is not None and _MODULES in frame.code.co_filename
+        return self._torch(tracker, function, args, kwargs) if is_torch(function) else NULL
+
+    def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if function is torch.compiler.is_compiling:  # libraries ask whether to leave out what looks at values
+            return True
+        if function in _TRANSFORMS:
+            raise _transformed()
+        if function in _INFERENCE:
+            return self.switches.inference(args, entered=function is _INFERENCE[0])
+        if function in _RANGES:
+            self._range(tracker)
+            return args[0] if function is _RANGES[0] else None
+        if notes_module(function):  # once Dynamo was used, it notes each module that is made
+            return None
+        if (meaning := SEEN.get(function) or _HINTS.get(function) or MEANINGS.get(function)) is not None:
+            _same(tracker, function)
+            return self._ours(tracker, meaning, args, kwargs)
+        if is_torch(function):
+            return self._torch(tracker, function, args, kwargs)
+        if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
+            _same(tracker, function)
+            return tracker.call(function.__wrapped__, args, kwargs, frame)
+        code = function.__code__
+        if is_own_code(code) or not is_ours(code):
+            return NULL
+        return self._ours(tracker, function, args, kwargs)
+
+    def _range(self, tracker: Tracker) -> None:
+        """A named range of a profile: nothing while no profiler records, and a call in eager mode while one does."""
+        if is_profiling():
+            raise EagerCall("a profiler records the ranges of torch.profiler.record_function")
+        tracker.guard("env", tracker.sources.const(is_profiling), False)
+
+    def _applied(self, tracker: Tracker, function: Any, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Trace `cls.apply(...)` of a torch.autograd.Function whose `apply` is written in C."""
+        source = tracker.source(function)
+        if source is not None and source.kind != "const":
+            tracker.guard("equal", source, function)  # bound anew at each access
+            tracker.reach(cls, tracker.sources.attr(source, "__self__"))
+        return self._ours(tracker, apply_traced, [cls, *args], kwargs)
+
+    def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A function of this package, on arguments that native code may see."""
+        _same(tracker, function)
+        args, kwargs = [given(tracker, x) for x in args], {name: given(tracker, x) for name, x in kwargs.items()}
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            self.refused(error, args, kwargs)
+            raise
+
+    def refused(self, error: Exception, *arguments: Any) -> None:
+        """What cannot take a number that the program computes has asked for its value, whatever its own error says."""
+        number = next(filter(self.is_number, leaves(arguments)), None)
+        if number is not None and not isinstance(error, TracedValueError):
+            try:
+                float(number)
+            except TracedValueError as asked:
+                raise asked from error
+
+    def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """An operation of torch, recorded; one that has nothing to do with tensors is run."""
+        _same(tracker, function)
+        if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
+            function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
+        args = tuple([given(tracker, x) for x in args])
+        kwargs = {name: given(tracker, x) for name, x in kwargs.items()}
+        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+            guard_generator(tracker, generator)
+        if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
+            try:
+                return self.environment.call(function, args, kwargs)
+            except (TypeError, AttributeError) as error:
+                self.refused(error, args, kwargs)
+                raise
+        if function in REFUSED:  # before torch's own parser, which knows no traced tensors
+            raise not_traced(function, REFUSED[function])
+        if function.__module__ == FUNCTORCH_MODULE:
+            raise _transformed()
+        if function in SHARING:
+            raise Unsupported(f"{function.__name__} makes a tensor of memory that was there before; call it outside, and pass the tensor")
+        if not args and not kwargs and function not in REFUSED:
+            made = function()
+            if not is_tensor_class(type(made)):
+                self.switches.asked(tracker, function, made)
+                return made
+        with Factories():  # torch's own parser looks at the arguments first
+            return function(*args, **kwargs)
+
+    def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        if not is_foreign(function) or options.UNKNOWN_C_CODE.read() == "run":
+            return
+        for value in (getattr(function, "__self__", None), *args, *kwargs.values()):
+            if not tracker.is_settled(value):
+                raise Unsupported(
+                    f"{name_of(function)}() is C code of an unknown package, called with a {type(value).__name__} from outside, which may change "
+                    f'unseen; call it outside the compiled function, or set unknown_c_code = "run"\n  called at {user_line()}'
+                )
+
+    def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """C code is about to be called that nobody knows: with tensors it is refused."""
+        if is_foreign(function) and any([is_tensor_class(type(x)) for x in leaves((args, kwargs))]):
+            name = getattr(function, "__qualname__", None) or type(function).__qualname__
+            name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
+            raise Unsupported(f"{name} is code that cannot be looked into, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
+
+
+def _same(tracker: Tracker, function: Any) -> None:
+    """A function that is not looked into is called: it has to be the same one at every call."""
+    source = tracker.source(function)
+    if source is not None and source.kind != "const":
+        tracker.guard("is", source, function)
+
+
+def given(tracker: Tracker, value: Any) -> Any:
+    """An argument for code of ours or of torch's: containers are plain, functions come back to the tracker when they are called."""
+    kind = type(value)
+    if kind is FunctionType or kind is MethodType:
+        return tracker.native(value)
+    if is_module_class(kind) or kind is partial or (type(lookup(kind, "__call__")) is FunctionType and not is_symbol_class(kind)):
+        return value if isinstance(value, type) or is_torch(value) else tracker.coming_back(value)
+    return tracker.plain(value)

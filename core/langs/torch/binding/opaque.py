@@ -1,0 +1,492 @@
+"""Torch operations that nobody has decomposed: torch's fake tensors give the meta, torch's autograd the gradient.
+
+A line is torch's own call, `torch.linalg.qr(t0)`.  Where that call would do what a pure line cannot, it goes through a namespace that
+says how it is run, with torch's name behind it: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
+
+    opaque_copy(*args, **kwargs)                  results that would alias an argument are copies
+    opaque_resolved(*args, **kwargs)              results that are conjugated or negated only when read are that already
+    opaque_functional(written, args, **kwargs)    the arguments written into (numbers of tensors) are copied, and returned first
+    opaque_named(names, *args, **kwargs)          the last positional arguments are the keywords `names`, since gradients flow by position
+    opaque_vjp(wrt, gs, args, **kwargs)           the cotangents of the tensors numbered `wrt`, given those of the results
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.errors import (
+    DovetailError,
+    InputError,
+    InputIndexError,
+    InputNotImplementedError,
+    InputRuntimeError,
+    InputTypeError,
+    InputValueError,
+)
+from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
+from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
+from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
+from dovetail.prims.op import SYMBOLS, register
+from dovetail.prims.spec import normal_strides
+from dovetail.torch_internals import (
+    FAKE_TENSOR_LOG,
+    OpOverload,
+    OpOverloadPacket,
+    TorchDispatchMode,
+    fake_tensor_mode,
+    no_torch_function,
+    storage_key,
+)
+from dovetail.trace import Trace, leaves, printing, proxies, swap
+
+_log = logging.getLogger(FAKE_TENSOR_LOG)
+_RAISED = {
+    TypeError: InputTypeError,
+    IndexError: InputIndexError,
+    ValueError: InputValueError,
+    NotImplementedError: InputNotImplementedError,
+    RuntimeError: InputRuntimeError,
+}
+_VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
+
+
+class OpaqueSymbol(Symbol):
+    """A torch callable as a symbol.  `kind` is how it is run, `callable` what runs it; found again by its id when unpickled."""
+
+    __slots__ = ("callable", "func", "kind")
+
+    def __init__(self, kind: str, func: Callable, *, id: str, tags: Iterable[Tag] = ()):
+        name = dotted(func)
+        path = f".{func.__name__}" if kind == "opaque" and name.startswith("torch.Tensor.") else name if kind == "opaque" else f"{kind}.{name}"
+        super().__init__(kind, name.rpartition(".")[2], self._specs, tags=tags, is_prim=True, id=id, path=path)
+        self.kind, self.func, self.doc = kind, func, getattr(func, "__doc__", None) or ""
+        self.callable = func if kind == "opaque" else functools.partial(_RUN[kind], func)
+        if kind not in ("opaque_functional", "opaque_vjp") and not self.tags:
+            self.vjp(functools.partial(_rule, self))
+
+    def __reduce__(self) -> tuple:
+        return _symbol_named, (self.id,)
+
+    def _specs(self, *args: Any, **kwargs: Any) -> Any:
+        if self.kind == "opaque_vjp":
+            wrt, _, given = args
+            tensors = _tensors((given, kwargs), TensorSpec)
+            return tuple(tensors[i].fresh() for i in wrt)
+        return (_known.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
+
+
+def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
+    """`func` as a symbol, made when first asked for."""
+    id = ":".join([f"{kind}.{dotted(func)}", *sorted(tag.name for tag in tags)])
+    return SYMBOLS.get(id) or register(OpaqueSymbol(kind, func, id=id, tags=tags), replace=True)
+
+
+def _symbol_named(id: str) -> OpaqueSymbol:
+    called, *tags = id.split(":")
+    kind, _, name = called.partition(".")
+    func = resolve(name)
+    if func is None:
+        raise DovetailError(f"this torch has no {name}, which the program calls; import the package that defines it")
+    return opaque_symbol(func, kind, [Tag[tag] for tag in tags])
+
+
+# Recording a call.
+
+
+def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Record `func` as one line, and give what it gives: tensors in the nest it returns them in, everything else as it is."""
+    trace = recorder.get()
+    args, kwargs = trace.environment.lift((args, kwargs), trace)
+    if func not in NAMED and (twin := _not_in_place(func)) is not None:
+        write(args[0], trace.environment.call(twin, args, kwargs))
+        return args[0]
+    given = proxies((args, kwargs))
+    if not given:
+        kwargs = _with_device(trace.environment, kwargs)
+    specs = swap((args, kwargs), lambda x: getattr(x, "spec", x))
+    try:
+        seen = _run_on_fakes(func, *specs)
+    except InputError:
+        return opaque_symbol(func)(*args, **kwargs)  # raises again, and the recorder says where
+    known = seen.result is None or isinstance(seen.result, (torch.Tensor, tuple, list))
+    if func in NAMED and (not known or any([x is not None and not isinstance(x, torch.Tensor) for x in leaves(seen.result)])):
+        raise not_traced(func, "it is opaque and gives something else than tensors, which would always be the same; let it give tensors")
+    if seen.written:
+        made = _functional(seen, func, args, kwargs, given)
+    elif seen.new or seen.random or isinstance(func, _OPERATORS) or func in NAMED:
+        made = proxies(_line(seen, func, args, kwargs, given))
+    else:
+        made = []
+    return _rebuilt(seen, made, given)
+
+
+def host_line(func: Callable, args: tuple, *, like: torch.Tensor | None = None) -> Any:
+    """Record a call that is made for its effect, in order with random draws; its result is a tensor like `like`, where that is given."""
+    trace = recorder.get()
+    args, _ = trace.environment.lift((args, {}), trace)
+    token = _known.set(_Seen(like, {}, [], False, (), False, False))
+    try:
+        return opaque_symbol(func, "opaque", [Tag.HOST, Tag.NO_GRAD])(*args)
+    finally:
+        _known.reset(token)
+
+
+_NEW = (
+    *("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window", "tril_indices", "triu_indices", "logspace", "range"),
+    *("normal", "fft.fftfreq", "fft.rfftfreq"),
+)
+FACTORIES.update(fn for name in _NEW if (fn := resolve(f"torch.{name}")) is not None)
+
+
+def _with_device(environment: Any, kwargs: dict) -> dict:
+    """A call that takes no tensor depends on the default dtype and device."""
+    if (read := getattr(environment, "read", None)) is not None:
+        read |= {"default_dtype", "default_device"}
+    default = torch.get_default_device()
+    return kwargs if default.type == "cpu" or kwargs.get("device") is not None else {**kwargs, "device": default}
+
+
+_OPERATORS = (OpOverload, OpOverloadPacket)
+
+
+def _line(seen: _Seen, func: Callable, args: tuple, kwargs: dict, given: list[Any]) -> Any:
+    tags = [Tag.RANDOM] if seen.random else [] if seen.specs is not None else [Tag.HOST]
+    names = tuple(k for k, v in kwargs.items() if any(x.spec.requires_grad for x in proxies(v)))
+    if names and not tags and recorder.get().environment.grad_enabled():
+        rest = {k: v for k, v in kwargs.items() if k not in names}
+        return opaque_symbol(func, "opaque_named")(names, *args, *(kwargs[name] for name in names), **rest)
+    if seen.aliased or seen.lazy:
+        return opaque_symbol(func, "opaque_copy" if seen.aliased else "opaque_resolved", tags)(*args, **kwargs)
+    token = _known.set(seen)
+    try:
+        return opaque_symbol(func, "opaque", tags)(*args, **kwargs)
+    finally:
+        _known.reset(token)
+
+
+def _functional(seen: _Seen, func: Callable, args: tuple, kwargs: dict, given: list[Any]) -> list[Any]:
+    """Record the call on copies of what it writes, and write those back; gives the results that are new."""
+    out = opaque_symbol(func, "opaque_functional", [Tag.RANDOM] if seen.random else [])(seen.written, args, **kwargs)
+    for i, new in zip(seen.written, out, strict=False):
+        write(given[i], new)
+    return list(out[len(seen.written) :])
+
+
+def _rebuilt(seen: _Seen, made: list[Any], given: list[Any]) -> Any:
+    """The nest that the user gets: a result that is an argument is that argument."""
+    fresh = iter(made)
+    skips = not seen.written  # a functional line returns new results alone, any other line every tensor
+
+    def real(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        at = seen.given.get(id(x))
+        if at is None or skips:
+            p = next(fresh, None)
+        return p if at is None else given[at]
+
+    return swap(seen.result, real)
+
+
+def _not_in_place(func: Callable) -> Callable | None:
+    """`foo` for `foo_`, where torch has it."""
+    name = dotted(func)
+    if not name.endswith("_") or name.endswith("__") or isinstance(func, _OPERATORS):
+        return None
+    twin = resolve(name[:-1])
+    return twin if callable(twin) else None
+
+
+COPIES: set[Symbol] = set()  # the registry: symbols of other languages that give a copy where the language promises a view
+
+
+def check_copies(trace: Trace) -> None:
+    """Refuse a trace in which a copy stands for what eager returns as a view, where one could tell: a write follows, or it is returned."""
+    for i, line in enumerate(trace.lines):
+        opaque_view = type(line.symbol) is OpaqueSymbol and line.symbol.kind == "opaque_copy"
+        if not opaque_view and line.symbol not in COPIES:
+            continue
+        returned = opaque_view and not set(proxies(trace.outputs)).isdisjoint(line.writes)
+        if returned or any(later.mutates for later in trace.lines[i + 1 :]):
+            why = "it returns a view of its argument, which is not followed where the view is returned or something is written after it; clone it"
+            raise not_traced(line.symbol.func if opaque_view else line.symbol.path, why, line.where)
+
+
+# What a call does, seen on fake tensors.
+
+
+@dataclass
+class _Seen:
+    """One run of a callable on fake tensors."""
+
+    result: Any
+    given: dict[int, int]  # id of a fake argument -> its number
+    fakes: list[torch.Tensor]  # kept, so that the ids stay theirs
+    random: bool
+    written: tuple[int, ...]  # numbers of the arguments that it wrote into
+    aliased: bool  # a result shares storage with an argument or another result
+    lazy: bool  # a result is conjugated or negated only when it is read
+
+    @property
+    def new(self) -> bool:
+        """Whether it returns a tensor that is none of its arguments."""
+        return any(id(x) not in self.given for x in _tensors(self.result, torch.Tensor))
+
+    @functools.cached_property
+    def specs(self) -> Any:
+        """The result as a meta gives it: tuples of specs, None for what is no tensor."""
+        return _specs_of(self.result)
+
+
+_known: ContextVar[_Seen | None] = ContextVar("known", default=None)  # what `opaque` saw, so that the meta need not look again
+
+
+class _Watch(TorchDispatchMode):
+    """Notes which arguments the aten operations write into, and whether they draw random numbers."""
+
+    def __init__(self, given: list[torch.Tensor]):
+        super().__init__()
+        self.storages = {storage_key(x): i for i, x in enumerate(given)}
+        self.written: set[int] = set()
+        self.random = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        self.random = self.random or torch.Tag.nondeterministic_seeded in func.tags
+        if func._schema.is_mutable:
+            for i, a in enumerate(func._schema.arguments):
+                if a.alias_info is not None and a.alias_info.is_write:
+                    value = args[i] if i < len(args) else kwargs.get(a.name)
+                    self.written.update(n for x in _tensors(value, torch.Tensor) if (n := self.storages.get(storage_key(x))) is not None)
+        return func(*args, **kwargs)
+
+
+def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Lengths that are tensors decide the shapes inside, but not that of the loss."""
+    reduction = args[4] if len(args) > 4 else kwargs.get("reduction", 1)
+    return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
+
+
+def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    count = math.comb(input.numel() + (r - 1 if with_replacement else 0), r)
+    return input.new_empty((count, r) if r else (0,))
+
+
+def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Whether the windows overlap enough is a question about values; how long the signal is, is not."""
+    names = ("win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    length = given.get("length")
+    if length is None:
+        length = n_fft + (hop_length or n_fft // 4) * (input.shape[-1] - 1) - (n_fft // 2 * 2 if given.get("center", True) else 0)
+    return input.new_empty((*input.shape[:-2], length), dtype=None if given.get("return_complex") else input.real.dtype)
+
+
+# torch callable -> what has the shapes of its results, where fake tensors cannot tell
+STAND_INS: dict[Any, Callable] = {
+    resolve("torch.ctc_loss"): _ctc_loss,
+    resolve("torch.combinations"): _combinations,
+    resolve("torch.istft"): _istft,
+}
+
+
+def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _Seen:
+    """Run `func` on fake tensors made of the specs in its arguments; its errors become ours, of the same type."""
+    run = STAND_INS.get(func, func)
+    run = run if kind == "opaque" else functools.partial(_RUN[kind], run)
+    quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
+    try:
+        with _fake_mode(), no_torch_function(), torch.no_grad():
+            return _look(run, func, args, kwargs)
+    except DovetailError:
+        raise
+    except Exception as error:
+        raise _as_ours(error, func) from error
+    finally:
+        _log.disabled = quiet
+
+
+def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
+    """The dtypes of the tensors that `func` gives for arguments like these, in torch's modes as they are; None where it refuses them."""
+    try:
+        seen = _run_on_fakes(func, *swap((args, kwargs), lambda x: getattr(x, "spec", x)))
+    except Exception:  # whatever it is, it is said when the call is recorded
+        return None
+    return tuple([x.dtype for x in _tensors(seen.result, torch.Tensor)])
+
+
+def _look(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _Seen:
+    given: list[torch.Tensor] = []
+
+    def fake(x: Any) -> Any:
+        if isinstance(x, NumberSpec):
+            raise not_traced(func, "one of its arguments is a number that the program computes; pass it one that is known before, or the 0-d tensor")
+        if not isinstance(x, TensorSpec):
+            return x
+        given.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))
+        return given[-1]
+
+    args, kwargs = swap((args, kwargs), fake)
+    with _Watch(given) as watch:
+        result = run(*args, **kwargs)
+    taken = {storage_key(x) for x in given}
+    aliased = lazy = False
+    for x in _tensors(result, torch.Tensor):
+        if x.layout is not torch.strided or x.is_quantized:
+            raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
+        aliased, lazy = aliased or storage_key(x) in taken, lazy or x.is_conj() or x.is_neg()
+        taken.add(storage_key(x))
+    return _Seen(result, {id(x): i for i, x in enumerate(given)}, given, watch.random, tuple(sorted(watch.written)), aliased, lazy)
+
+
+@functools.cache
+def _fake_mode() -> Any:
+    return fake_tensor_mode()  # the first takes a second, for what it imports
+
+
+def _as_ours(error: Exception, func: Callable) -> Exception:
+    """An error of a run on fake tensors as the user should see it."""
+    kind = type(error).__name__
+    if kind in _VALUES_DECIDE:
+        return not_traced(func, "what it returns depends on the values of a tensor; call it outside the compiled function")
+    if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
+        return not_traced(func, "nothing says which shapes it returns; say it with torch.library.register_fake")
+    if isinstance(error, AssertionError):
+        return InputRuntimeError(str(error))  # how some of torch's rules for fake tensors refuse what its kernels refuse with this
+    raised = next((base for base in _RAISED if isinstance(error, base)), None)
+    return error if raised is None else _RAISED[raised](str(error).replace("FakeTensor", "Tensor"))
+
+
+def _specs_of(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        shape = tuple(result.shape)
+        return TensorSpec(shape, dtype_of(result.dtype), device_of(result.device), normal_strides(shape, result.stride()))
+    if isinstance(result, (tuple, list)) and _tensors(result, torch.Tensor):
+        return tuple(_specs_of(x) for x in result)
+    return None
+
+
+def _tensors(nest: Any, kind: type) -> list[Any]:
+    return [x for x in leaves(nest) if isinstance(x, kind)]
+
+
+# Running a call on real tensors, or on fake ones.
+
+
+def _apart(result: Any, given: Any) -> Any:
+    """`result` with each tensor in storage of its own, and not conjugated only when read."""
+    taken = {storage_key(x) for x in _tensors(given, torch.Tensor)}
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        x = x.resolve_conj().resolve_neg()
+        x = x.clone() if storage_key(x) in taken else x
+        taken.add(storage_key(x))
+        return x
+
+    return swap(result, own)
+
+
+def _copied(func: Callable, *args: Any, **kwargs: Any) -> Any:
+    return _apart(func(*args, **kwargs), (args, kwargs))
+
+
+def _named(func: Callable, names: tuple[str, ...], *args: Any, **kwargs: Any) -> Any:
+    at = len(args) - len(names)
+    return _apart(func(*args[:at], **dict(zip(names, args[at:], strict=True)), **kwargs), (args, kwargs))
+
+
+def _without_writing(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: Any) -> tuple:
+    given = _tensors((args, kwargs), torch.Tensor)
+    numbers = iter(range(len(given)))
+
+    def copied(x: Any) -> Any:
+        return x.clone() if isinstance(x, torch.Tensor) and next(numbers) in written else x
+
+    args, kwargs = swap((args, kwargs), copied)
+    inside = _tensors((args, kwargs), torch.Tensor)
+    result = func(*args, **kwargs)
+    known = {id(x) for x in inside}
+    new = [x for x in _tensors(result, torch.Tensor) if id(x) not in known]
+    return _apart((*(inside[i] for i in written), *new), given)
+
+
+def _pulled(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+    """The call once more under autograd, and its cotangents."""
+    numbers, wanted = iter(range(len(_tensors((args, kwargs), torch.Tensor)))), []
+
+    def watched(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        x = x.detach()
+        if next(numbers) in wrt:
+            wanted.append(x.requires_grad_())
+        return x
+
+    with torch.enable_grad():
+        args, kwargs = swap((args, kwargs), watched)
+        result = func(*args, **kwargs)
+        pairs = [(y, g) for y, g in zip(leaves(result), gs, strict=True) if g is not None and y.requires_grad]
+    if not pairs:
+        return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in wanted)
+    ys, gs = zip(*pairs, strict=True)
+    grads = torch.autograd.grad(ys, wanted, gs, materialize_grads=True)
+    return _apart(tuple(g.contiguous() for g in grads), gs)
+
+
+def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
+    """The vjp of any opaque line: one line that runs the call again under autograd."""
+    names, positional = (), args
+    if symbol.kind == "opaque_named":
+        names, *positional = args
+        at = len(positional) - len(names)
+        kwargs = kwargs | dict(zip(names, positional[at:], strict=True))
+        positional = tuple(positional[:at])
+    tensors = proxies((positional, kwargs))
+    inexact = [i for i, x in enumerate(tensors) if x.spec.dtype.inexact]
+    wrt = tuple([i for i in inexact if tensors[i].spec.requires_grad] or inexact)
+    gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
+    if not wrt or not proxies(gs):
+        return swap(args, lambda _: None)
+    made = dict(zip(wrt, opaque_symbol(symbol.func, "opaque_vjp")(wrt, gs, positional, **kwargs), strict=True))
+    numbers = iter(range(len(tensors)))
+    pulled, named = swap((positional, kwargs), lambda x: made.get(next(numbers)) if hasattr(x, "spec") else None)
+    return ((None,) * len(names), *pulled, *(named[name] for name in names)) if names else pulled
+
+
+_RUN = {"opaque_copy": _copied, "opaque_resolved": _copied, "opaque_functional": _without_writing, "opaque_named": _named, "opaque_vjp": _pulled}
+
+
+class _Calls:
+    """A namespace of a printed program: `opaque_vjp.torch.linalg.qr` runs torch.linalg.qr that way."""
+
+    def __init__(self, kind: str, name: str = ""):
+        self._kind, self._name = kind, name
+
+    def __getattr__(self, part: str) -> Any:
+        if part.startswith("__") and part.endswith("__") and not hasattr(torch.Tensor, part):
+            raise AttributeError(part)
+        made = _Calls(self._kind, f"{self._name}.{part}" if self._name else part)
+        setattr(self, part, made)
+        return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _RUN[self._kind](resolve(self._name), *args, **kwargs)
+
+
+opaque_copy = _Calls("opaque_copy")
+opaque_resolved = _Calls("opaque_resolved")
+opaque_functional = _Calls("opaque_functional")
+opaque_named = _Calls("opaque_named")
+opaque_vjp = _Calls("opaque_vjp")
+printing.ROOTS |= {kind: printing.Root(f"from dovetail.langs.torch.binding.opaque import {kind}", globals()[kind]) for kind in _RUN}

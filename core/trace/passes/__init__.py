@@ -1,0 +1,1 @@
+"""Functions from a trace to a trace."""

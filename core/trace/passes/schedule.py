@@ -1,0 +1,121 @@
+"""Lines in an order that holds less memory: what makes values waits for who reads them, unless that keeps other values alive.
+
+>>> def computation(t0, t1):
+...     t2 = prims.exp(t0)
+...     t3 = prims.sin(t1)
+...     t4 = prims.sum(t3, dims=(0, 1))
+...     t5 = prims.sum(t2, dims=(0, 1))
+...     return (t4, t5)
+
+becomes
+
+>>> def computation(t0, t1):
+...     t3 = prims.sin(t1)
+...     t4 = prims.sum(t3, dims=(0, 1))
+...     t2 = prims.exp(t0)
+...     t5 = prims.sum(t2, dims=(0, 1))
+...     return (t4, t5)
+
+where t2 and t3 are no longer alive together.  The order stays what it is where the new one would not hold less at its peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dovetail.prims import Tag
+from dovetail.trace.ir import BoundSymbol, Trace
+from dovetail.trace.passes.split import BackwardTrace, bytes_of
+from dovetail.trace.proxies import Proxy, proxies
+
+
+def schedule(trace: Trace) -> Trace:
+    """The trace with its lines in the order that holds less; linear in their number, but for the values that one line frees."""
+    new = trace.derive("schedule")
+    new.lines = _later(trace)
+    if peak_bytes(new) >= peak_bytes(trace):
+        new.lines = list(trace.lines)
+    return new
+
+
+def peak_bytes(trace: Trace) -> int:
+    """The most bytes that are alive at once, when every value is let go after its last use.
+
+    Inputs count where the program is the one who lets them go: in a backward.  A view counts as what it is a view of.
+    """
+    root, held = roots(trace, trace.lines), _held(trace)
+    last = _last(trace.lines, root)
+    now = most = sum(map(bytes_of, {root[p] for p in trace.inputs} - held))
+    for i, line in enumerate(trace.lines):
+        made = {root[p] for p in line.writes if root[p] is p}
+        now += sum(map(bytes_of, made))
+        most = max(most, now)
+        now -= sum([bytes_of(p) for p in made.union(root[p] for p in line.reads) if p not in held and last[p] == i])
+    return most
+
+
+def roots(trace: Trace, lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
+    """What each value is a view of; itself where it has memory of its own."""
+    root: dict[Proxy, Proxy] = {p: p for p in (*trace.inputs, *trace.constants)}
+    for line in lines:
+        root.update({p: p for p in line.reads if p not in root})
+        base = root[line.reads[0]] if line.reads and is_view(line) else None
+        root.update({p: p if base is None else base for p in line.writes})
+    return root
+
+
+def is_view(line: BoundSymbol) -> bool:
+    """Whether a line does nothing but show its first argument in another way."""
+    return all([is_view(inner) for inner in line.body]) if line.body else Tag.VIEW in line.symbol.tags
+
+
+def _held(trace: Trace) -> set[Proxy]:
+    """What stays alive, whatever the program does."""
+    root = roots(trace, trace.lines)
+    given = () if isinstance(trace, BackwardTrace) else trace.inputs
+    return {root[p] for p in (*given, *trace.constants, *proxies(trace.outputs))}
+
+
+def _last(lines: list[BoundSymbol], root: dict[Proxy, Proxy]) -> dict[Proxy, int]:
+    """The line after which each value with memory of its own is not needed."""
+    return {root[p]: i for i, line in enumerate(lines) for p in (*line.reads, *line.writes)}
+
+
+def _ordered(line: BoundSymbol) -> bool:
+    """Whether a line stays behind those like it: it has an effect, or what runs it remembers its calls."""
+    return line.effects or getattr(line.implementation, "stateful", None) is not None
+
+
+def _later(trace: Trace) -> list[BoundSymbol]:
+    """The lines, each that frees nothing right before the first that reads it, or before the last other that reads what it reads."""
+    root, held = roots(trace, trace.lines), _held(trace)
+    last = _last(trace.lines, root)
+    maker = {p: i for i, line in enumerate(trace.lines) for p in line.writes}
+    waiting: dict[int, None] = {}
+    wanted: dict[Proxy, list[int]] = {}  # value -> the lines that wait and read it
+    ordered: list[BoundSymbol] = []
+
+    def bring(numbers: Iterable[int]) -> None:
+        stack = [n for n in numbers if n in waiting]
+        while stack:
+            line = trace.lines[stack[-1]]
+            before = [maker[p] for p in line.reads if maker.get(p) in waiting]
+            if before:
+                stack += before
+            elif (n := stack.pop()) in waiting:
+                del waiting[n]
+                ordered.append(line)
+
+    for i, line in enumerate(trace.lines):
+        bases = {root[p] for p in line.reads} - held
+        frees = [p for p in bases if last[p] == i]
+        if not frees and not _ordered(line):
+            waiting[i] = None
+            for p in bases:
+                wanted.setdefault(p, []).append(i)
+            continue
+        bring(n for p in frees for n in wanted.get(p, ()))
+        bring(maker[p] for p in line.reads if p in maker)
+        ordered.append(line)
+    bring(sorted(waiting))
+    return ordered

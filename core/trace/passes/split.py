@@ -1,0 +1,325 @@
+"""A joint trace cut into forward and backward, saving as few bytes between them as computing cheap lines again allows.
+
+>>> def computation(t0, t3):
+...     t1 = prims.exp(t0)
+...     t2 = prims.sin(t1)
+...     t4 = prims.cos(t1)
+...     t5 = prims.mul(t3, t4)
+...     t6 = prims.mul(t5, t1)
+...     return ((t2,), [t6])
+
+becomes a forward that also returns what is saved, tensors and then numbers
+
+>>> def forward(t0):
+...     t1 = prims.exp(t0)
+...     t2 = prims.sin(t1)
+...     return ((t2,), (t0,), ())
+
+and a backward that takes what is saved and then the cotangents.
+
+>>> def backward(t0, t3):
+...     t1 = prims.exp(t0)
+...     t4 = prims.cos(t1)
+...     t5 = prims.mul(t3, t4)
+...     t6 = prims.mul(t5, t1)
+...     return [t6]
+
+The choice is a minimum cut: every forward value is an edge as wide as its bytes, from what is given or has to be computed once (inputs,
+results of lines that are not cheap) to what the backward reads.  Values on the cut are saved; the backward computes the cheap lines behind
+them again.  Inputs and results are nearly free, since they are held anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail import prims
+from dovetail.errors import require
+from dovetail.prims import Symbol, Tag
+from dovetail.prims.creation import zeros_like
+from dovetail.prims.op import register
+from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
+from dovetail.trace.passes.dce import needed
+from dovetail.trace.passes.grad import JointTrace, Whole
+from dovetail.trace.proxies import Proxy, TensorProxy, is_proxy, proxies
+
+WIDE = 2**30  # scipy's flow is 32 bits: the finite edges together stay below WIDE, an edge of WIDE is never cut
+DEEPEST = 20  # a longer chain of cheap lines is cut somewhere, or the backward would start by running the whole forward again
+FREE = {Tag.VIEW, Tag.CREATION}
+RECOMPUTE: dict[str, Callable[[BoundSymbol], bool]] = {  # how eager the backward is to compute a line again
+    "none": lambda line: not FREE.isdisjoint(line.symbol.tags),
+    "balanced": lambda line: Tag.CHEAP in line.symbol.tags,
+    "all": lambda line: True,
+}
+
+
+@dataclass(eq=False)
+class BackwardTrace(Trace):
+    """Inputs are `saved` and then `cotangents`.  `saved_bytes` is the memory held between forward and backward beyond inputs and results."""
+
+    saved: list[Proxy] = field(default_factory=list, repr=False)
+    cotangents: list[Proxy] = field(default_factory=list, repr=False)
+    saved_bytes: int = 0
+
+    def python(self, *, depth: int | None = None, where: bool = False) -> str:
+        head = f"# {len(self.saved)} values are saved for this program; besides inputs and results they hold {self.saved_bytes:,} bytes\n"
+        return head + super().python(depth=depth, where=where)
+
+
+def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection[Proxy] = (), fused: bool = True) -> tuple[Trace, BackwardTrace]:
+    """(forward, backward).  The forward returns (results, saved tensors, saved numbers), the backward takes what is saved and the cotangents.
+
+    `recompute` is "none" (save whatever the backward reads), "balanced" (compute cheap lines again where that saves memory) or "all"
+    (compute everything again but random draws and effects).  `written` are inputs whose storage is overwritten between the two programs.
+    Where nobody fuses what is computed again (`fused` False), "balanced" keeps the results of whole operations, as eager PyTorch does, and
+    computes only what lies inside of them again.
+    """
+    require(recompute in RECOMPUTE, "recompute is one of {}, got {!r}", ", ".join(map(repr, RECOMPUTE)), recompute, error=ValueError)
+    early, late, wanted = _sides(joint, written)
+    cut = _Cut(joint, early, wanted, recompute, _exposed(early, written), None if fused or recompute != "balanced" else _inside(joint.whole))
+    saved = cut.saved()
+    forward = joint.derive("split")
+    forward = Trace(**{name: value for name, value in vars(forward).items() if name in Trace.__dataclass_fields__})
+    forward.name, forward.inputs = "forward", joint.inputs[: len(joint.inputs) - len(joint.cotangents)]
+    with recording(forward):
+        copies = {p: prims.clone(p) for p in saved if p in cut.exposed}
+    kept = [copies.get(p, p) for p in saved]
+    numbers = [p for p in kept if not isinstance(p, TensorProxy)]
+    kept = [p for p in kept if isinstance(p, TensorProxy)]
+    forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
+    forward.lines = _folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
+    lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], given=[*saved, *joint.cotangents])
+    lines = _just_in_time(lines, {id(line) for line in late}, joint.outputs[1])
+    env: dict[Proxy, Any] = dict(copies)
+    backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
+    backward.inputs, backward.saved, backward.cotangents = [*kept, *numbers, *joint.cotangents], [*kept, *numbers], joint.cotangents
+    backward.lines = [rename(line, env) for line in lines] if env else lines
+    backward.outputs = [env.get(p, p) if is_proxy(p) else p for p in joint.outputs[1]]
+    backward.saved_bytes = sum([bytes_of(p) for p in kept if p not in cut.held])
+    return forward, backward
+
+
+def bytes_of(p: Proxy) -> int:
+    """The memory that a value takes."""
+    return p.spec.numel * p.spec.dtype.bytes if isinstance(p, TensorProxy) else 0
+
+
+def _sides(joint: JointTrace, written: Collection[Proxy]) -> tuple[list[BoundSymbol], list[BoundSymbol], list[Proxy]]:
+    """The lines that no cotangent flows into, the others, and the early values (inputs among them) that the late lines read."""
+    after, early, late = set(joint.cotangents), [], []
+    wanted: dict[Proxy, None] = {}
+    constants = set(joint.constants).difference(written)
+    for line in joint.lines:
+        if any([p in after for p in line.reads]):
+            after.update(line.writes)
+            late.append(line)
+        else:
+            early.append(line)
+    for p in [p for line in needed(late, joint.outputs[1]) for p in line.reads] + proxies(joint.outputs[1]):
+        if p not in after and p not in constants:
+            wanted[p] = None
+    return early, late, list(wanted)
+
+
+def _exposed(lines: list[BoundSymbol], written: Collection[Proxy]) -> set[Proxy]:
+    """`written` and the views of it: they hold something else by the time the backward runs."""
+    exposed = set(written)
+    if exposed:
+        for line in lines:
+            _note_views(line, exposed)
+    return exposed
+
+
+def _note_views(line: BoundSymbol, exposed: set[Proxy]) -> None:
+    for inner in line.body:
+        _note_views(inner, exposed)
+    if Tag.VIEW in line.symbol.tags and line.args[0] in exposed:
+        exposed.update(line.writes)
+
+
+def _inside(wholes: list[Whole]) -> set[Proxy]:
+    """What is computed inside operations of the program and is not their result."""
+    made: set[Proxy] = set()
+    results: set[Proxy] = set()
+    for whole in wholes:
+        if made.isdisjoint(whole.made):
+            made.update(whole.made)
+            results.update(whole.line.writes)
+    return made - results
+
+
+class _Cut:
+    """The graph whose minimum cut says what to save.  Of lines that are not free only those in `inside`, if given, are computed again."""
+
+    def __init__(
+        self, joint: JointTrace, early: list[BoundSymbol], wanted: list[Proxy], recompute: str, exposed: set[Proxy], inside: set[Proxy] | None
+    ):
+        self.wanted, self.recompute, self.exposed, self.inside = wanted, recompute, exposed, inside
+        self.lines, self.by_rules = needed(early, wanted), joint.by_rules
+        self.inputs, self.constants = set(joint.inputs), {p for p in joint.constants if p not in exposed}
+        self.held = {*self.inputs, *proxies(joint.outputs[0])} - exposed  # in memory anyway
+
+    def saved(self) -> list[Proxy]:
+        """The values to save, in the order in which they are made."""
+        if all([p in self.inputs and p not in self.exposed for p in self.wanted]):
+            return self.wanted
+        values = dict.fromkeys([*(p for line in self.lines for p in (*line.reads, *line.writes)), *self.wanted])
+        node = {
+            p: 2 + 2 * i for i, p in enumerate(p for p in values if p not in self.constants)
+        }  # 0 is the source, 1 the sink; p flows on to node + 1
+        widths = {p: 1 if p in self.held else max(1, bytes_of(p)) for p in node}
+        scale = min(1.0, (WIDE - 3 * len(node) - 2) / max(1, sum(widths.values())))
+        # All else being equal, the base of a view is saved, and what a rule computes is left to the backward.
+        second = self.by_rules | {p for line in self.lines if Tag.VIEW in line.symbol.tags for p in line.writes}
+        edges = {(n, n + 1): max(1, int(widths[p] * scale)) + (p in second) for p, n in node.items()}
+        made = {p for line in self.lines for p in line.writes}
+        edges |= {(0, n): WIDE for p, n in node.items() if p not in made}
+        edges |= {(node[p] + 1, 1): WIDE for p in self.wanted}
+        for line, cheap in zip(self.lines, self._cheap(), strict=True):
+            for p in line.writes:
+                edges |= {(node[q] + 1, node[p]): WIDE for q in line.reads if q in node} if cheap else {(0, node[p]): WIDE}
+        return _minimum_cut(edges, node)
+
+    def _cheap(self) -> Iterable[bool]:
+        """For each line, whether the backward may run it: `depth` counts cheap lines since the last value that is surely not recomputed."""
+        chosen, depth = RECOMPUTE[self.recompute], {}
+        for line in self.lines:
+            deep = max([depth.get(p, 0) for p in line.reads], default=0) + (Tag.VIEW not in line.symbol.tags)
+            cheap = not line.effects and _all(line, chosen) and (deep <= DEEPEST or self.recompute != "balanced")
+            if cheap and self.inside is not None and not self.inside.issuperset(line.writes):
+                cheap = _all(line, RECOMPUTE["none"])
+            if not cheap and not line.effects and not self.by_rules.isdisjoint(line.writes):
+                cheap, deep = True, 0  # not computed again but once, in the backward
+            depth.update(dict.fromkeys(line.writes, deep if cheap else 0))
+            yield cheap
+
+
+def _all(line: BoundSymbol, chosen: Callable[[BoundSymbol], bool]) -> bool:
+    return all([_all(inner, chosen) for inner in line.body]) if line.body else chosen(line)
+
+
+def _minimum_cut(edges: dict[tuple[int, int], int], node: dict[Proxy, int]) -> list[Proxy]:
+    from scipy.sparse import csr_array  # 0.3 s, and only programs that are trained need it
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    tails, heads = zip(*edges, strict=True)
+    size = 2 + 2 * len(node)
+    graph = csr_array((list(edges.values()), (tails, heads)), shape=(size, size), dtype="int32")
+    residual = (graph - maximum_flow(graph, 0, 1).flow).T.tocsr()
+    residual.eliminate_zeros()
+    # Of the cuts of least width the one nearest to the sink: what is as cheap to save further on need not be computed again from further back.
+    behind = set(breadth_first_order(residual, 1, return_predecessors=False).tolist())
+    return [p for p, n in node.items() if n not in behind and n + 1 in behind]
+
+
+def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> list[BoundSymbol]:
+    """`lines` with an operation that was taken apart whole again, where nobody outside reads what is computed inside it."""
+    position = {p: i for i, line in enumerate(lines) for p in line.writes}
+    readers: dict[Proxy, list[int]] = {p: [-1] for p in proxies(forward.outputs)}
+    for i, line in enumerate(lines):
+        for p in line.reads:
+            readers.setdefault(p, []).append(i)
+    known = {*forward.inputs, *forward.constants, *position}
+    gone: set[int] = set()
+    placed: dict[int, BoundSymbol] = {}
+    for whole in wholes:
+        made = [p for p in whole.made if p in position]
+        members = {position[p] for p in made}
+        if not whole.intact or not members or not members.isdisjoint(gone) or not all([p in known for p in whole.line.reads]):
+            continue
+        shown = set(whole.line.writes)
+        if all([p in shown or members.issuperset(readers.get(p, ())) for p in made]) and shown <= known:
+            gone |= members
+            placed[max(members)] = whole.line
+    return [placed.get(i, line) for i, line in enumerate(lines) if i in placed or i not in gone]
+
+
+def _just_in_time(lines: list[BoundSymbol], late: set[int], outputs: Any) -> list[BoundSymbol]:
+    """`lines` with those that are computed again right before the first line that reads them, so that no two layers are held at once."""
+    waiting = {p: line for line in lines if id(line) not in late for p in line.writes}
+    ordered: list[BoundSymbol] = []
+
+    def bring(reads: Iterable[Proxy]) -> None:
+        stack = [waiting[p] for p in reads if p in waiting]
+        while stack:
+            line = stack[-1]
+            before = [waiting[p] for p in line.reads if p in waiting]
+            if before:
+                stack += before
+                continue
+            stack.pop()
+            if line.writes[0] in waiting:
+                ordered.append(line)
+                for p in line.writes:
+                    del waiting[p]
+
+    for line in lines:
+        if id(line) in late:
+            bring(line.reads)
+            ordered.append(line)
+    bring(proxies(outputs))
+    return ordered
+
+
+def without(backward: BackwardTrace, absent: Collection[Proxy]) -> BackwardTrace:
+    """The backward for a call in which the cotangents `absent` are None: what only they flow into is left out.
+
+    Every line that a cotangent flows into is linear in the cotangents, so it gives nothing where nothing flows in; in a sum the other
+    operand remains; zeros stand in elsewhere.
+    """
+    new = backward.derive("without")
+    gone, late = set(absent), set(backward.cotangents)
+    env: dict[Proxy, Any] = {}
+    zeros: dict[Proxy, Proxy] = {}
+    with recording(new):
+        for line in backward.lines:
+            flowing = [p for p in line.reads if p in late]
+            late.update(line.writes if flowing else ())
+            missing = [p for p in flowing if p in gone]
+            if missing and len(missing) == len(flowing):
+                gone.update(line.writes)
+            elif missing and line.symbol is prims.add:
+                a, b = line.args
+                rest = b if a in gone else a
+                env[line.out] = _in_layout_of(line.out, env.get(rest, rest))
+            else:
+                for p in missing:
+                    if p not in zeros:
+                        zeros[p] = zeros_like(p)
+                new.lines.append(rename(line, env | {p: zeros[p] for p in missing} if missing else env))
+    new.cotangents = [p for p in backward.cotangents if p not in set(absent)]
+    new.inputs = [*new.saved, *new.cotangents]
+    new.outputs = [None if p is None or p in gone else env.get(p, p) for p in backward.outputs]
+    new.lines = needed(new.lines, new.outputs)
+    return new
+
+
+def _in_layout_of(like: Proxy, x: Proxy) -> Proxy:
+    """x laid out as `like` is: the lines that read it were recorded for that layout."""
+    if x.spec.strides == like.spec.strides:
+        return x
+    return prims.stride_order(x, order=tuple(sorted(range(like.spec.rank), key=lambda d: -like.spec.steps[d])))
+
+
+def _unpack_saved(saved: Any) -> None:
+    """The items of the list `saved`, which is emptied; only at the head of a backward that runs."""
+
+
+UNPACK = register(Symbol("prims", "unpack_saved", _unpack_saved, tags={Tag.HOST, Tag.NO_GRAD}))
+
+
+@UNPACK.python
+def _unpack_saved_python(target: str, saved: str) -> str:
+    return f"{target} = {saved}\n    {saved}.clear()"
+
+
+def taken(backward: BackwardTrace) -> BackwardTrace:
+    """The backward as it runs: it takes `saved` as one list and empties it, so that the program alone holds what was saved."""
+    new = backward.derive("taken")
+    holder = Proxy("kept")
+    line = BoundSymbol(UNPACK, (holder,), {}, tuple(backward.saved), [holder])
+    new.lines = [line, *backward.lines] if backward.saved else list(backward.lines)
+    new.inputs = [holder, *backward.cotangents]
+    return new

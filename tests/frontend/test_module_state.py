@@ -1,0 +1,99 @@
+"""The state of many modules: looked at in Python, or known to be what it was since nothing has changed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._dynamo  # so that both ways to watch are there
+from changing import CHANGES, Net
+
+import dovetail
+from dovetail.frontend.guards import module_state
+from dovetail.frontend.guards.prologue import Miss
+
+WAYS = {"at once": (module_state._at_once,), "one by one": (module_state._one_by_one,), "never": ()}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    """Modules are watched in one way, or in none."""
+    ways = WAYS[request.param]
+    monkeypatch.setattr(module_state, "watch", lambda objects, tables: ways[0](objects, tables) if ways else None)
+    return request.param
+
+
+def state_of(compiled):
+    guards = dovetail.last_prologue_traces(compiled)[-1]
+    (line,) = [line for line in guards.lines if line.symbol is dovetail.prims.unpack_state]
+    return guards.constants[line.kwargs["state"]]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_what_modules_hold_is_seen(way, change):
+    torch.manual_seed(0)
+    net = Net().train(change == "eval")
+    compiled = dovetail.jit(net, executors=["torch"], interpretation="bytecode")
+    x = torch.randn(2, 3)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x), net(x))
+    assert (state_of(compiled).watched is None) == (way == "never")
+    CHANGES[change](net)
+    x = x.to(net.blocks[0].linear.weight.dtype)
+    for i in range(3):
+        torch.testing.assert_close(compiled(x + i), net(x + i))
+
+
+@pytest.mark.parametrize("way", ["at once", "one by one"])
+@pytest.mark.parametrize("change", module_state._CHANGES)
+def test_both_ways_to_watch_see_every_change(way, change):
+    assert module_state._sees(WAYS[way][0], change)
+
+
+def test_a_change_while_the_program_runs_is_seen():
+    table = {"v": 1}
+
+    def program():
+        found = (table["v"],)
+        table["v"] += 1
+        return found
+
+    looked = module_state.State(program, (), (table,))
+    assert [looked() for _ in range(4)] == [(1,), (2,), (3,), (4,)]
+
+
+def test_what_does_not_change_is_looked_at_no_more():
+    table, runs = {"v": 1}, []
+
+    def program():
+        runs.append(0)
+        return (table["v"],)
+
+    looked = module_state.State(program, (), (table,))
+    assert [looked() for _ in range(9)] == [(1,)] * 9 and len(runs) == 2
+    table["v"] = 2
+    assert [looked() for _ in range(9)] == [(2,)] * 9 and len(runs) == 5, "after a change it waits longer before it watches again"
+
+
+def test_a_miss_is_given_on_and_not_kept():
+    table = {"v": Miss("not this one")}
+    looked = module_state.State(lambda: (3,) if table["v"] is None else table["v"], (), (table,))
+    assert [type(looked()) for _ in range(3)] == [Miss] * 3 and looked.watched is None
+    table["v"] = None
+    assert [looked() for _ in range(3)] == [(3,)] * 3
+
+
+def test_a_module_that_the_program_writes_to_is_not_watched():
+    class Keeps(Net):
+        def forward(self, x):
+            self.last = x.mean()
+            return super().forward(x)
+
+    net = Keeps()
+    compiled = dovetail.jit(net, interpretation="bytecode")
+    for i in range(4):
+        x = torch.full((2, 3), float(i))
+        compiled(x)
+        assert net.last == i
+    watched = state_of(compiled)
+    assert watched.watched is not None and net not in set(watched.objects)
+    assert compiled.cache_info().programs == 1
