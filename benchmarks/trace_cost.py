@@ -49,9 +49,9 @@ def growth() -> tuple[list[tuple], dict[str, dict[int, float]]]:
 def model() -> tuple[list[tuple], dict[str, float]]:
     """What the 6-layer GPT takes to trace, for each of its torch operations and each of its prims."""
     gpt, tokens = models.six_layers().eval().requires_grad_(False), models.tokens()
-    dovetail.trace(gpt)(tokens)
-    took = statistics.median(seconds(lambda: dovetail.trace(gpt)(tokens)) for _ in range(REPEATS))
-    trace = dovetail.trace(gpt)(tokens)
+    dovetail.make_trace(gpt)(tokens)
+    took = statistics.median(seconds(lambda: dovetail.make_trace(gpt)(tokens)) for _ in range(REPEATS))
+    trace = dovetail.make_trace(gpt)(tokens)
     every = sum(1 for _ in prim_lines(trace.lines))
     figures = {"trace": took, "torch operations": len(trace.lines), "prims": every}
     rows = [

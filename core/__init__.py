@@ -16,8 +16,8 @@ from dovetail.errors import GuardWarning as GuardWarning
 from dovetail.executors import DisagreementWarning as DisagreementWarning
 from dovetail.executors import use as use
 from dovetail.frontend import from_fx as from_fx
+from dovetail.frontend import make_trace as make_trace
 from dovetail.frontend import to_fx as to_fx
-from dovetail.frontend import trace as trace
 from dovetail.gradients import grad as grad
 from dovetail.gradients import value_and_grad as value_and_grad
 from dovetail.gradients import vjp as vjp
@@ -47,11 +47,11 @@ __all__ = [
     "last_epilogue_traces",
     "last_prologue_traces",
     "last_traces",
+    "make_trace",
     "opaque",
     "profile",
     "replay",
     "to_fx",
-    "trace",
     "use",
     "value_and_grad",
     "verify",

@@ -13,7 +13,7 @@ from dovetail.executors import Executor, differs, dispatch, get_executor, resolv
 from dovetail.executors.dispatching.distrust import forgiving
 from dovetail.executors.dispatching.regions import RegionSymbol
 from dovetail.executors.trials.reference import exact, program, referees, rounded
-from dovetail.frontend import trace
+from dovetail.frontend import make_trace
 from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
 
 SAMPLES = 8  # programs with other rounding that a difference is judged by
@@ -45,7 +45,7 @@ def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | E
     if not all([isinstance(x, torch.Tensor) for x in inputs]):
         raise DovetailError("a case is replayed on tensors, and one of its inputs is a number; pass tensors")
     with torch.no_grad():
-        recorded = trace(case)(*inputs)
+        recorded = make_trace(case)(*inputs)
         values: dict[Proxy, Any] = dict(zip(recorded.inputs, inputs, strict=True)) | recorded.constants
         with forgiving():
             run = dispatch(recorded, [ex, *[other for other in reference if other is not ex]])

@@ -92,7 +92,7 @@ def taken(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]]
         for dtype in DTYPES:
             generator = torch.Generator().manual_seed(0)
             inputs = [torch.randn(4, 8, generator=generator).to(device, dtype) for _ in range(2)]
-            pure = dce(functionalize(dovetail.trace(fn)(*inputs))[0])
+            pure = dce(functionalize(dovetail.make_trace(fn)(*inputs))[0])
             try:
                 return dispatch(pure, [ex]), inputs
             except Unclaimed:

@@ -5,4 +5,4 @@ from dovetail.frontend.fx import from_fx as from_fx
 from dovetail.frontend.fx import to_fx as to_fx
 from dovetail.frontend.interpreter import interpret as interpret
 from dovetail.frontend.tracing import acquire as acquire
-from dovetail.frontend.tracing import trace as trace
+from dovetail.frontend.tracing import make_trace as make_trace

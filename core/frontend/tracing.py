@@ -236,8 +236,8 @@ def _prologue(fn: Any, args: tuple, kwargs: dict, inputs: _Inputs, read: set[str
     return prologue(seen.guards, where, (), inputs.trace, written=written, run=run, distinct=list(seen.given))
 
 
-def trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[..., Trace]:
-    """`trace(fn)(*args, **kwargs)` is the program that `fn` is for arguments like these.
+def make_trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[..., Trace]:
+    """`make_trace(fn)(*args, **kwargs)` is the program that `fn` is for arguments like these.
 
     `fn` runs once on proxies; a tensor in the arguments, or a parameter of a module, becomes an input, everything else a constant.
     `language` ("torch", "numpy") decides what the methods and operators of tensors mean.

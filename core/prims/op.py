@@ -38,7 +38,7 @@ class Nobody:
 
     def record(self, symbol: Symbol, args: tuple, kwargs: dict) -> Any:
         if self.run is None:
-            raise NotTracing(f"{symbol} records into a trace and nothing is being traced; call it inside dovetail.trace(fn)")
+            raise NotTracing(f"{symbol} records into a trace and nothing is being traced; call it inside dovetail.make_trace(fn)")
         return self.run(symbol, args, kwargs)
 
 

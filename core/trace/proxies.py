@@ -16,7 +16,7 @@ def speaking() -> dict[str, Callable]:
     try:
         return trace.language
     except AttributeError:
-        raise NotTracing("a proxy means something only while its program is being traced; it was kept after dovetail.trace or jit returned") from None
+        raise NotTracing("a proxy is valid only while its program is traced; this one was kept after make_trace or jit returned") from None
 
 
 def _operator(name: str) -> Callable:

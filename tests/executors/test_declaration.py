@@ -14,7 +14,7 @@ from dovetail.extend import Executor, ExecutorError, FusionExecutor, OperatorExe
 
 def verdicts(ex, fn, *args):
     """What `ex` says to each line of `fn`."""
-    return [ex.verdict(line) for line in dovetail.trace(fn)(*args).lines]
+    return [ex.verdict(line) for line in dovetail.make_trace(fn)(*args).lines]
 
 
 def doubling(**declared):

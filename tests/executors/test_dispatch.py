@@ -76,14 +76,14 @@ def test_a_line_that_nobody_takes_is_replaced_by_its_decomposition():
     own = OperatorExecutor("own")
     for name in SOFTMAX:
         own.implements(getattr(prims, name), get_executor("torch").implementation(getattr(prims, name)).fn)
-    acquired = dovetail.trace(lambda x: F.softmax(x, -1))(torch.ones(2, 3))
+    acquired = dovetail.make_trace(lambda x: F.softmax(x, -1))(torch.ones(2, 3))
     trace = dispatch(dce(functionalize(acquired)[0]), [own])
     assert {name for name, _ in runs(trace)} == set(SOFTMAX)
     check(trace)
 
 
 def test_scenario_36_an_operation_that_nobody_runs_is_an_error_with_every_refusal():
-    acquired = dovetail.trace(torch.sin)(torch.ones(2, 3))
+    acquired = dovetail.make_trace(torch.sin)(torch.ones(2, 3))
     picky = OperatorExecutor("picky")
     picky.implements(prims.sin, torch.sin, checker=lambda x: "wants a full moon")
     with pytest.raises(dovetail.errors.Unclaimed, match=r'no executor runs prims.sin\(t0: "cpu f32\[2, 3\]"\)') as raised:
@@ -199,7 +199,7 @@ def test_any_program_split_among_executors_is_still_that_program(steps, data):
     wanted = data.draw(st.sets(st.sampled_from(("sin", "neg", "tanh", "add", "mul", "maximum", "transpose"))))
     executors = [Elementwise("one", wanted), Elementwise("two"), get_executor("torch")]
     x = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3)
-    pure, epilogue = functionalize(dovetail.trace(fn)(x))
+    pure, epilogue = functionalize(dovetail.make_trace(fn)(x))
     trace = dispatch(cse(dce(pure)), executors)
     check(trace)
     values = compiled(trace)(x)

@@ -100,10 +100,10 @@ def test_28_the_same_without_gradients(forward):
 
 def test_28_an_operation_that_is_taken_apart_is_followed_by_its_parts():
     parts = OperatorExecutor("parts")
-    for line in dovetail.trace(lambda x: torch.relu(x))(torch.ones(2)).lines[0].body:
+    for line in dovetail.make_trace(lambda x: torch.relu(x))(torch.ones(2)).lines[0].body:
         parts.implements(line.symbol, REGISTRY.executors["torch"].implementation(line.symbol).fn)
     rest = of("rest", torch.sin, torch.sin)
-    found = dovetail.executors.dispatch(dovetail.trace(lambda x: torch.relu(torch.sin(x)))(torch.ones(2)), [rest, parts])
+    found = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.relu(torch.sin(x)))(torch.ones(2)), [rest, parts])
     made = found.notes.decisions
     assert [(d.depth, bool(d.runs)) for d in made][:2] == [(0, True), (0, False)] and all(d.depth == 1 and d.runs for d in made[2:])
     assert all(d.where == made[1].where for d in made[2:])
@@ -122,7 +122,7 @@ def test_an_order_for_one_operation_is_asked_and_shown():
         def for_symbol(self, symbol):
             return (b, torch_) if symbol.name == "sin" else tuple(self)
 
-    trace = dovetail.executors.dispatch(dovetail.trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Priority([a, b, torch_]))
+    trace = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Priority([a, b, torch_]))
     assert [[note.executor for note in made.offers] for made in trace.notes.decisions] == [["b"], ["a", "b", "torch"]]
     rows = dovetail.executors.explanation("fn", [(trace, trace)]).rows
     assert ("a", "not-asked", "configuration leaves it out here") in [(c.executor, c.status, c.said) for c in rows[0].candidates]

@@ -87,7 +87,7 @@ def test_a_composite_that_is_given_back_is_offered_whole_and_then_in_parts():
     own = OperatorExecutor("own")
     for name in ("sigmoid", "mul"):
         own.implements(f"prims.{name}", get_executor("torch").implementation(getattr(dovetail.prims, name)).fn)
-    trace = dispatch(dce(functionalize(dovetail.trace(F.silu)(x))[0]), [Choosy(least=99), own])
+    trace = dispatch(dce(functionalize(dovetail.make_trace(F.silu)(x))[0]), [Choosy(least=99), own])
     assert [line.implementation.executor for line in trace.lines] == ["own", "own"]
     assert [(d.line.symbol.name, d.depth) for d in trace.notes.decisions] == [("silu", 0), ("sigmoid", 1), ("mul", 1)]
     assert [(note.executor, note.verdict) for note in trace.notes] == [
@@ -151,7 +151,7 @@ def test_any_program_is_the_same_whatever_is_given_back(steps, least):
 
     executors = [Choosy(least, "one"), Choosy(2, "two"), get_executor("torch")]
     x = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3)
-    pure, epilogue = functionalize(dovetail.trace(fn)(x))
+    pure, epilogue = functionalize(dovetail.make_trace(fn)(x))
     trace = check(dispatch(cse(dce(pure)), executors))
     assert all(len(line.body) >= least for line in trace.lines if line.implementation.executor == "one")
     assert len(set(map(id, executors[0].asked))) == len(executors[0].asked)

@@ -101,7 +101,7 @@ def test_executors_prepare_in_the_order_in_which_they_are_asked():
 
 
 def test_a_program_that_nobody_changes_is_no_pass():
-    trace = dovetail.trace(layer)(X, W)
+    trace = dovetail.make_trace(layer)(X, W)
     assert prepared(trace, [Does(lambda trace: trace), Does(lambda trace: trace.derive("same", lines=list(trace.lines)))]) == []
     assert [after.made_by for after in prepared(trace, [Joins()])] == ["prepare joins"]
 

@@ -29,7 +29,7 @@ def trials(tmp_path, monkeypatch):
 
 def line_of(function: Callable, *inputs: Any) -> tuple[BoundSymbol, dict]:
     """`function` as one region, and the values of its inputs."""
-    recorded = dovetail.trace(function)(*inputs)
+    recorded = dovetail.make_trace(function)(*inputs)
     values = dict(zip(recorded.inputs, inputs, strict=True)) | recorded.constants
     reads, outputs = list(values), tuple(proxies(recorded.outputs))
     return BoundSymbol(RegionSymbol("test", "all"), tuple(reads), {}, outputs, reads, body=tuple(recorded.lines)), values

@@ -26,7 +26,7 @@ WHOLE = [info for info in OPINFOS if info.symbol in ROWS and info.symbol is not 
 
 
 def graph_of(fn, *args):
-    return to_fx(dovetail.trace(fn)(*args))
+    return to_fx(dovetail.make_trace(fn)(*args))
 
 
 def called(graph):
@@ -48,7 +48,7 @@ def test_a_row_computes_what_the_reference_does_laid_out_as_the_meta_says(info):
             continue
         for sample in info.samples(dtype, devices.cpu):
             with torch.no_grad():
-                trace = dovetail.trace(info.symbol)(*sample.args, **sample.kwargs)
+                trace = dovetail.make_trace(info.symbol)(*sample.args, **sample.kwargs)
                 torch.manual_seed(0)
                 want = PRIMS[info.symbol](*sample.args, **sample.kwargs)
                 torch.manual_seed(0)
@@ -75,7 +75,7 @@ def test_a_torch_operation_is_one_node_with_the_name_and_the_line_of_the_users_v
 
 
 def test_a_prim_that_makes_a_tensor_is_one_node():
-    graph = to_fx(dovetail.trace(lambda: prims.full(shape=(2,), value=3.0, dtype=dtypes.float32, device=devices.cpu))())
+    graph = to_fx(dovetail.make_trace(lambda: prims.full(shape=(2,), value=3.0, dtype=dtypes.float32, device=devices.cpu))())
 
     assert [node.target for node in called(graph)] == [torch.full]
     assert torch.equal(graph(), torch.full((2,), 3.0))
@@ -122,7 +122,7 @@ def test_every_step_of_a_compilation_has_a_graph_that_gives_the_same():
 def test_a_line_that_only_an_executor_knows_is_that_executors_function():
     graph = graph_of(lambda x: torch.bernoulli(torch.full_like(x, 1.0)) * x, torch.ones(3))
     symbols = {node.target for node in called(graph)}
-    apart = to_fx(taken_apart(dovetail.trace(lambda x: torch.bernoulli(torch.full_like(x, 1.0)) * x)(torch.ones(3))))
+    apart = to_fx(taken_apart(dovetail.make_trace(lambda x: torch.bernoulli(torch.full_like(x, 1.0)) * x)(torch.ones(3))))
 
     assert torch.bernoulli in symbols
     assert torch.equal(apart(torch.full((3,), 5.0)), torch.full((3,), 5.0))
@@ -154,14 +154,14 @@ class Block(torch.nn.Module):
 def test_a_module_that_fx_traced_is_the_program_that_dovetail_traces():
     block, x = Block(), torch.randn(4, 6)
     came = from_fx(torch.fx.symbolic_trace(block), x)
-    ours = dovetail.trace(block)(x)
+    ours = dovetail.make_trace(block)(x)
 
     assert [line.symbol for line in came.lines] == [line.symbol for line in ours.lines]
     assert [p.spec for p in came.inputs] == [p.spec for p in ours.inputs]
 
 
 def test_there_and_back_is_the_same_program():
-    trace = dovetail.trace(Block())(torch.randn(4, 6))
+    trace = dovetail.make_trace(Block())(torch.randn(4, 6))
     back = from_fx(to_fx(trace))
 
     assert [line.symbol for line in back.lines] == [line.symbol for line in trace.lines]

@@ -19,7 +19,7 @@ def leaf(*shape: int) -> Tensor:
 
 
 def halves(fn: Callable, *args: Any, **options: Any) -> tuple[Trace, BackwardTrace]:
-    pure, epilogue = functionalize(dovetail.trace(fn)(*args))
+    pure, epilogue = functionalize(dovetail.make_trace(fn)(*args))
     written = [line.args[0] for line in epilogue.lines if line.mutates]
     forward, backward = split(dce(grad(pure)), written=written, **options)
     return check(forward), check(backward)

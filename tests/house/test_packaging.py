@@ -218,7 +218,7 @@ def test_a_wheel_brings_its_entry_points(wheels):
 TRACES = """
 import dovetail, torch
 print("site" in dovetail.__file__ or "target" in dovetail.__file__)
-program = dovetail.trace(lambda x: torch.sin(x) * 2)(torch.ones(3))
+program = dovetail.make_trace(lambda x: torch.sin(x) * 2)(torch.ones(3))
 print([line.symbol.name for line in program.lines])
 """
 

@@ -118,7 +118,7 @@ def raises_as_eager(fn, *args) -> None:
     want = eager(fn, args, {}).error
     assert want is not None
     with pytest.raises(type(want)):
-        dovetail.trace(fn)(*args)
+        dovetail.make_trace(fn)(*args)
 
 
 def gradients_agree(fn, *args, **tolerance) -> None:

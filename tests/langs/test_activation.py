@@ -73,7 +73,7 @@ MODULES = (
 @pytest.mark.parametrize("make", MODULES)
 def test_modules_in_place_write_into_their_input(make):
     agrees(make(inplace=True), X)
-    assert dovetail.trace(make(inplace=False))(X).lines[0].mutates is False
+    assert dovetail.make_trace(make(inplace=False))(X).lines[0].mutates is False
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_softmax_of_integers_wants_a_dtype():
 
 def test_softmax_without_dim_warns_as_eager():
     with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
-        made = dovetail.trace(F.softmax)(X)
+        made = dovetail.make_trace(F.softmax)(X)
     assert made.outputs.spec.shape == (3, 4)
 
 

@@ -39,10 +39,10 @@ def test_scenario_29_every_dtype_converts_to_every_other(source):
 @pytest.mark.parametrize("dtype", [TO_TORCH[d] for d in dtypes.ALL if d in TO_TORCH and d.storage_only], ids=str)
 def test_scenario_29_float8_is_for_storage_and_says_so(dtype):
     x = values(dtype)
-    short = dovetail.trace(lambda x: x)(x).inputs[0].spec.dtype.short
+    short = dovetail.make_trace(lambda x: x)(x).inputs[0].spec.dtype.short
     for fn in (lambda x: x + x, torch.sin, lambda x: x.sum(), lambda x: x @ x):
         with pytest.raises((RuntimeError, NotImplementedError), match=short):
-            dovetail.trace(fn)(x)
+            dovetail.make_trace(fn)(x)
     for fn in (lambda x: x.view(2, 2).t(), lambda x: x[1:], lambda x: x.clone(), lambda x: torch.cat([x, x])):
         try:
             want = fn(x)
@@ -55,7 +55,7 @@ def test_scenario_29_float8_is_for_storage_and_says_so(dtype):
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
 def test_scenario_29_unsigned_integers_do_not_promote_with_signed_ones(dtype):
     with pytest.raises(RuntimeError, match=f"u{torch.iinfo(dtype).bits}"):
-        dovetail.trace(lambda x, y: x + y)(values(dtype), values(torch.int64))
+        dovetail.make_trace(lambda x, y: x + y)(values(dtype), values(torch.int64))
 
 
 def test_complex_numbers_compute():

@@ -83,7 +83,7 @@ def test_operators_in_place_write_into_the_argument():
 
 
 def test_a_tensor_is_not_none_nor_a_string():
-    assert dovetail.trace(lambda x: (x == None, x != None, x == "a"))(X).outputs == (False, True, False)  # noqa: E711
+    assert dovetail.make_trace(lambda x: (x == None, x != None, x == "a"))(X).outputs == (False, True, False)  # noqa: E711
 
 
 class Money:
@@ -100,7 +100,7 @@ def test_a_number_of_numpy_is_a_number(number):
 
 
 def test_an_operand_that_torch_does_not_know_is_asked():
-    assert dovetail.trace(lambda x: (x + Money(), x > Money()))(X).outputs == ("money", "less")
+    assert dovetail.make_trace(lambda x: (x + Money(), x > Money()))(X).outputs == ("money", "less")
 
 
 UNARY = (
@@ -117,8 +117,11 @@ def test_infinities_nan_and_zeros_are_eagers(name):
 
 
 def test_aliases_are_one_line():
-    made = dovetail.trace(lambda x: (torch.arccos(x), x.arccos(), torch.special.expit(x), torch.multiply(x, x), x.greater(x), torch.clip(x, 0)))(X)
-    assert [line.symbol.name for line in made.lines] == ["acos", "acos", "sigmoid", "mul", "gt", "clamp"]
+    def program(x):
+        return torch.arccos(x), x.arccos(), torch.special.expit(x), torch.multiply(x, x), x.greater(x), torch.clip(x, 0)
+
+    recorded = dovetail.make_trace(program)(X)
+    assert [line.symbol.name for line in recorded.lines] == ["acos", "acos", "sigmoid", "mul", "gt", "clamp"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_bad_input_raises_as_in_eager(fn):
 
 def test_the_places_of_true_elements_are_refused():
     with pytest.raises(NotImplementedError, match=r"choose with torch\.where"):
-        dovetail.trace(lambda x: torch.where(x > 0))(X)
+        dovetail.make_trace(lambda x: torch.where(x > 0))(X)
 
 
 GRADIENTS = {

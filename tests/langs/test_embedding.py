@@ -36,7 +36,7 @@ def test_embedding_errors_are_eagers():
 @pytest.mark.parametrize("option", [{"max_norm": 1.0}, {"sparse": True}, {"scale_grad_by_freq": True}])
 def test_options_that_change_the_weight_or_the_gradient_are_refused(option):
     with pytest.raises(dovetail.errors.Unsupported, match=next(iter(option))):
-        dovetail.trace(lambda w: F.embedding(INDEX, w, **option))(torch.randn(4, 3))
+        dovetail.make_trace(lambda w: F.embedding(INDEX, w, **option))(torch.randn(4, 3))
 
 
 def test_one_hot_wants_num_classes():
@@ -45,4 +45,4 @@ def test_one_hot_wants_num_classes():
     raises_as_eager(lambda x: F.one_hot(x, 0), INDEX)
     raises_as_eager(lambda x: F.one_hot(x.float(), 3), INDEX)
     with pytest.raises(dovetail.errors.Unsupported, match="pass num_classes"):
-        dovetail.trace(F.one_hot)(INDEX)
+        dovetail.make_trace(F.one_hot)(INDEX)

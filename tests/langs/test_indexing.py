@@ -183,7 +183,7 @@ def test_the_trace_prints_as_operator_getitem():
         x[0] = 1
         return x[0, 1:], x[i]
 
-    text = str(dovetail.trace(both)(X, ROWS))
+    text = str(dovetail.make_trace(both)(X, ROWS))
     assert "operator.setitem(t0, 0, 1)" in text
     assert "= operator.getitem(t0, (0, slice(1, None, None)))" in text
     assert "= operator.getitem(t0, t1)" in text

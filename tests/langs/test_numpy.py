@@ -16,7 +16,7 @@ from dovetail.trace import Trace, compiled, functionalize
 
 
 def trace(fn, *args) -> Trace:
-    return dovetail.trace(fn, language="numpy")(*args)
+    return dovetail.make_trace(fn, language="numpy")(*args)
 
 
 def on_arrays(program: Trace, args: tuple):
@@ -63,12 +63,12 @@ def test_scenario_30_one_function_means_two_things() -> None:
         return x.size, x.shape, x.sum(axis=0)
 
     x = np.ones((2, 3, 4), dtype="f4")
-    as_numpy, as_torch = trace(fn, x), dovetail.trace(fn)(torch.from_numpy(x))
+    as_numpy, as_torch = trace(fn, x), dovetail.make_trace(fn)(torch.from_numpy(x))
 
     assert as_numpy.outputs[0] == 24 and as_numpy.outputs[1] == (2, 3, 4)
     assert as_torch.lines[0].symbol.path == "torch.sum" and as_numpy.lines[0].symbol.path == "numpy.sum"
     asked = []
-    dovetail.trace(lambda x: asked.append(x.size()) or x)(torch.from_numpy(x))
+    dovetail.make_trace(lambda x: asked.append(x.size()) or x)(torch.from_numpy(x))
     assert asked == [torch.Size([2, 3, 4])]
 
     def variance(x):
@@ -245,7 +245,7 @@ def test_errors(case: str) -> None:
 
 def test_an_unknown_language_is_an_error_that_lists_those_there_are() -> None:
     with pytest.raises(ValueError, match="no language 'fortran', only torch, numpy"):
-        dovetail.trace(lambda x: x, language="fortran")
+        dovetail.make_trace(lambda x: x, language="fortran")
 
 
 def test_dovetail_does_not_need_numpy() -> None:
@@ -253,9 +253,9 @@ def test_dovetail_does_not_need_numpy() -> None:
 import sys
 sys.modules["numpy"] = None
 import dovetail, torch
-print(dovetail.trace(lambda x: x.size())(torch.ones(3)).outputs)
+print(dovetail.make_trace(lambda x: x.size())(torch.ones(3)).outputs)
 try:
-    dovetail.trace(lambda x: x, language="numpy")
+    dovetail.make_trace(lambda x: x, language="numpy")
 except ImportError as error:
     print(error.name)
 """

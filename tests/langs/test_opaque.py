@@ -33,18 +33,18 @@ def through(func, *args, **kwargs):
 
 
 def lines(fn, *args) -> list:
-    return dovetail.trace(fn)(*args).lines
+    return dovetail.make_trace(fn)(*args).lines
 
 
 def test_a_call_prints_as_torchs_own() -> None:
-    text = str(dovetail.trace(lambda a: torch.linalg.qr(a, mode="complete"))(x(4, 3)))
+    text = str(dovetail.make_trace(lambda a: torch.linalg.qr(a, mode="complete"))(x(4, 3)))
 
     assert "(t1, t2) = torch.linalg.qr(t0, mode='complete')" in text
     assert '"cpu f32[4, 4] strides [1, 4]"' in text
 
 
 def test_a_method_prints_as_a_method() -> None:
-    assert "t1 = t0.matrix_exp()" in str(dovetail.trace(lambda a: through(torch.Tensor.matrix_exp, a))(x(3, 3)))
+    assert "t1 = t0.matrix_exp()" in str(dovetail.make_trace(lambda a: through(torch.Tensor.matrix_exp, a))(x(3, 3)))
 
 
 def test_a_named_result_keeps_its_type() -> None:
@@ -71,7 +71,7 @@ def test_an_operation_in_place_writes() -> None:
 def test_aten_operators_that_write_are_run_on_copies() -> None:
     same(lambda a: (torch.ops.aten.add_.Tensor(a, 1), a * 1), x(3))
     same(lambda a: torch.ops.aten.addcmul_(a, a, tensor2=a), x(3))
-    text = str(dovetail.trace(lambda a: torch.ops.aten.add_.Tensor(a, 1))(x(3)))
+    text = str(dovetail.make_trace(lambda a: torch.ops.aten.add_.Tensor(a, 1))(x(3)))
     assert "opaque_functional.torch.ops.aten.add_.Tensor((0,), (t0, 1))" in text
 
 
@@ -82,11 +82,11 @@ def test_a_view_of_an_argument_becomes_a_copy() -> None:
 @pytest.mark.parametrize("fn", [lambda a: torch.ops.aten.slice(a, 0, 0, 2), lambda a: (torch.ops.aten.slice(a, 0, 0, 2).add_(1), a * 1)])
 def test_a_view_that_could_be_told_from_its_copy_is_refused(fn) -> None:
     with pytest.raises(Unsupported, match=r"torch.ops.aten.slice.*view of its argument.*clone it\n  called at .*test_opaque.py"):
-        dovetail.trace(fn)(x(3, 3))
+        dovetail.make_trace(fn)(x(3, 3))
 
 
 def test_results_conjugated_when_read_are_conjugated() -> None:
-    trace = dovetail.trace(lambda a: torch.fft.ihfft(a))(x(8))
+    trace = dovetail.make_trace(lambda a: torch.fft.ihfft(a))(x(8))
 
     assert "opaque_resolved.torch.fft.ihfft(t0)" in str(trace)
     same(lambda a: torch.fft.ihfft(a), x(8))
@@ -148,7 +148,7 @@ def test_errors_are_of_eagers_type_and_name_the_operation(case: str, capfd) -> N
     with pytest.raises(error):
         fn(x(3, 3))
     with pytest.raises(error, match=r"^torch\.(linalg|Tensor)\.\w+: (?s:.*)called at .*test_opaque.py") as caught:
-        dovetail.trace(fn)(x(3, 3))
+        dovetail.make_trace(fn)(x(3, 3))
     assert isinstance(caught.value, DovetailError)
     assert capfd.readouterr().err == ""
 
@@ -159,7 +159,7 @@ VALUES_DECIDE = (lambda a: torch.linalg.lstsq(a[:, None], a[:, None]), lambda a:
 @pytest.mark.parametrize("fn", VALUES_DECIDE)
 def test_scenario_11_what_depends_on_values_is_refused_by_name(fn) -> None:
     with pytest.raises(Unsupported, match=r"^torch\.\S+ is not traced: .*depends on the values of a tensor(?s:.*)called at .*test_opaque"):
-        dovetail.trace(fn)(x(3))
+        dovetail.make_trace(fn)(x(3))
 
 
 def test_symbols_are_pickled_by_name() -> None:
@@ -314,7 +314,7 @@ def test_scenario_10_a_custom_operator_needs_no_registration(operators) -> None:
     same(lambda a, b: scaled(a, 2.0, bias=b), x(3), x(3))
     same(lambda a: torch.ops.dovetail_tests.scaled(a, 2.0), x(3))
     same(lambda a: torch.ops.dovetail_tests.scaled.default(a, 2.0), x(3))
-    assert "torch.ops.dovetail_tests.scaled.default(t0, 2.0)" in str(dovetail.trace(lambda a: scaled(a, 2.0))(x(3)))
+    assert "torch.ops.dovetail_tests.scaled.default(t0, 2.0)" in str(dovetail.make_trace(lambda a: scaled(a, 2.0))(x(3)))
 
 
 def test_scenario_10_a_custom_operator_trains_by_its_own_formula(operators) -> None:
@@ -336,4 +336,4 @@ def test_scenario_10_a_custom_operator_that_returns_nothing_is_run(operators) ->
 
 def test_scenario_10_a_custom_operator_without_shapes_says_what_it_wants(operators) -> None:
     with pytest.raises(Unsupported, match=r"torch.ops.dovetail_tests.shapeless.default is not traced: .*register_fake"):
-        dovetail.trace(lambda a: operators["shapeless"](a))(x(3))
+        dovetail.make_trace(lambda a: operators["shapeless"](a))(x(3))

@@ -52,7 +52,7 @@ def test_modules(module):
 
 def test_every_spelling_of_max_pooling_is_one_operation():
     for fn in (F.max_pool2d, torch.max_pool2d, nn.MaxPool2d(2)):
-        traced = dovetail.trace(lambda x: fn(x, 2) if not isinstance(fn, nn.Module) else fn(x))(X)  # noqa: B023
+        traced = dovetail.make_trace(lambda x: fn(x, 2) if not isinstance(fn, nn.Module) else fn(x))(X)  # noqa: B023
         assert [line.symbol.path for line in traced.lines] == ["torch.nn.functional.max_pool2d"]
 
 

@@ -33,7 +33,7 @@ def dtype_or_error(fn, *args):
 
 def traced_dtype(fn, *args):
     try:
-        return TO_TORCH[dovetail.trace(fn)(*args).outputs.spec.dtype]
+        return TO_TORCH[dovetail.make_trace(fn)(*args).outputs.spec.dtype]
     except (RuntimeError, NotImplementedError, TypeError):
         return "an error"
 

@@ -35,24 +35,24 @@ def test_answers_are_eagers(case: str) -> None:
         answers.append(QUESTIONS[case](x))
         return x
 
-    dovetail.trace(fn)(x)
+    dovetail.make_trace(fn)(x)
     assert answers == [QUESTIONS[case](x)]
 
 
 def test_a_question_leaves_no_line() -> None:
-    assert dovetail.trace(lambda x: (x.size(), x.stride(), torch.result_type(x, 1), x.dim_order()))(x).lines == []
+    assert dovetail.make_trace(lambda x: (x.size(), x.stride(), torch.result_type(x, 1), x.dim_order()))(x).lines == []
 
 
 def test_a_traced_tensor_prints_as_its_name() -> None:
     words = []
-    dovetail.trace(lambda x: words.append((repr(x), str(x), f"{x}")) or x)(x)
+    dovetail.make_trace(lambda x: words.append((repr(x), str(x), f"{x}")) or x)(x)
     assert words == [("t0", "t0", "t0")]
 
 
 @pytest.mark.parametrize("ask", [bool, int, float, torch.is_nonzero, lambda x: x.is_nonzero(), lambda x: 1 if x else 2])
 def test_values_are_not_known(ask) -> None:
     with pytest.raises(TracedValueError, match=r"tracing knows no values.*torch\.where"):
-        dovetail.trace(lambda x: ask(x.sum()))(x)
+        dovetail.make_trace(lambda x: ask(x.sum()))(x)
 
 
 REFUSED = {
@@ -85,10 +85,10 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_scenario_11_what_cannot_be_traced_is_refused_by_name_with_a_way_out(name: str) -> None:
     with pytest.raises(Unsupported, match=rf"^torch\.\S*{name}\S* is not traced: .*; .*\n  called at .*test_queries\.py:\d+$"):
-        dovetail.trace(REFUSED[name])(x)
+        dovetail.make_trace(REFUSED[name])(x)
 
 
 def test_an_attribute_that_torch_lacks_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="sizes"):
-        dovetail.trace(lambda x: x.sizes)(x)
-    assert dovetail.trace(lambda x: hasattr(x, "sizes"))(x).outputs is False
+        dovetail.make_trace(lambda x: x.sizes)(x)
+    assert dovetail.make_trace(lambda x: hasattr(x, "sizes"))(x).outputs is False

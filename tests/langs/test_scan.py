@@ -49,7 +49,7 @@ def test_every_spelling_of_a_sort(fn):
 
 
 def test_a_stable_sort_prints_as_torch_takes_it():
-    program = str(dovetail.trace(lambda x: torch.sort(x, descending=True, dim=0, stable=True))(X))
+    program = str(dovetail.make_trace(lambda x: torch.sort(x, descending=True, dim=0, stable=True))(X))
     assert "torch.sort(t0, dim=0, descending=True, stable=True)" in program
 
 

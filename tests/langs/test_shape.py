@@ -124,7 +124,7 @@ def test_what_eager_returns_as_it_is_leaves_no_line(same):
     x = X.clone()
     compiled = dovetail.jit(same)
     assert compiled(x) is x
-    assert not dovetail.trace(same)(x).lines
+    assert not dovetail.make_trace(same)(x).lines
 
 
 def test_sizes_are_given_apart_or_together_or_by_name():

@@ -69,7 +69,7 @@ def test_every_operation_is_in_the_trace_and_decomposes(case):
     """Nothing ran outside the trace: it holds no opaque line and no constant, and each line reads only what the trace makes or is given."""
     model, args = case
     with torch.no_grad():
-        trace = dovetail.trace(model)(*args)
+        trace = dovetail.make_trace(model)(*args)
     check(trace)
     assert not trace.constants
     assert not [line.symbol.id for line in trace.lines if line.symbol.id.startswith("opaque")]

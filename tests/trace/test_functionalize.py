@@ -166,7 +166,7 @@ def test_scenario_6_values_and_aliases_are_eagers(fn):
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
 def test_the_computation_is_pure_and_the_epilogue_copies_once(fn):
-    computation, epilogue = functionalize(dovetail.trace(fn)(torch.zeros(2, 3)))
+    computation, epilogue = functionalize(dovetail.make_trace(fn)(torch.zeros(2, 3)))
     assert not any(line.mutates for line in computation.lines)
     assert [line.symbol.name for line in epilogue.lines].count("copy_") <= 1
     check(computation), check(epilogue)

@@ -73,7 +73,7 @@ def test_scenario_18_watch_shows_every_operation_with_its_values():
 
 
 def test_check_accepts_what_tracing_makes():
-    assert check(dovetail.trace(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU()))(torch.ones(2, 3)))
+    assert check(dovetail.make_trace(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU()))(torch.ones(2, 3)))
 
 
 def test_check_names_the_pass_and_the_line_of_a_value_read_before_it_is_made():

@@ -27,12 +27,12 @@ def mixed(x, y):
 
 
 def test_the_printed_form_shows_types_and_decompositions():
-    text = str(dovetail.trace(softmax_of_twice)(torch.ones(8, 64, dtype=torch.bfloat16)))
+    text = str(dovetail.make_trace(softmax_of_twice)(torch.ones(8, 64, dtype=torch.bfloat16)))
     lines = text.splitlines()
     assert any(row.startswith('    t1 = torch.mul(t0, 2)  # t1: "cpu bf16[8, 64]"') for row in lines)
     assert any("torch.nn.functional.softmax(t1, -1)" in row and '"cpu bf16[8, 64]"' in row for row in lines)
     assert any(row.strip().startswith("# ") and "prims.exp(" in row for row in lines)
-    assert "prims." not in dovetail.trace(softmax_of_twice)(torch.ones(2, 3)).python(depth=0)
+    assert "prims." not in dovetail.make_trace(softmax_of_twice)(torch.ones(2, 3)).python(depth=0)
 
 
 def run(trace):
@@ -78,7 +78,7 @@ def test_reading_the_text_gives_the_same_trace():
 
 def test_scenario_15_a_saved_trace_is_edited_and_run(tmp_path, new_process):
     x = torch.randn(3, 4)
-    trace = dovetail.trace(lambda x: torch.relu(x) + 1)(x)
+    trace = dovetail.make_trace(lambda x: torch.relu(x) + 1)(x)
     path = tmp_path / "program.py"
     trace.save(path)
     text, edits = re.subn(r"torch.add\((t\d+), 1\)", r"torch.add(\1, 5)", path.read_text())
@@ -91,7 +91,7 @@ def test_scenario_15_a_saved_trace_is_edited_and_run(tmp_path, new_process):
 
 def test_a_saved_trace_keeps_its_constants(tmp_path, new_process):
     weight = torch.tensor([1.0, 2.0])
-    dovetail.trace(lambda x: x * weight)(torch.ones(2)).save(tmp_path / "scaled.py")
+    dovetail.make_trace(lambda x: x * weight)(torch.ones(2)).save(tmp_path / "scaled.py")
     code = "import sys, torch; sys.path.insert(0, sys.argv[1]); import scaled; print(scaled.computation(torch.ones(2)).tolist())"
     done = new_process(["-c", code, str(tmp_path)])
     assert done.stdout.strip() == "[1.0, 2.0]"

@@ -81,7 +81,7 @@ def test_any_program_computes_the_same_and_holds_no_more(steps, wanted):
         return [made[i % len(made)] for i in wanted]
 
     x, y = torch.linspace(-1, 1, 25, dtype=torch.float64).view(5, 5), torch.linspace(1, 0, 25, dtype=torch.float64).view(5, 5)
-    pure, epilogue = functionalize(dovetail.trace(fn)(x, y))
+    pure, epilogue = functionalize(dovetail.make_trace(fn)(x, y))
     torch_alone = [get_executor("torch")]
     before = dispatch(cse(dce(pure)), torch_alone)
     after = check(schedule(before))

@@ -31,7 +31,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def from_fx(gm: fx.GraphModule, *examples: Any) -> Trace:
-    """The program that `gm` is for arguments like `examples`, as `dovetail.trace` gives it.
+    """The program that `gm` is for arguments like `examples`, as `dovetail.make_trace` gives it.
 
     Without examples the placeholders have to say what they stand for, in `meta["spec"]` as in graphs of `to_fx`, or as fake tensors in
     `meta["val"]` (torch.export, AOTAutograd) or `meta["example_value"]` (Dynamo).  The module's own parameters and buffers are inputs, before

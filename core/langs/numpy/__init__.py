@@ -1,4 +1,4 @@
-"""The NumPy language: the same tensors under NumPy's names and rules, for `dovetail.trace(fn, language="numpy")`.
+"""The NumPy language: the same tensors under NumPy's names and rules, for `dovetail.make_trace(fn, language="numpy")`.
 
 One function, two meanings:
 

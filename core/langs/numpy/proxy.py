@@ -60,4 +60,4 @@ def _environment() -> Any:
     try:
         return recorder.get().environment
     except AttributeError:
-        raise NotTracing("a traced array was kept after dovetail.trace returned; return it from the function instead") from None
+        raise NotTracing("a traced array was kept after dovetail.make_trace returned; return it from the function instead") from None

@@ -33,7 +33,7 @@ def quiet():
 
 
 def graph(fn, *args):
-    trace = dovetail.trace(fn)(*args)
+    trace = dovetail.make_trace(fn)(*args)
     return dovetail.to_fx(trace), trace
 
 
@@ -44,7 +44,7 @@ def test_what_inductor_is_given_computes_the_prim_in_its_layout(info):
         for sample in info.samples(dtype, devices.cpu):
             if sample.kwargs.get("dtype") in (dtypes.complex64, dtypes.complex128):
                 continue
-            trace = dovetail.trace(lambda *args, kwargs=sample.kwargs: (info.symbol(*args, **kwargs),))(*sample.args)
+            trace = dovetail.make_trace(lambda *args, kwargs=sample.kwargs: (info.symbol(*args, **kwargs),))(*sample.args)
             trace.outputs = tuple(leaves_of(trace.outputs))
             given = list(dict.fromkeys(leaves(sample.args)))
             gm = dovetail.to_fx(trace)
@@ -86,7 +86,7 @@ def test_models_forward_and_backward_equal_eager(name, backend):
 )
 def test_operations_are_given_as_prims(fn):
     x, y = torch.randn(4, 3), torch.randn(4, 3)
-    trace = apart(dovetail.trace(lambda x, y: (fn(x, y),))(x, y))
+    trace = apart(dovetail.make_trace(lambda x, y: (fn(x, y),))(x, y))
     atens, _ = decomposed(dovetail.to_fx(trace), trace)
     (got,), want = atens(x, y), fn(x, y)
 

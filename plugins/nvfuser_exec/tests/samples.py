@@ -53,7 +53,7 @@ def traced(symbol: Any, sample: Any) -> tuple[Trace | None, tuple]:
         made = made if isinstance(made, tuple) else (made,)
         return tuple(dovetail.prims.clone(x) for x in made) if Tag.VIEW in symbol.tags else made
 
-    return dovetail.trace(fn)(*tensors), tuple(tensors)
+    return dovetail.make_trace(fn)(*tensors), tuple(tensors)
 
 
 def small(trace: Trace) -> bool:

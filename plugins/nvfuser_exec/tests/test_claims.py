@@ -18,7 +18,7 @@ from dovetail_nvfuser_exec.translators import DTYPES, LOW, MOVES, OPT_IN, RESIZE
 
 def said(fn, *args, **options):
     """What the executor says to the last line of a program."""
-    lines = dovetail.trace(lambda *args: (fn(*args),))(*args).lines
+    lines = dovetail.make_trace(lambda *args: (fn(*args),))(*args).lines
     return verdict(lines[-1], OPTIONS | options)
 
 
@@ -91,7 +91,7 @@ def test_with_their_options_prims_have_their_limits():
 
 def test_writes_are_an_option_and_want_row_major_tensors():
     def last(x, **options):
-        trace = dovetail.trace(lambda x: (prims.copy_(x, prims.neg(x)), x)[1:])(x)
+        trace = dovetail.make_trace(lambda x: (prims.copy_(x, prims.neg(x)), x)[1:])(x)
         return verdict(trace.lines[1], OPTIONS | options)
 
     assert last(X) == WHY_OPTIONAL["in_place"]
@@ -122,7 +122,7 @@ def test_every_sample_of_the_conformance_suite_is_taken_or_refused_with_a_senten
             continue
         for dtype in info.dtypes:
             for sample, _ in zip(info.samples(dtype, devices.cpu), range(4)):
-                for line in dovetail.trace(lambda *args, kwargs=sample.kwargs, op=info.symbol: (op(*args, **kwargs),))(*sample.args).lines:
+                for line in dovetail.make_trace(lambda *args, kwargs=sample.kwargs, op=info.symbol: (op(*args, **kwargs),))(*sample.args).lines:
                     answer = ex.verdict(line)
                     assert answer is True or (isinstance(answer, str) and len(answer) > 12 and answer == answer.strip())
                     taken += answer is True

@@ -74,7 +74,7 @@ def test_writes_are_outputs_that_alias_inputs(dtype):
         return (prims.exp(g),)
 
     p, g = torch.ones(2, 3, dtype=dtype), torch.ones(2, 3, dtype=dtype)
-    text = str(Definitions().region(nv, dovetail.trace(fn)(p, g)).definition)
+    text = str(Definitions().region(nv, dovetail.make_trace(fn)(p, g)).definition)
 
     *_, returned, written = [line.strip() for line in text.splitlines() if "add_output" in line]
     assert returned.count("tv") == 1 and written.endswith(", tv0)")

@@ -29,7 +29,7 @@ TENSORS = [base.permute(order) for base in BASES for order in itertools.permutat
 
 @pytest.mark.parametrize("x", TENSORS, ids=lambda x: f"{list(x.shape)}{list(x.stride())}")
 def test_a_definition_takes_every_layout(x):
-    region = Definitions().region(nv, dovetail.trace(lambda x: (prims.exp(x),))(x))
+    region = Definitions().region(nv, dovetail.make_trace(lambda x: (prims.exp(x),))(x))
     text = str(region.definition)
     kind, shape, contiguity, order = layout(spec_of(x), nv.compute_tensor_descriptor, False)
 

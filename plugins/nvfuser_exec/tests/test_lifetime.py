@@ -29,7 +29,7 @@ def program(i):
         z = prims.sum(y, dims=(1,))
         return (prims.transpose(y, order=(1, 0)), z, torch.softmax(prims.mul(x, prims.broadcast_in_dim(w, shape=(4, 8), dims=(1,))), -1))
     dtype = [torch.float32, torch.bfloat16, torch.float16, torch.float64][i % 4]
-    return dovetail.trace(fn)(torch.ones(4, 8, dtype=dtype), torch.ones(8, dtype=dtype))
+    return dovetail.make_trace(fn)(torch.ones(4, 8, dtype=dtype), torch.ones(8, dtype=dtype))
 
 def wrong(b, call):
     b.ops.cat([b.ops.exp(call.args[0]), b.fd.define_tensor(shape=[-1], contiguity=[True], dtype=b.types.Int)], 0)

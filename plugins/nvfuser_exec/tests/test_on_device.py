@@ -107,5 +107,5 @@ def test_writes_through_aliased_outputs():
         return (dovetail.prims.exp(g),)
 
     p, g = torch.zeros(64, device="cuda"), torch.randn(64, device="cuda")
-    (out,) = Definitions().region(availability.module(), dovetail.trace(fn)(p, g))(p, g)
+    (out,) = Definitions().region(availability.module(), dovetail.make_trace(fn)(p, g))(p, g)
     same((p, out), (g * 2, torch.exp(g)))

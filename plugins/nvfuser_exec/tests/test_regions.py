@@ -128,7 +128,7 @@ def test_sizes_are_shared_and_layouts_dtypes_and_sizes_of_one_are_not():
         "repeated": torch.ones(8).expand(4, 8),
         "another dtype": torch.ones(4, 8, dtype=torch.float64),
     }
-    made = {name: cache.region(stand_in, dovetail.trace(lambda x: (prims.exp(x),))(x)).definition for name, x in given.items()}
+    made = {name: cache.region(stand_in, dovetail.make_trace(lambda x: (prims.exp(x),))(x)).definition for name, x in given.items()}
 
     assert made["plain"] is made["other sizes"]
     assert len({id(definition) for definition in made.values()}) == len(given) - 1
@@ -141,14 +141,14 @@ def test_sizes_are_shared_and_layouts_dtypes_and_sizes_of_one_are_not():
 )
 def test_what_is_computed_makes_another_definition(other):
     cache, x = Definitions(), torch.ones(2)
-    first = cache.region(stand_in, dovetail.trace(lambda x: (prims.mul(x, 0.0),))(x))
+    first = cache.region(stand_in, dovetail.make_trace(lambda x: (prims.mul(x, 0.0),))(x))
 
-    assert cache.region(stand_in, dovetail.trace(other)(x)).definition is not first.definition
+    assert cache.region(stand_in, dovetail.make_trace(other)(x)).definition is not first.definition
 
 
 def lines(fn, *args):
     """The definition of a program as the stand-in wrote it down, without what it is given."""
-    text = str(Definitions().region(stand_in, dovetail.trace(fn)(*args)).definition)
+    text = str(Definitions().region(stand_in, dovetail.make_trace(fn)(*args)).definition)
     return [line.split(" = ")[-1] for line in text.splitlines() if "input(" not in line]
 
 
@@ -184,7 +184,7 @@ def test_results_that_are_not_row_major_are_laid_out():
 
 def test_inputs_that_nothing_reads_are_not_given():
     region = Definitions().region(
-        stand_in, dovetail.trace(lambda x, y: (prims.exp(x), prims.transpose(y, order=(1, 0))))(torch.ones(2), torch.ones(2, 3))
+        stand_in, dovetail.make_trace(lambda x, y: (prims.exp(x), prims.transpose(y, order=(1, 0))))(torch.ones(2), torch.ones(2, 3))
     )
     y = torch.ones(2, 3)
 
@@ -201,7 +201,7 @@ def test_a_number_that_the_program_computes_is_an_input(ex):
 
 def test_memory_that_is_anothers_is_copied(monkeypatch):
     """nvFuser may show an input again where a definition only copies."""
-    trace, x = dovetail.trace(lambda x: (prims.clone(x), prims.clone(x), prims.exp(x)))(torch.ones(2, 3)), torch.ones(2, 3)
+    trace, x = dovetail.make_trace(lambda x: (prims.clone(x), prims.clone(x), prims.exp(x)))(torch.ones(2, 3)), torch.ones(2, 3)
     a, b, c = Definitions().region(stand_in, trace)(x)
 
     assert len({t.data_ptr() for t in (a, b, c, x)}) == 4
@@ -228,7 +228,7 @@ def test_writes_go_through_aliased_outputs():
         prims.copy_(p, prims.mul(g, 2.0))
         return (prims.exp(g),)
 
-    region = Definitions().region(stand_in, dovetail.trace(fn)(torch.ones(3), torch.ones(3)))
+    region = Definitions().region(stand_in, dovetail.make_trace(fn)(torch.ones(3), torch.ones(3)))
     p, g = torch.ones(3), torch.arange(3.0)
     (out,) = region(p, g)
 
@@ -245,7 +245,7 @@ def test_writes_go_through_aliased_outputs():
 )
 def test_writes_that_a_definition_would_get_wrong_are_errors(fn, said):
     with pytest.raises(ExecutorError, match=said):
-        Definitions().region(stand_in, dovetail.trace(fn)(torch.ones(3)))
+        Definitions().region(stand_in, dovetail.make_trace(fn)(torch.ones(3)))
 
 
 def test_what_nvfuser_does_not_take_is_one_sentence(monkeypatch, capsys):
@@ -254,7 +254,7 @@ def test_what_nvfuser_does_not_take_is_one_sentence(monkeypatch, capsys):
 
     monkeypatch.setattr(stand_in.Operations, "__getattr__", broken)
     with pytest.raises(ExecutorError, match=r"nvFuser does not take the definition of computation: Expected something . It was not.$"):
-        Definitions().region(stand_in, dovetail.trace(lambda x: (prims.exp(x),))(torch.ones(3)))
+        Definitions().region(stand_in, dovetail.make_trace(lambda x: (prims.exp(x),))(torch.ones(3)))
     assert capsys.readouterr() == ("", "")
 
 
@@ -300,7 +300,7 @@ def test_a_definition_and_its_values_go_together(monkeypatch):
     monkeypatch.setattr(stand_in.TensorView, "__init__", lambda self, *args, **kwargs: (real(self, *args, **kwargs), values.add(self))[0])
     kept = []
     monkeypatch.setattr(stand_in.FusionDefinition, "made", kept)
-    region = Definitions().region(stand_in, dovetail.trace(lambda x: (prims.exp(prims.neg(x)),))(torch.ones(2)))
+    region = Definitions().region(stand_in, dovetail.make_trace(lambda x: (prims.exp(prims.neg(x)),))(torch.ones(2)))
     fd = weakref.ref(region.definition.fd)
     kept.clear()
     assert fd() is not None

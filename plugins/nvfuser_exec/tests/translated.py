@@ -96,7 +96,7 @@ def example(name: str, dtype: DType) -> tuple[Trace, tuple[torch.Tensor, ...]]:
         made = program(prim, dtype, *args)
         return tuple(made) if isinstance(made, tuple) else (made,)
 
-    return dovetail.trace(fn)(*given), given
+    return dovetail.make_trace(fn)(*given), given
 
 
 def eager(trace: Trace, given: tuple) -> list[torch.Tensor]:

@@ -39,7 +39,7 @@ def asked(fn: Callable, *args: torch.Tensor) -> list[Any]:
                 yield ALWAYS.verdict(line)
             yield from verdicts(line.body)
 
-    return list(verdicts(dovetail.trace(fn)(*args).lines))
+    return list(verdicts(dovetail.make_trace(fn)(*args).lines))
 
 
 def assert_same(got: torch.Tensor, want: torch.Tensor) -> None:

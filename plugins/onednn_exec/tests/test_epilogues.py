@@ -134,7 +134,7 @@ def test_a_backward_is_right_where_its_forward_was_joined():
 
 
 def test_the_pass_leaves_a_valid_trace():
-    before = dovetail.trace(JOINED["gelu"])(X, W, B)
+    before = dovetail.make_trace(JOINED["gelu"])(X, W, B)
     after = fuse_epilogues(before, lambda line: True)
     assert [str(line.symbol) for line in after.lines] == ["onednn.linear_epilogue"]
     assert [str(inner.symbol) for inner in after.lines[0].body] == ["torch.nn.functional.linear", "torch.nn.functional.gelu"]

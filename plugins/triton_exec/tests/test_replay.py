@@ -271,7 +271,7 @@ def test_a_refusal_is_a_warning_that_says_why(sentence):
 
 
 def test_a_program_without_inputs_is_refused():
-    assert "would compute the same" in replay.refusal(dovetail.trace(lambda: torch.ones(3) * 2)(), ("cpu",))
+    assert "would compute the same" in replay.refusal(dovetail.make_trace(lambda: torch.ones(3) * 2)(), ("cpu",))
 
 
 def test_training_is_refused():

@@ -92,5 +92,5 @@ def _environment() -> Any:
         return recorder.get().environment
     except AttributeError:
         raise NotTracing(
-            "a traced tensor was kept after dovetail.trace or jit returned; return it from the function instead; a checker only reads x.spec"
+            "a traced tensor was kept after dovetail.make_trace or jit returned; return it from the function instead; a checker only reads x.spec"
         ) from None
