@@ -35,12 +35,12 @@ from dovetail.executors import executors as executors
 from dovetail.executors import get_executor as get_executor
 from dovetail.executors import hookimpl as hookimpl
 from dovetail.executors import implementations_of as implementations_of
+from dovetail.executors import is_claim as is_claim
 from dovetail.executors import line_by_line as line_by_line
 from dovetail.executors import options_of as options_of
 from dovetail.executors import plugins as plugins
 from dovetail.executors import region_key as region_key
 from dovetail.executors import register_grad as register_grad
-from dovetail.executors import takes as takes
 from dovetail.langs.torch import lookaside as lookaside
 from dovetail.langs.torch import make_symbol as make_symbol
 from dovetail.langs.torch import symbol_for as symbol_for

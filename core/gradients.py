@@ -50,7 +50,7 @@ def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool)
         if active_mode() is not None:
             grads, result = torch.func.grad_and_value(fn, argnums, has_aux)(*args, **kwargs)
             return result, grads
-        return compiled(*trees.map_leaves(_detached, args), **trees.map_leaves(_detached, kwargs))
+        return compiled(*trees.tree_map(_detached, args), **trees.tree_map(_detached, kwargs))
 
     return value_and_gradient
 
@@ -62,7 +62,7 @@ def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], A
     """
     if nested_grad.is_tracing():
         return nested_grad.recorded_vjp(fn, args, kwargs, tuple(range(len(args))))
-    given = trees.map_leaves(_leaf, args)
+    given = trees.tree_map(_leaf, args)
     with torch.enable_grad():
         result = _compiled(fn)(*given, **kwargs)
     leaves, tree = trees.flatten(given)
@@ -74,7 +74,7 @@ def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], A
         found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True, materialize_grads=True))
         return tree.build([next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves])
 
-    return trees.map_leaves(_detached, result), pullback
+    return trees.tree_map(_detached, result), pullback
 
 
 @lru_cache(maxsize=128)

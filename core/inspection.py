@@ -52,13 +52,13 @@ def profile(fn: Any) -> Iterator[Profile]:
     with cache.lock:
         before, passes, misses = cache.entries, cache.passes, list(cache.misses)
         cache.entries, cache.passes, cache.trying = (), (*passes, found.timing), False
-        cache.reconsider()
+        cache.invalidate()
     try:
         yield found
     finally:
         with cache.lock:
             cache.entries, cache.passes, cache.misses[:], cache.trying = before, passes, misses, True
-            cache.reconsider()
+            cache.invalidate()
             cache.ran = found.executors
 
 

@@ -18,9 +18,9 @@ import torch
 
 from dovetail import options, prims
 from dovetail.errors import DovetailError, EagerCall, InvalidTrace, Unsupported
-from dovetail.executors import Executor, blame, checked, dispatch, in_place, prepared, quicker, resolve_executors
+from dovetail.executors import Executor, blame, checked, dispatch, fast_call_for, in_place, prepared, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
-from dovetail.executors.ordering.resolve_order import Key, Priority, difference, remembered, wish
+from dovetail.executors.ordering.resolve_order import Key, Priority, difference, remembered, requested_order
 from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.executors.trials.reference import widened
@@ -51,8 +51,8 @@ from dovetail.trace import (
     release,
     requires_grad,
     schedule,
-    swap,
     timed,
+    tree_map,
 )
 from dovetail.trace import written as written_by
 from dovetail.trace.source_location import user_line
@@ -136,7 +136,7 @@ class Cache:
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
         self.calls, self.warned = 0, False
-        self.wanted = wish(executors, user_line())
+        self.wanted = requested_order(executors, user_line())
         self.entries: tuple[Entry, ...] = ()
         self.last: Callable[[tuple, dict], Any] = _nothing_yet  # the call of entries[0], where configuration is what it was
         self.beside: Callable[[tuple, dict], Any] = _nothing_yet  # the same for its trials
@@ -147,7 +147,7 @@ class Cache:
         self.lock = RLock()
         if self.wanted is not None:
             resolve_executors(self.wanted)  # an unknown name is an error here, not at the first call
-        WATCH.tell(self)
+        WATCH.subscribe(self)
 
     def slow_call(self, args: tuple, kwargs: dict) -> Any:
         """A call that the entry used last does not fit.  Under a mode that gives operations another meaning it runs in eager mode."""
@@ -275,7 +275,7 @@ class Cache:
         with self.lock:
             self.entries, self.calls, self.due, self.warned = (), 0, NEVER, False
             self.misses.clear()
-            self.reconsider()
+            self.invalidate()
 
     def explain_miss(self, *args: Any, **kwargs: Any) -> list[str]:
         """Why a call with these arguments would compile a program: one sentence for each program that there is, none where one of them fits."""
@@ -307,7 +307,7 @@ class Cache:
             beside = functools.partial(entry.beside.call, checked=self.mode == "guards") if entry.beside is not None else _nothing_yet
             self.last, self.beside = (_in_scope(call), _in_scope(beside)) if WATCH.scoped else (call, beside)
             if generation != WATCH.generation:
-                self.reconsider()
+                self.invalidate()
 
     def retire(self, entry: Entry, why: str) -> None:
         """Give a program up: the next call compiles another."""
@@ -315,9 +315,9 @@ class Cache:
             self.entries = tuple([other for other in self.entries if other is not entry])
             self.retired.append(why)
             self.due = NEVER
-            self.reconsider()
+            self.invalidate()
 
-    def reconsider(self) -> None:
+    def invalidate(self) -> None:
         """Configuration has changed: the next call looks which entry does."""
         self.last = _nothing_yet
 
@@ -344,7 +344,7 @@ def _gradients_differ(line: BoundSymbol, inputs: dict[Proxy, Any], ex: Executor,
 
     def fn(*values: Any) -> Any:
         env = dict(zip(inputs, values, strict=True))
-        args, kwargs = swap((line.args, line.kwargs), lambda leaf: env[leaf] if is_proxy(leaf) else leaf)
+        args, kwargs = tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, (line.args, line.kwargs))
         return line.symbol(*args, **kwargs)
 
     def gradients(executors: Sequence[Executor], wide: bool) -> list[Any]:
@@ -463,7 +463,7 @@ def _program(acquired: Acquired, executors: Sequence[Executor], passes: tuple[Pa
         guarded = timed(lambda _: guards(run=run), pure) if guarded is None else _calling(guarded, run)
         along = Beside(trials[0], guarded, _runner(acquired, beside, finishing)) if beside is not None else None
         whole = made[-1] if training is None and finish is None and acquired.build is None and not acquired.casts else None
-        call = quicker(compiled(guarded), guarded, whole, [made[-1], *backward[-1:]], executors)
+        call = fast_call_for(compiled(guarded), guarded, whole, [made[-1], *backward[-1:]], executors)
     key, steps = getattr(executors, "key", None), (acquired.trace, *before, *made)
     return Entry(call, key, steps, (guarded,), tuple(backward), (finish,) if finish else (), trials, along)
 

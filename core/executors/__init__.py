@@ -1,6 +1,6 @@
 """The contract between the core and what runs its programs."""
 
-from dovetail.executors.contract.declaration import takes as takes
+from dovetail.executors.contract.declaration import is_claim as is_claim
 from dovetail.executors.contract.executor import CannotFuse as CannotFuse
 from dovetail.executors.contract.executor import Claim as Claim
 from dovetail.executors.contract.executor import Executor as Executor
@@ -24,7 +24,7 @@ from dovetail.executors.dispatching.codegen import KernelCache as KernelCache
 from dovetail.executors.dispatching.codegen import line_by_line as line_by_line
 from dovetail.executors.dispatching.codegen import region_key as region_key
 from dovetail.executors.dispatching.dispatch import dispatch as dispatch
-from dovetail.executors.dispatching.fast_call import quicker as quicker
+from dovetail.executors.dispatching.fast_call import fast_call_for as fast_call_for
 from dovetail.executors.dispatching.grad_rules import grad_rules as grad_rules
 from dovetail.executors.dispatching.grad_rules import register_grad as register_grad
 from dovetail.executors.dispatching.inplace import in_place as in_place

@@ -10,7 +10,7 @@ import torch
 
 from dovetail.langs.torch import TO_TORCH, OpaqueSymbol, TorchSymbol, dtypes_of_results
 from dovetail.prims import Symbol
-from dovetail.trace import TensorProxy, leaves, swap
+from dovetail.trace import TensorProxy, leaves, tree_map
 
 _DEVICES = ("cpu", "cuda")
 
@@ -61,4 +61,8 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     if target is None or with_casts == without:
         return args, kwargs
     chosen = set(mine)
-    return swap((args, kwargs), lambda x: x.to(target) if isinstance(x, TensorProxy) and x in chosen and TO_TORCH[x.spec.dtype] is not target else x)
+
+    def cast(x: Any) -> Any:
+        return x.to(target) if isinstance(x, TensorProxy) and x in chosen and TO_TORCH[x.spec.dtype] is not target else x
+
+    return tree_map(cast, (args, kwargs))

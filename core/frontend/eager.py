@@ -11,7 +11,7 @@ from dovetail.executors import dispatch, resolve_executors
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Symbol
 from dovetail.prims.op import nobody
-from dovetail.trace import Trace, compiled, leaves, recording, swap
+from dovetail.trace import Trace, compiled, leaves, recording, tree_map
 
 
 def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
@@ -22,7 +22,7 @@ def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
     new = Trace("operation")
     inputs = {key: new.tensor(spec_of(x)) for key, x in tensors.items()}
     new.inputs = list(inputs.values())
-    args, kwargs = (swap(nest, lambda x: inputs.get(id(x), x)) for nest in (args, kwargs))
+    args, kwargs = (tree_map(lambda x: inputs.get(id(x), x), nest) for nest in (args, kwargs))
     with recording(new):
         new.outputs = new.record(symbol, args, kwargs)
     return compiled(dispatch(new, resolve_executors()))(*tensors.values())

@@ -31,7 +31,7 @@ from dovetail.frontend.tracing import SHARING, Factories, TorchEnvironment, lift
 from dovetail.langs.torch import REFUSED, not_traced, spec_of, traceable
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, swap, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.sources import Source
@@ -104,8 +104,8 @@ class TrackedEnvironment(TorchEnvironment):
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         if trace.depth:
-            return swap(tree, lambda x: lifted(x, trace))
-        tree = swap(tree, self._lifted)
+            return tree_map(lambda x: lifted(x, trace), tree)
+        tree = tree_map(self._lifted, tree)
         if symbol is None or self.casting or not any_autocast():
             return tree
         self.casting = True

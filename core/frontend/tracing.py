@@ -40,7 +40,7 @@ from dovetail.langs.torch import (
 )
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import any_autocast
-from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, swap, user_line
+from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, recording, tree_map, user_line
 
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
 _PLAIN = {int, float, bool, str, type(None), complex}
@@ -80,7 +80,7 @@ class TorchEnvironment(Environment):
         args, kwargs = tree
         if all([type(x) in _PLAIN or isinstance(x, Proxy) for x in args]) and not kwargs:
             return tree
-        return swap(tree, lambda x: lifted(x, trace))
+        return tree_map(lambda x: lifted(x, trace), tree)
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         """A torch function on proxies: what the table says, else its own Python body, else an opaque symbol."""

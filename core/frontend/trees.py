@@ -58,7 +58,7 @@ def flatten(nest: Any) -> tuple[list[Any], Tree]:
     return leaves, Tree(spec, tuple(inner), len(leaves))
 
 
-def map_leaves(fn: Callable[[Any], Any], nest: Any) -> Any:
+def tree_map(fn: Callable[[Any], Any], nest: Any) -> Any:
     """The same nest with every leaf x replaced by fn(x)."""
     leaves, tree = flatten(nest)
     return tree.build([fn(leaf) for leaf in leaves])

@@ -21,9 +21,9 @@ from dovetail.trace.passes.release import release as release
 from dovetail.trace.passes.schedule import peak_bytes as peak_bytes
 from dovetail.trace.passes.schedule import schedule as schedule
 from dovetail.trace.passes.split import BackwardTrace as BackwardTrace
+from dovetail.trace.passes.split import drop_cotangents as drop_cotangents
 from dovetail.trace.passes.split import split as split
-from dovetail.trace.passes.split import taken as taken
-from dovetail.trace.passes.split import without as without
+from dovetail.trace.passes.split import take_saved as take_saved
 from dovetail.trace.passes.watch import watch as watch
 from dovetail.trace.printing import compiled as compiled
 from dovetail.trace.printing import literal as literal
@@ -33,7 +33,7 @@ from dovetail.trace.proxies import TensorProxy as TensorProxy
 from dovetail.trace.proxies import is_proxy as is_proxy
 from dovetail.trace.proxies import leaves as leaves
 from dovetail.trace.proxies import proxies as proxies
-from dovetail.trace.proxies import swap as swap
+from dovetail.trace.proxies import tree_map as tree_map
 from dovetail.trace.source_location import user_line as user_line
 from dovetail.trace.timing import timed as timed
 from dovetail.trace.transform import Transform as Transform

@@ -7,7 +7,7 @@ from typing import Any
 from dovetail.errors import InputError, InvalidTrace
 from dovetail.prims import Tag, TensorSpec
 from dovetail.trace.ir import BoundSymbol, Trace
-from dovetail.trace.proxies import Proxy, is_proxy, leaves, proxies, swap
+from dovetail.trace.proxies import Proxy, is_proxy, leaves, proxies, tree_map
 
 
 def check(trace: Trace) -> Trace:
@@ -41,10 +41,10 @@ def _check_line(line: BoundSymbol, known: set[Proxy], trace: Trace) -> None:
 
 def _check_meta(line: BoundSymbol, trace: Trace) -> None:
     try:
-        specs = line.symbol.meta(*swap(line.args, _spec), **swap(line.kwargs, _spec))
+        specs = line.symbol.meta(*tree_map(_spec, line.args), **tree_map(_spec, line.kwargs))
     except InputError as error:
         raise InvalidTrace(f"the trace made by {trace.made_by} is invalid: {line} {error}") from error
-    said, computed = (list(map(_plain, leaves(tree))) for tree in (swap(line.out, _spec), specs))
+    said, computed = (list(map(_plain, leaves(tree))) for tree in (tree_map(_spec, line.out), specs))
     _require(said == computed, trace, "{} has results {}, its meta says {}", line, line.out, specs)
 
 

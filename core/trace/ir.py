@@ -13,7 +13,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import InputError
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.trace import printing
-from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
+from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 from dovetail.trace.source_location import user_line
 
 
@@ -168,13 +168,13 @@ class Trace:
         return (prims.detach(args[0]), *args[1:])
 
     def _inside(self, symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple[BoundSymbol, ...], Any]:
-        outer, speaking = self.lines, self.language
-        self.lines, self.language, self.depth = [], symbol.language or speaking, self.depth + 1
+        outer, outer_language = self.lines, self.language
+        self.lines, self.language, self.depth = [], symbol.language or outer_language, self.depth + 1
         try:
             out = symbol.meta(*args, **kwargs)
             return tuple(self.lines), out
         finally:
-            self.lines, self.language, self.depth = outer, speaking, self.depth - 1
+            self.lines, self.language, self.depth = outer, outer_language, self.depth - 1
 
     def _results(self, specs: Any, needs_grad: bool) -> Any:
         if type(specs) is TensorSpec:
@@ -212,7 +212,7 @@ def rename(line: BoundSymbol, env: dict[Proxy, Any]) -> BoundSymbol:
 
     body = tuple([rename(inner, env) for inner in line.body])
     reads = [q for p in line.reads if is_proxy(q := env.get(p, p))]
-    return line.replace(args=swap(line.args, new), kwargs=swap(line.kwargs, new), out=swap(line.out, new), reads=reads, body=body)
+    return line.replace(args=tree_map(new, line.args), kwargs=tree_map(new, line.kwargs), out=tree_map(new, line.out), reads=reads, body=body)
 
 
 def _collect(tree: Any, reads: list[Proxy]) -> None:

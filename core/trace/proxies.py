@@ -10,7 +10,7 @@ from dovetail.prims import NumberSpec, TensorSpec, recorder
 from dovetail.trace.source_location import user_line
 
 
-def speaking() -> dict[str, Callable]:
+def current_language() -> dict[str, Callable]:
     """The operators of the language that is being spoken."""
     trace = recorder.get()
     try:
@@ -21,7 +21,7 @@ def speaking() -> dict[str, Callable]:
 
 def _operator(name: str) -> Callable:
     def operator(self: Any, *others: Any) -> Any:
-        meaning = speaking().get(name)
+        meaning = current_language().get(name)
         return NotImplemented if meaning is None else meaning(self, *others)
 
     return operator
@@ -31,7 +31,7 @@ def _binary(name: str) -> Callable:
     """`x + other`; of an `other` that is no operand, Python asks that: `x == None` is False, `x + "a"` a TypeError."""
 
     def operator(self: Any, other: Any) -> Any:
-        meaning = speaking().get(name)
+        meaning = current_language().get(name)
         if meaning is None:
             return NotImplemented
         if isinstance(other, (Proxy, int, float, complex)):
@@ -48,7 +48,7 @@ def _swapped(name: str) -> Callable:
     """`2 - x`: the language's "rsub", else its "sub" the other way round."""
 
     def operator(self: Any, other: Any) -> Any:
-        language = speaking()
+        language = current_language()
         if (meaning := language.get(f"r{name}")) is not None:
             return meaning(self, other)
         meaning = language.get(name)
@@ -152,10 +152,10 @@ def proxies(tree: Any) -> list[Proxy]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Proxy)]
 
 
-def swap(tree: Any, new: Callable[[Any], Any]) -> Any:
-    """The same nest with every leaf x replaced by new(x)."""
+def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply `fn` to every leaf of nested tuples, lists and dicts."""
     if isinstance(tree, tuple):
-        items = [swap(item, new) for item in tree]
+        items = [tree_map(fn, item) for item in tree]
         kind = type(tree)
         if kind is tuple or hasattr(tree, "_fields"):
             return tuple(items) if kind is tuple else kind(*items)
@@ -164,7 +164,7 @@ def swap(tree: Any, new: Callable[[Any], Any]) -> Any:
         except TypeError:  # a torch.Size holds integers alone
             return tuple(items)
     if isinstance(tree, list):
-        return [swap(item, new) for item in tree]
+        return [tree_map(fn, item) for item in tree]
     if isinstance(tree, dict):
-        return {key: swap(item, new) for key, item in tree.items()}
-    return new(tree)
+        return {key: tree_map(fn, item) for key, item in tree.items()}
+    return fn(tree)

@@ -53,7 +53,7 @@ def fresh(nest: Any) -> Any:
             made[id(x)] = new.copy_(x.detach()).requires_grad_(x.requires_grad)
         return made[id(x)]
 
-    return trees.map_leaves(copy, nest)
+    return trees.tree_map(copy, nest)
 
 
 def eager(fn: Callable, args: tuple, kwargs: dict) -> Outcome:

@@ -13,7 +13,7 @@ from dovetail.errors import DovetailError, NoGradRule, Unsupported
 from dovetail.extend import Tag
 from dovetail.langs.torch.binding.opaque import opaque, opaque_symbol
 from dovetail.prims import recorder
-from dovetail.trace import Trace, swap
+from dovetail.trace import Trace, tree_map
 
 
 def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -188,7 +188,7 @@ def pulled(func, args: tuple, kwargs: dict):
     def program(args, kwargs):
         opaque(func, args, kwargs)
         line = recorder.get().lines[-1]
-        g = swap(line.out, lambda p: None if p is None else torch.ones_like(p))
+        g = tree_map(lambda p: None if p is None else torch.ones_like(p), line.out)
         return line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
 
     acquired = harness.acquire(program, (args, kwargs), {})

@@ -39,7 +39,7 @@ def as_verdict(answer: Any) -> Verdict:
 
     Raises InvalidVerdict for anything else, true or not.
     """
-    if takes(answer):
+    if is_claim(answer):
         return answer
     if isinstance(answer, str):
         return answer.strip() or NO_REASON
@@ -48,7 +48,7 @@ def as_verdict(answer: Any) -> Verdict:
     raise InvalidVerdict(f"returned {answer!r}; return True, a Claim, or a refusal: a sentence that says why not")
 
 
-def takes(said: Any) -> bool:
+def is_claim(said: Any) -> bool:
     """Whether a verdict is a yes."""
     return said is True or isinstance(said, Claim)
 

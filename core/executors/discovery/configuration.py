@@ -34,8 +34,8 @@ class Watch:
     told: WeakSet = field(default_factory=WeakSet)
     lock: RLock = field(default_factory=RLock)
 
-    def tell(self, listener: Any) -> None:
-        """Call listener.reconsider() after each change, as long as it lives."""
+    def subscribe(self, listener: Any) -> None:
+        """Call listener.invalidate() after each change, as long as it lives."""
         with self.lock:
             self.told.add(listener)
 
@@ -44,7 +44,7 @@ class Watch:
         with self.lock:
             self.generation += 1
             for listener in self.told:
-                listener.reconsider()
+                listener.invalidate()
 
 
 WATCH = Watch()
@@ -232,7 +232,7 @@ def _joined(outer: tuple[Setting, ...], inner: tuple[Setting, ...], written: str
 # Which plugins are imported, and asked.
 
 
-def keeper(name: str, distribution: str = "") -> Setting | None:
+def disabling_setting(name: str, distribution: str = "") -> Setting | None:
     """The setting that keeps the plugin or executor `name` from being asked, here and now."""
     disabled: Setting | None = None
     for setting in options.settings(options.DISABLE):  # each holds what those below it say, too

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
-from dovetail.executors.contract.declaration import as_verdict, takes
+from dovetail.executors.contract.declaration import as_verdict, is_claim
 from dovetail.executors.contract.executor import CannotFuse, Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
 from dovetail.executors.discovery.plugin_errors import ASKED, ask, call, guarded, named
 from dovetail.executors.dispatching.distrust import DISTRUST
@@ -34,7 +34,7 @@ class Note(NamedTuple):
     @property
     def taken(self) -> bool:
         """Whether the executor said yes."""
-        return takes(self.verdict)
+        return is_claim(self.verdict)
 
 
 @dataclass
@@ -92,7 +92,7 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
         new.outputs = claims.renamed_outputs(trace)
         live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
         groups = grouped(new, [p for p in placed if id(p.line) in live])
-        unwanted = {id(line): said for group in groups if not takes(said := claims.worth(group)) for line in group.lines}
+        unwanted = {id(line): said for group in groups if not is_claim(said := claims.worth(group)) for line in group.lines}
         unwanted = unwanted or claims.fuse(groups)
         if not unwanted:
             break
@@ -109,7 +109,7 @@ def claimants(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSym
 
     def claim(line: BoundSymbol) -> Iterator[Executor]:
         asked.append(line)  # verdicts are remembered by the identity of lines
-        return (ex for ex in claims.order(line.symbol) if takes(claims.verdict(ex, line, line.where)))
+        return (ex for ex in claims.order(line.symbol) if is_claim(claims.verdict(ex, line, line.where)))
 
     return claim
 
@@ -239,11 +239,11 @@ class _Claims:
         """What `ex` says to an offer of `line`."""
         spent, began = self.notes.spent.setdefault(ex.name, Spent()), perf_counter()
         said = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
-        if takes(said) and not isinstance(ex, FusionExecutor):
+        if is_claim(said) and not isinstance(ex, FusionExecutor):
             said = DISTRUST.of(ex, line) or said
         spent.claiming += perf_counter() - began
         spent.offers += 1
-        spent.claims += takes(said)
+        spent.claims += is_claim(said)
         return said
 
     def _taken(self, line: BoundSymbol, ex: Executor, depth: int, where: str | None) -> list[Placed]:
@@ -268,7 +268,7 @@ class _Claims:
         key = (id(ex), id(line))
         if key not in self.whole:
             if line.body:
-                self.whole[key] = next((said for inner in line.body if not takes(said := self._fusible(ex, inner, where))), True)
+                self.whole[key] = next((said for inner in line.body if not is_claim(said := self._fusible(ex, inner, where))), True)
             else:
                 self.whole[key] = ask(ex, line, ex.verdict, where)
         return self.whole[key]

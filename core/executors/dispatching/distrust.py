@@ -25,7 +25,7 @@ import torch
 from dovetail import options
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import distribution
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, swap
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, tree_map
 from dovetail.trace.ir import is_region
 
 FORMAT = 1
@@ -139,11 +139,10 @@ def structure(line: BoundSymbol) -> str:
         return numbers[leaf]
 
     def rows(lines: tuple[BoundSymbol, ...]) -> list[Any]:
-        words = [[str(each.symbol.id), swap(each.args, word), swap(each.kwargs, word), swap(each.out, word), rows(each.body)] for each in lines]
-        return words
+        return [[str(each.symbol.id), *tree_map(word, (each.args, each.kwargs, each.out)), rows(each.body)] for each in lines]
 
     name = "region" if is_region(line) else line.symbol.id
-    return json.dumps([name, swap(line.args, word), swap(line.kwargs, word), rows(line.body), swap(line.out, word)], default=str)
+    return json.dumps([name, tree_map(word, line.args), tree_map(word, line.kwargs), rows(line.body), tree_map(word, line.out)], default=str)
 
 
 def digest(ex: Executor, mark: str) -> str:

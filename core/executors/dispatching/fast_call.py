@@ -13,7 +13,7 @@ from dovetail.trace import TensorProxy, Trace
 Call = Callable[[tuple, dict], Any]
 
 
-def quicker(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Iterable[Executor]) -> Call:
+def fast_call_for(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Iterable[Executor]) -> Call:
     """What the first executor offers of those that know these calls; `slow`, the compiled prologue, where nobody offers anything.
 
     Those are asked that run a line of `programs`, or that declare the kinds of device on which all their inputs are.

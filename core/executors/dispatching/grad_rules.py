@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from dovetail.errors import DovetailError
-from dovetail.executors.contract.declaration import takes
+from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import ask, guarded
 from dovetail.executors.dispatching.dispatch import Note, claimants
@@ -65,7 +65,7 @@ def _said(line: BoundSymbol, operators: Sequence[OperatorExecutor]) -> Iterator[
     """Why those who run this very operation do not differentiate it.  What is asked later are its parts, so nothing else would show it."""
     for ex in operators:
         found = None if ex.last_resort else ex.implementation(line.symbol)
-        if found is not None and not takes(said := ask(ex, line, ex.verdict, line.where)):
+        if found is not None and not is_claim(said := ask(ex, line, ex.verdict, line.where)):
             yield Note(line, ex.name, said)
         elif found is not None and found.grad is None:
             yield Note(line, ex.name, NO_RULE)

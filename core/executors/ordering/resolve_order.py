@@ -175,16 +175,17 @@ class _Resolution:
         found = []
         for node in nodes:
             asked = order.asked.get(node)
-            keeper = configuration.keeper(node.name, (getattr(node, "distribution", None) or ("",))[0]) if self.may_be_kept(node) else None
-            if keeper is not None and asked is not None:
-                raise ExecutorError(_contradiction(node.name, asked, keeper))
+            distribution = (getattr(node, "distribution", None) or ("",))[0]
+            disabling_setting = configuration.disabling_setting(node.name, distribution) if self.may_be_kept(node) else None
+            if disabling_setting is not None and asked is not None:
+                raise ExecutorError(_contradiction(node.name, asked, disabling_setting))
             if isinstance(node, Missing) and asked is not None:
                 raise ExecutorError(
                     f"{asked[0].option.key} in {asked[0].source} asks for {node.name} ({asked[1]}), which cannot be used: {_state(node)}"
                 )
             if isinstance(node, Missing):
                 self.notes.append(f"{node.name} is not asked: {_state(node)}")
-            elif keeper is None:
+            elif disabling_setting is None:
                 found.append(node)
         return found
 
@@ -210,9 +211,9 @@ class _Resolution:
         there = {ex.name for ex in made} | {row.name for row in REGISTRY.plugins or () if {ex.name for ex in made} & set(row.executors)}
         for setting in options.settings(options.REQUIRE):
             for name in setting.value:
-                keeper = configuration.keeper(name)
-                if keeper is not None:
-                    raise ExecutorError(_contradiction(name, (setting, name), keeper))
+                disabling_setting = configuration.disabling_setting(name)
+                if disabling_setting is not None:
+                    raise ExecutorError(_contradiction(name, (setting, name), disabling_setting))
                 row = next((row for row in REGISTRY.plugins or () if row.name == name), None)
                 if name not in there:
                     said = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer lets it be asked"
@@ -309,10 +310,11 @@ def _state(node: Missing) -> str:
     return f"no executor is called so here; {_like(node.name)}" if node.row is None else str(node.row)
 
 
-def _contradiction(name: str, asked: tuple[Setting, str], keeper: Setting) -> str:
-    verb = "disables it" if keeper.option is options.DISABLE else "does not allow it"
+def _contradiction(name: str, requested: tuple[Setting, str], disabling: Setting) -> str:
+    verb = "disables it" if disabling.option is options.DISABLE else "does not allow it"
     return (
-        f"{asked[0].option.key} in {asked[0].source} asks for {name} ({asked[1]}), and {keeper.option.key} in {keeper.source} {verb}; "
+        f"{requested[0].option.key} in {requested[0].source} asks for {name} ({requested[1]}), "
+        f"and {disabling.option.key} in {disabling.source} {verb}; "
         f'take it out of one of them, or say {options.EXECUTORS.name}="-{name}"'
     )
 
@@ -362,7 +364,7 @@ def resolve_executors(wanted: Iterable[Executor | str] | str | Setting | None = 
     """
     if isinstance(wanted, Priority):
         return wanted
-    asked = wanted if isinstance(wanted, Setting) else wish(wanted)
+    asked = wanted if isinstance(wanted, Setting) else requested_order(wanted)
     now = configuration.refresh()
     if options.FROZEN.read() and _MEMO.held != configuration.WATCH.seen:
         _hold()
@@ -412,7 +414,7 @@ def remembered(asked: Setting | None) -> Priority:
     return found
 
 
-def wish(wanted: Iterable[Executor | str] | str | None, where: str = "") -> Setting | None:
+def requested_order(wanted: Iterable[Executor | str] | str | None, where: str = "") -> Setting | None:
     """What a call asks for, as a setting."""
     return None if wanted is None else options.EXECUTORS.setting(wanted, Source("jit", where or user_line()))
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.errors import DovetailError
-from dovetail.executors.contract.declaration import takes
+from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, FusionExecutor
 from dovetail.executors.discovery.plugin_errors import ASKED, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired, tensors
 from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.trials.reference import draws, exact, generators, is_region, own_copy, program, referees, restore, rounded, uninitialized
 from dovetail.executors.trials.tolerance import differs
-from dovetail.trace import BoundSymbol, Proxy, Trace, is_proxy, leaves, swap
+from dovetail.trace import BoundSymbol, Proxy, Trace, is_proxy, leaves, tree_map
 
 SAMPLES = 4  # programs with other rounding that a difference is judged by
 SLACK = 100  # a whole program may be that much further off than one operation
@@ -103,7 +103,7 @@ class Comparison:
             for p in [p for line in (asked, *lines) for p in (*line.reads, *line.writes)]:
                 if last.get(p, i) <= i and p not in kept:
                     self.values.pop(p, None)
-        return swap(self.trace.outputs, self._value)
+        return tree_map(self._value, self.trace.outputs)
 
     def _value(self, leaf: Any) -> Any:
         return self.values[leaf] if is_proxy(leaf) else leaf
@@ -133,7 +133,7 @@ class Comparison:
 
     def _run(self, line: BoundSymbol) -> str | None:
         """Run one line; what it breaks of its contract."""
-        args, kwargs = swap(line.args, self._value), swap(line.kwargs, self._value)
+        args, kwargs = tree_map(self._value, line.args), tree_map(self._value, line.kwargs)
         before = copies(line, args, kwargs)
         try:
             result = line.implementation.fn(*args, **kwargs)
@@ -280,9 +280,9 @@ class Limited:
 
         def verdict(line: BoundSymbol) -> Any:
             said = asked(line)
-            if not takes(said):
+            if not is_claim(said):
                 return said
-            if not line.body and not any([takes(other.verdict(line)) for other in self.reference]):
+            if not line.body and not any([is_claim(other.verdict(line)) for other in self.reference]):
                 return said  # its own prim, which nobody else runs
             if self.counts.get(ex.name, 0) >= limit:
                 return "has taken as many lines as it may, to find out which one is wrong"

@@ -34,7 +34,7 @@ from dovetail.executors.trials.reference import (
 )
 from dovetail.executors.trials.rows import Sample, choice, memory
 from dovetail.executors.trials.tolerance import agreement, differs
-from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, swap
+from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, tree_map
 
 AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same
 SAMPLES = 4  # programs with other rounding that a difference is judged by
@@ -356,7 +356,7 @@ def _exempt(line: BoundSymbol) -> str | None:
 def _filled(line: BoundSymbol, inputs: dict[Proxy, Any], results: list[Any]) -> Any:
     """The results of a line in the form in which it returns them."""
     values = inputs | dict(zip(line.writes, results))
-    return swap(line.out, lambda leaf: values[leaf] if is_proxy(leaf) else leaf)
+    return tree_map(lambda leaf: values[leaf] if is_proxy(leaf) else leaf, line.out)
 
 
 def _read(line: BoundSymbol) -> list[Proxy]:

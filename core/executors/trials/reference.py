@@ -23,7 +23,7 @@ from dovetail.executors.dispatching.check_contract import paired
 from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, compiled, is_proxy, leaves, release, swap
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, compiled, is_proxy, leaves, release, tree_map
 from dovetail.trace.ir import is_region as is_region
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -114,10 +114,10 @@ class _Wide:
         if line.symbol in BITWISE or line.symbol.effects:
             raise DovetailError(f"{line.symbol} has no form in twice the precision")
         fn = self._function(line.symbol)
-        args, kwargs = swap((line.args, line.kwargs), self._value)
+        args, kwargs = tree_map(self._value, (line.args, line.kwargs))
         floats = any([isinstance(self.env.get(p), Tensor) and self.env[p].dtype in _WIDE_TYPES for p in line.reads])
         if floats:
-            args, kwargs = swap((args, kwargs), _wider)
+            args, kwargs = tree_map(_wider, (args, kwargs))
         result = fn(*args, **kwargs)
         for p, x in paired(line.out, result):
             if is_proxy(p):
@@ -168,7 +168,7 @@ def _growth(line: BoundSymbol) -> float:
 
 def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:
     """How large the sums are that add up to x, on the way there: sqrt of the sum of the squares, where signs differ."""
-    squares = swap((args, kwargs), lambda leaf: leaf.abs().square() if isinstance(leaf, Tensor) and leaf.dtype in _WIDE_TYPES else leaf)
+    squares = tree_map(lambda leaf: leaf.abs().square() if isinstance(leaf, Tensor) and leaf.dtype in _WIDE_TYPES else leaf, (args, kwargs))
     found = fn(*squares[0], **squares[1])
     return found.abs().sqrt() + x.abs()
 

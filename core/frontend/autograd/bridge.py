@@ -28,13 +28,13 @@ from dovetail.trace import (
     compiled,
     constants_of,
     dce,
+    drop_cotangents,
     grad,
     release,
     schedule,
     split,
-    taken,
+    take_saved,
     timed,
-    without,
 )
 from dovetail.trace.passes.grad import registered
 
@@ -273,7 +273,7 @@ def _training(
     traces = [joint, live, *_executed(forward, executors, passes, schedule, release)]
 
     def executed(plain: BackwardTrace) -> list[Trace]:
-        return _executed(plain, executors, passes, schedule, taken, release)
+        return _executed(plain, executors, passes, schedule, take_saved, release)
 
     trials: list[Trial] = []
 
@@ -286,7 +286,7 @@ def _training(
 
     def backward_of(absent: tuple[int, ...]) -> Callable:
         with compiling():
-            return tried(executed(without(backward, [backward.cotangents[i] for i in absent])))
+            return tried(executed(drop_cotangents(backward, [backward.cotangents[i] for i in absent])))
 
     pulled, constant = _positions(joint)
     backward_traces = executed(backward)

@@ -24,7 +24,7 @@ from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
 from dovetail.prims.op import nobody, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, swap, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, tree_map, user_line
 
 
 def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
@@ -89,7 +89,7 @@ class Context:
     def replaced(self, values: dict[Proxy, Any]) -> Context:
         """The same, holding values[p] where it held p."""
         new = copy.copy(self)
-        vars(new).update({name: swap(held, lambda p: values.get(p, p) if is_proxy(p) else p) for name, held in vars(self).items()})
+        vars(new).update({name: tree_map(lambda p: values.get(p, p) if is_proxy(p) else p, held) for name, held in vars(self).items()})
         return new
 
 

@@ -33,7 +33,7 @@ from dovetail.trace import (
     recording,
     rename,
     requires_grad,
-    swap,
+    tree_map,
 )
 
 
@@ -89,7 +89,7 @@ def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbo
         return env.get(leaf, leaf) if is_proxy(leaf) else leaf
 
     reads = [q for p in line.reads if is_proxy(q := new(p))]
-    return line.replace(args=swap(line.args, new), kwargs=swap(line.kwargs, new), out=swap(line.out, new), reads=reads, body=body)
+    return line.replace(args=tree_map(new, line.args), kwargs=tree_map(new, line.kwargs), out=tree_map(new, line.out), reads=reads, body=body)
 
 
 _executors: ContextVar[Sequence[Executor] | None] = ContextVar("executors", default=None)  # of the program that is being compiled
@@ -139,7 +139,7 @@ class _Replay:
         return self.env.get(p, p) if is_proxy(p) else p
 
     def results(self) -> tuple[Any, ...]:
-        return swap(self.joint.outputs[0], self._now)
+        return tree_map(self._now, self.joint.outputs[0])
 
     def gradients(self, cotangents: list[Any]) -> list[Any]:
         """The gradients, given the cotangents of all results; zeros where nothing flows."""

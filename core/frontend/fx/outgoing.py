@@ -17,7 +17,7 @@ from dovetail.frontend.fx.rows import ROWS
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail.prims import SYMBOLS, Tag
 from dovetail.torch_internals import tree_leaves
-from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, swap
+from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, tree_map
 
 
 def to_fx(trace: Trace) -> fx.GraphModule:
@@ -60,7 +60,7 @@ class _Graph:
             self.values[p] = self._proxy(self.graph.get_attr(p.name), p)
         for line in self.trace.lines:
             self.line(line)
-        self.graph.output(swap(self.trace.outputs, lambda x: self._now(x).node if isinstance(x, Proxy) else x))
+        self.graph.output(tree_map(lambda x: self._now(x).node if isinstance(x, Proxy) else x, self.trace.outputs))
         return fx.GraphModule(self.root, self.graph, self.trace.name)
 
     def _proxy(self, node: fx.Node, p: Proxy) -> fx.Proxy:
@@ -81,7 +81,7 @@ class _Graph:
         if line.body and line.symbol.id not in SYMBOLS:  # a fused region
             made = NotImplemented
         elif (row := ROWS.get(line.symbol)) is not None:
-            made = self._row(row, *swap((line.args, line.kwargs), self._now))
+            made = self._row(row, *tree_map(self._now, (line.args, line.kwargs)))
         else:
             made = self._whole(line)
         if made is NotImplemented and line.body:
@@ -107,7 +107,7 @@ class _Graph:
             return NotImplemented
         if isinstance(symbol, OpaqueSymbol) and symbol.kind != "opaque":
             return self._bound(line, symbol.callable)
-        args, kwargs = swap((line.args, line.kwargs), self._now)
+        args, kwargs = tree_map(self._now, (line.args, line.kwargs))
         try:
             if symbol.path.startswith("."):
                 return self.tracer.create_proxy("call_method", symbol.path[1:], args, kwargs)
@@ -130,7 +130,7 @@ class _Graph:
 
         def call(*tensors: Any) -> Any:
             values = iter(tensors)
-            args, kwargs = swap((line.args, line.kwargs), lambda x: next(values) if isinstance(x, Proxy) else x)
+            args, kwargs = tree_map(lambda x: next(values) if isinstance(x, Proxy) else x, (line.args, line.kwargs))
             return fn(*args, **kwargs)
 
         call.__name__ = call.__qualname__ = line.symbol.id.replace(".", "_").replace(":", "_")

@@ -18,7 +18,7 @@ from dovetail.langs.numpy.proxy import NumpyProxy
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Symbol, copy_, recorder
 from dovetail.prims.op import register
-from dovetail.trace import TensorProxy, printing, swap, user_line
+from dovetail.trace import TensorProxy, printing, tree_map, user_line
 
 LANGUAGE = Language("numpy", NumpyProxy)
 FUNCTIONS: dict[Any, Callable] = {}  # the registry: NumPy callable -> the symbol, or the plain function, that it means while tracing
@@ -101,7 +101,7 @@ def operands(tree: Any) -> Any:
             return x
         return trace.environment.lift(((foreign(np.asarray(x)),), {}), trace)[0][0]
 
-    return swap(tree, known)
+    return tree_map(known, tree)
 
 
 def foreign(x: Any) -> Any:

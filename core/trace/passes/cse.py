@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dovetail.trace.ir import Trace, rename
 from dovetail.trace.printing import literal
-from dovetail.trace.proxies import TensorProxy, is_proxy, proxies, swap
+from dovetail.trace.proxies import TensorProxy, is_proxy, proxies, tree_map
 
 
 def cse(trace: Trace) -> Trace:
@@ -41,5 +41,5 @@ def cse(trace: Trace) -> Trace:
             merged = dict(zip(line.writes, first[key].writes, strict=True))
             escaping.update([kept for gone, kept in merged.items() if gone in escaping])
             env.update(merged)
-    new.outputs = swap(trace.outputs, lambda p: env.get(p, p) if is_proxy(p) else p)
+    new.outputs = tree_map(lambda p: env.get(p, p) if is_proxy(p) else p, trace.outputs)
     return new

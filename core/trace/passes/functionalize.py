@@ -31,7 +31,7 @@ from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
 from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
-from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, swap
+from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 
 
 def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
@@ -208,7 +208,7 @@ class _Storages:
         with recording(epilogue):
             for p in mutated:
                 prims.copy_(p if p in self.followed else prims.detach(p), returned[p])
-            epilogue.outputs = swap(old.outputs, lambda p: self._again(p, returned) if is_proxy(p) else p)
+            epilogue.outputs = tree_map(lambda p: self._again(p, returned) if is_proxy(p) else p, old.outputs)
         return self.new, epilogue
 
     def _again(self, p: Proxy, returned: dict[Proxy, Proxy]) -> Any:

@@ -30,7 +30,7 @@ from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, rename
 from dovetail.trace.printing import literal
-from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, swap
+from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, tree_map
 
 Rule = Callable[..., Any]
 RULES: dict[Symbol, Rule] = {}  # the registry: symbol -> a rule in interleaved form, which wins over the symbol's own
@@ -85,7 +85,7 @@ def grad(
     with recording(joint):
         for line in trace.lines:
             tape.forward(line, line.where)
-        outputs = swap(trace.outputs, lambda p: tape.env.get(p, p) if isinstance(p, Proxy) else p)
+        outputs = tree_map(lambda p: tape.env.get(p, p) if isinstance(p, Proxy) else p, trace.outputs)
         joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs]
         joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
@@ -173,7 +173,7 @@ class _Tape:
     def backward(self) -> None:
         """Pull every entry, the last first."""
         for out, pull in reversed(self.entries):
-            g = swap(out, lambda p: self.cotangent(p) if isinstance(p, Proxy) else None)
+            g = tree_map(lambda p: self.cotangent(p) if isinstance(p, Proxy) else None, out)
             if any([x is not None for x in leaves(g)]):
                 pull(g)
 
@@ -232,7 +232,7 @@ class _Tape:
         if len(early) == 1 and _is_same(early[0], line) and len(proxies(out)) == len(proxies(line.out)):
             renamed = dict(zip(early[0].writes, line.writes, strict=True))
             early, held = [line], [rename(new, renamed) for new in held]
-            out = swap(out, lambda p: renamed.get(p, p) if isinstance(p, Proxy) else p)
+            out = tree_map(lambda p: renamed.get(p, p) if isinstance(p, Proxy) else p, out)
         outer += early
         self._stands_for(line, out, late)
         self._needs(out)
@@ -276,7 +276,7 @@ class _Tape:
         """Record `line` on values of other strides than it was recorded on; on row-major copies where it cannot be."""
 
         def record(swapped: dict[Proxy, Proxy]) -> Any:
-            args, kwargs = swap((line.args, line.kwargs), lambda p: swapped.get(p, p) if isinstance(p, Proxy) else p)
+            args, kwargs = tree_map(lambda p: swapped.get(p, p) if isinstance(p, Proxy) else p, (line.args, line.kwargs))
             return self.joint.record(line.symbol, args, kwargs)
 
         try:

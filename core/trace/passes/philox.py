@@ -27,7 +27,7 @@ from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
-from dovetail.trace.proxies import Proxy, is_proxy, swap
+from dovetail.trace.proxies import Proxy, is_proxy, tree_map
 
 SEEDS = 2**63 - 1
 COUNTED = {prims.uniform: prims.uniform_philox, prims.normal: prims.normal_philox}
@@ -41,7 +41,7 @@ def philox(trace: Trace) -> Trace:
     with recording(new):
         for line in trace.lines:
             draws.add(line)
-    new.outputs = swap(trace.outputs, draws.renamed)
+    new.outputs = tree_map(draws.renamed, trace.outputs)
     return new
 
 

@@ -263,13 +263,13 @@ def _just_in_time(lines: list[BoundSymbol], late: set[int], outputs: Any) -> lis
     return ordered
 
 
-def without(backward: BackwardTrace, absent: Collection[Proxy]) -> BackwardTrace:
+def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> BackwardTrace:
     """The backward for a call in which the cotangents `absent` are None: what only they flow into is left out.
 
     Every line that a cotangent flows into is linear in the cotangents, so it gives nothing where nothing flows in; in a sum the other
     operand remains; zeros stand in elsewhere.
     """
-    new = backward.derive("without")
+    new = backward.derive("drop_cotangents")
     gone, late = set(absent), set(backward.cotangents)
     env: dict[Proxy, Any] = {}
     zeros: dict[Proxy, Proxy] = {}
@@ -315,9 +315,9 @@ def _unpack_saved_python(target: str, saved: str) -> str:
     return f"{target} = {saved}\n    {saved}.clear()"
 
 
-def taken(backward: BackwardTrace) -> BackwardTrace:
+def take_saved(backward: BackwardTrace) -> BackwardTrace:
     """The backward as it runs: it takes `saved` as one list and empties it, so that the program alone holds what was saved."""
-    new = backward.derive("taken")
+    new = backward.derive("take_saved")
     holder = Proxy("kept")
     line = BoundSymbol(UNPACK, (holder,), {}, tuple(backward.saved), [holder])
     new.lines = [line, *backward.lines] if backward.saved else list(backward.lines)

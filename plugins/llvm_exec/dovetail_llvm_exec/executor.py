@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, prims_of, takes
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, is_claim, prims_of
 from dovetail.prims.spec import prod
 from dovetail_llvm_exec.call.entry import entry
 from dovetail_llvm_exec.call.kernel import Kernels
@@ -37,11 +37,11 @@ class LLVMExecutor(FusionExecutor):
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
         """What is added to a product becomes a part of the kernel that reads it, unless an executor that is no last resort runs both as one."""
         others = [ex for ex in executors if isinstance(ex, OperatorExecutor) and not ex.last_resort]
-        return apart(trace, self._fuses, lambda line: any(takes(ex.verdict(line)) for ex in others))
+        return apart(trace, self._fuses, lambda line: any(is_claim(ex.verdict(line)) for ex in others))
 
     def _fuses(self, line: BoundSymbol) -> bool:
         """Whether all of a line can be part of a region."""
-        return all(map(self._fuses, line.body)) if line.body else takes(self.verdict(line))
+        return all(map(self._fuses, line.body)) if line.body else is_claim(self.verdict(line))
 
     def worth(self, region: Trace) -> Verdict:
         """Whether a region computes anything: views alone are made by others for less."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, options_of, takes
+from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, is_claim, options_of
 from dovetail_onednn_exec import __version__, cases, choices, library
 from dovetail_onednn_exec.claims import CASES
 from dovetail_onednn_exec.matching import fuse_epilogues
@@ -75,7 +75,7 @@ class OneDNN(OperatorExecutor):
         fuses = any([isinstance(ex, FusionExecutor) and (ex.devices is None or "cpu" in ex.devices) for ex in executors])
 
         def wanted(line: BoundSymbol) -> bool:
-            if not takes(self.verdict(line)):
+            if not is_claim(self.verdict(line)):
                 return False
             return not fuses or choices.pays(CASES[line.symbol](*line.args, **line.kwargs), options_of(self))
 

@@ -46,7 +46,7 @@ from dovetail.torch_internals import (
     no_torch_function,
     storage_key,
 )
-from dovetail.trace import Trace, leaves, printing, proxies, swap
+from dovetail.trace import Trace, leaves, printing, proxies, tree_map
 
 _log = logging.getLogger(FAKE_TENSOR_LOG)
 _RAISED = {
@@ -112,7 +112,7 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     given = proxies((args, kwargs))
     if not given:
         kwargs = _with_device(trace.environment, kwargs)
-    specs = swap((args, kwargs), lambda x: getattr(x, "spec", x))
+    specs = tree_map(lambda x: getattr(x, "spec", x), (args, kwargs))
     try:
         seen = _run_on_fakes(func, *specs)
     except InputError:
@@ -194,7 +194,7 @@ def _rebuilt(seen: _Seen, made: list[Any], given: list[Any]) -> Any:
             p = next(fresh, None)
         return p if at is None else given[at]
 
-    return swap(seen.result, real)
+    return tree_map(real, seen.result)
 
 
 def _not_in_place(func: Callable) -> Callable | None:
@@ -318,7 +318,7 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
 def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
     """The dtypes of the tensors that `func` gives for arguments like these, in torch's modes as they are; None where it refuses them."""
     try:
-        seen = _run_on_fakes(func, *swap((args, kwargs), lambda x: getattr(x, "spec", x)))
+        seen = _run_on_fakes(func, *tree_map(lambda x: getattr(x, "spec", x), (args, kwargs)))
     except Exception:  # whatever it is, it is said when the call is recorded
         return None
     return tuple([x.dtype for x in _tensors(seen.result, torch.Tensor)])
@@ -335,7 +335,7 @@ def _look(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _Seen:
         given.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))
         return given[-1]
 
-    args, kwargs = swap((args, kwargs), fake)
+    args, kwargs = tree_map(fake, (args, kwargs))
     with _Watch(given) as watch:
         result = run(*args, **kwargs)
     taken = {storage_key(x) for x in given}
@@ -394,7 +394,7 @@ def _apart(result: Any, given: Any) -> Any:
         taken.add(storage_key(x))
         return x
 
-    return swap(result, own)
+    return tree_map(own, result)
 
 
 def _copied(func: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -413,7 +413,7 @@ def _without_writing(func: Callable, written: tuple[int, ...], args: tuple, **kw
     def copied(x: Any) -> Any:
         return x.clone() if isinstance(x, torch.Tensor) and next(numbers) in written else x
 
-    args, kwargs = swap((args, kwargs), copied)
+    args, kwargs = tree_map(copied, (args, kwargs))
     inside = _tensors((args, kwargs), torch.Tensor)
     result = func(*args, **kwargs)
     known = {id(x) for x in inside}
@@ -434,7 +434,7 @@ def _pulled(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwar
         return x
 
     with torch.enable_grad():
-        args, kwargs = swap((args, kwargs), watched)
+        args, kwargs = tree_map(watched, (args, kwargs))
         result = func(*args, **kwargs)
         pairs = [(y, g) for y, g in zip(leaves(result), gs, strict=True) if g is not None and y.requires_grad]
     if not pairs:
@@ -457,10 +457,10 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     wrt = tuple([i for i in inexact if tensors[i].spec.requires_grad] or inexact)
     gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
     if not wrt or not proxies(gs):
-        return swap(args, lambda _: None)
+        return tree_map(lambda _: None, args)
     made = dict(zip(wrt, opaque_symbol(symbol.func, "opaque_vjp")(wrt, gs, positional, **kwargs), strict=True))
     numbers = iter(range(len(tensors)))
-    pulled, named = swap((positional, kwargs), lambda x: made.get(next(numbers)) if hasattr(x, "spec") else None)
+    pulled, named = tree_map(lambda x: made.get(next(numbers)) if hasattr(x, "spec") else None, (positional, kwargs))
     return ((None,) * len(names), *pulled, *(named[name] for name in names)) if names else pulled
 
 
