@@ -26,15 +26,16 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.executors.trials.reference import widened
 from dovetail.executors.trials.tolerance import differs
 from dovetail.executors.trials.trial import Trial, trial_of
-from dovetail.frontend import bytecode, tracing
+from dovetail.frontend import bytecode, native
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.bridge import differentiable
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.environment import Acquired, compiling
+from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
-from dovetail.frontend.guards.prologue import Miss, overlap
+from dovetail.frontend.guards.runtime import overlap
 from dovetail.frontend.interpreter.tracking import PendingWrites
-from dovetail.frontend.tracing import Acquired, compiling
 from dovetail.torch_internals import active_mode
 from dovetail.trace import (
     BoundSymbol,
@@ -62,7 +63,7 @@ PIPELINE: dict[str, tuple[Pass, ...]] = {  # what a pure computation goes throug
     "generator": (dce, cse),
     "philox": (philox, dce, cse),
 }
-ACQUIRE: dict[str, Callable[[Callable, tuple, dict], Acquired]] = {"bytecode": bytecode.acquire, "native": tracing.acquire}
+ACQUIRE: dict[str, Callable[[Callable, tuple, dict], Acquired]] = {"bytecode": bytecode.acquire, "native": native.acquire}
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from dovetail.frontend.environment import Acquired, compiling, is_plain, no_draws
 from dovetail.frontend.guards.prologue import prologue
+from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
 from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture
-from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment
-from dovetail.frontend.tracing import Acquired, compiling, is_plain, no_draws
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.interpreter.frame import Frame
 from dovetail.torch_internals import CALL_IMPL, EVERY_MODULE, GLOBAL_HOOKS, MODULE_HOOKS, MODULE_TABLES
 
 if TYPE_CHECKING:

@@ -16,25 +16,25 @@ from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
 from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.environment import SHARING, Factories, TorchEnvironment, lifted
 from dovetail.frontend.generators import MEANINGS, call_method, generator_method, guard_generator
-from dovetail.frontend.guards.prologue import tensor_facts
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.guards.tensor_checks import tensor_facts
+from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.torch_globals import Switches
-from dovetail.frontend.tracing import SHARING, Factories, TorchEnvironment, lifted
 from dovetail.langs.torch import REFUSED, not_traced, spec_of, traceable
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 
 if TYPE_CHECKING:
-    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _LARGE = 1 << 16  # bytes of an array that are compared at each call

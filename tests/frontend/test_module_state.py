@@ -9,7 +9,7 @@ from changing import CHANGES, Net
 
 import dovetail
 from dovetail.frontend.guards import module_state
-from dovetail.frontend.guards.prologue import Miss
+from dovetail.frontend.guards.guard import Miss
 
 WAYS = {"at once": (module_state._at_once,), "one by one": (module_state._one_by_one,), "never": ()}
 

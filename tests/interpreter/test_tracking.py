@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from dovetail.frontend.guards.prologue import Miss, prologue
+from dovetail.frontend.guards.guard import Guard, Miss
+from dovetail.frontend.guards.prologue import prologue
+from dovetail.frontend.guards.source import Sources
 from dovetail.frontend.interpreter.tracking import Captured, Recorder, capture
-from dovetail.frontend.interpreter.tracking.guards import Guard
-from dovetail.frontend.interpreter.tracking.sources import Sources
 from dovetail.trace import Trace, compiled
 
 

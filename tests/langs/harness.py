@@ -13,7 +13,7 @@ import torch
 import dovetail
 from dovetail.executors import Executor, OperatorExecutor, get_executor
 from dovetail.frontend import trees
-from dovetail.frontend.tracing import acquire
+from dovetail.frontend.native import acquire
 from dovetail.jit import compile
 from dovetail.langs.torch import spec_of
 from dovetail_torch_exec.prims import PRIMS

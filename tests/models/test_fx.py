@@ -7,7 +7,7 @@ import torch
 import zoo
 
 from dovetail.frontend.fx import from_fx, to_fx
-from dovetail.frontend.tracing import acquire
+from dovetail.frontend.native import acquire
 
 
 @pytest.mark.parametrize("name", list(zoo.cases()))

@@ -16,7 +16,7 @@ from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.autograd.pullback import Build, Pullback
-from dovetail.frontend.tracing import Acquired, compiling
+from dovetail.frontend.environment import Acquired, compiling
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import (
     BackwardTrace,

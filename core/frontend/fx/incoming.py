@@ -11,8 +11,9 @@ import torch
 from torch import fx
 
 from dovetail.errors import Unsupported, require
+from dovetail.frontend.environment import AUTOCAST
 from dovetail.frontend.fx import aten
-from dovetail.frontend.tracing import AUTOCAST, acquire
+from dovetail.frontend.native import acquire
 from dovetail.langs.torch import spec_of
 from dovetail.prims import TensorSpec, recorder
 from dovetail.torch_internals import NN_PAD, HigherOrderOperator, OpOverload, OpOverloadPacket

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from dovetail.errors import GuardWarning
-from dovetail.frontend.guards.prologue import Miss
+from dovetail.frontend.guards.guard import Miss
 from dovetail.trace import BoundSymbol, Trace, compiled, proxies
 
 _LONGEST = 200  # characters of a value in a report

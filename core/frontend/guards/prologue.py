@@ -12,14 +12,13 @@ import torch
 
 from dovetail import prims
 from dovetail.frontend import trees
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import is_module_class
+from dovetail.frontend.guards.guard import Guard, Miss, reason
 from dovetail.frontend.guards.module_state import State, same_objects, same_values
-from dovetail.frontend.guards.tensors import TensorChecks
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
-from dovetail.frontend.interpreter.tracking.containers import contents_of
-from dovetail.frontend.interpreter.tracking.guards import Guard, reason
-from dovetail.frontend.interpreter.tracking.sources import Source
+from dovetail.frontend.guards.runtime import contents_of, has_natives, overlap, static_attribute
+from dovetail.frontend.guards.source import Source
+from dovetail.frontend.guards.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
 from dovetail.torch_internals import active_mode
 from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
@@ -27,21 +26,6 @@ from dovetail.trace.printing import identifier
 
 FEW = 8  # up to so many tensors, each has a line of its own
 FEW_MODULES = 4  # up to so many modules, each is looked at at every call
-
-
-class Miss:
-    """What a prologue gives for a call that its program does not fit: `reason` is the guard that failed, as a sentence."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str):
-        self.reason = reason
-
-
-def overlap(written: tuple, others: tuple) -> bool:
-    """Whether a tensor in `written` shares its storage with another in `written` or `others`."""
-    storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
-    return len(set(storages)) < len(storages) or not set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()])
 
 
 def prologue(
@@ -212,7 +196,7 @@ class Prologue:
         if source.kind == "field":
             return prims.unpack_field, (at,), {"name": source.key}
         if source.kind == "static" and not _is_itself(lookup(source.parent.key, source.key)):
-            return prims.unpack_static, (at,), {"name": source.key, "lookup": static}
+            return prims.unpack_static, (at,), {"name": source.key, "lookup": static_attribute}
         return prims.unpack_attr, (at,), {"name": source.key}
 
     def guard(self, guard: Guard) -> None:
@@ -345,31 +329,6 @@ _KINDS: dict[str, Callable[[Prologue, Proxy, Any, str], None]] = {
 }
 
 
-def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:
-    """Return whether a class has these methods, NULL for none, under these names, as it had when the program was traced."""
-    return all([lookup(cls, name) is raw for name, raw in methods])
-
-
-def static(cls: type, name: str) -> Any:
-    """What a class or a base of it has under a name, unbound; an AttributeError where there is nothing."""
-    found = lookup(cls, name)
-    if found is NULL:
-        raise AttributeError(name)
-    return found
-
-
 def _is_itself(raw: Any) -> bool:
     """Whether an attribute of a class is, asked for through the class, what stands there: then the lookup in C is exact, and fast."""
     return type(raw) in (FunctionType, property) or lookup(type(raw), "__get__") is NULL
-
-
-def tensor_facts(x: torch.Tensor, strides: Any) -> dict[str, Any]:
-    """What a program depends on of a tensor, as check_tensor takes it; `strides` None means row-major."""
-    return {
-        "type": type(x),
-        "dtype": x.dtype,
-        "shape": tuple(x.shape),
-        "device": None if x.is_cpu else x.device,
-        "requires_grad": x.requires_grad,
-        "strides": None if strides is None else tuple(x.stride()),
-    }

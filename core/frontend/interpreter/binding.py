@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from dovetail.frontend.interpreter.frame import NULL, VARARGS, VARKEYWORDS, Decoded
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.interpreter.frame import VARARGS, VARKEYWORDS, Decoded
 
 _PLACEHOLDER = getattr(functools, "Placeholder", NULL)  # from Python 3.14 on
 

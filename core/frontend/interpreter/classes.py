@@ -6,8 +6,9 @@ import builtins
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.engine import run
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.interpreter.frame import Frame
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.world import World
@@ -104,18 +105,6 @@ def bound_super(world: World, function: Any, args: list[Any], kwargs: dict[str, 
     if not isinstance(cls, type):
         raise RuntimeError(f"super(): __class__ is not a type ({type(cls).__name__})")
     return super(cls, first)
-
-
-_mro, _dict = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # which no metaclass can change
-
-
-def lookup(cls: type, name: str) -> Any:
-    """What `cls` or a base of it has under this name, as it stands there; NULL when there is nothing."""
-    for base in _mro(cls):
-        found = _dict(base).get(name, NULL)
-        if found is not NULL:
-            return found
-    return NULL
 
 
 def instantiate(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:

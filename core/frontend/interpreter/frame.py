@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.tracebacks import entry, strip
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.world import World
 
 
-NULL: Any = object()  # an empty place on the stack or in a slot, as the NULL pointer is in CPython
 RETURN, YIELD, EXC_CHANGED = -1, -2, -3  # what a handler returns instead of the index of the next instruction
 OPTIMIZED, VARARGS, VARKEYWORDS = 0x1, 0x4, 0x8  # flags of a code object
 _EXTENDED_ARG, _CACHE = dis.EXTENDED_ARG, dis.opmap["CACHE"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.native import native
 from dovetail.frontend.interpreter.opcodes import Opcodes
 from dovetail.frontend.interpreter.opcodes.control import truth

@@ -5,9 +5,10 @@ from __future__ import annotations
 import operator
 import sys
 
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.drivers import Wrapped
 from dovetail.frontend.interpreter.engine import reraise
-from dovetail.frontend.interpreter.frame import NULL, RETURN
+from dovetail.frontend.interpreter.frame import RETURN
 from dovetail.frontend.interpreter.native import native
 from dovetail.frontend.interpreter.opcodes import Opcodes
 from dovetail.frontend.interpreter.opcodes.names import from_namespace

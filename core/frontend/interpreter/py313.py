@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import CellType, FunctionType
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.opcodes import Opcodes
 from dovetail.frontend.interpreter.opcodes.call import call_spread, split_keywords
 from dovetail.frontend.interpreter.opcodes.control import truth

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.native import native
 from dovetail.frontend.interpreter.opcodes import Opcodes
 from dovetail.frontend.interpreter.opcodes.call import call_spread

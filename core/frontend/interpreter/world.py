@@ -11,11 +11,12 @@ from types import AsyncGeneratorType, CellType, CodeType, CoroutineType, Functio
 from typing import Any
 
 from dovetail.errors import Unsupported
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.binding import Mismatch, bind, partial_arguments
 from dovetail.frontend.interpreter.classes import LOOKASIDES as CLASSES
-from dovetail.frontend.interpreter.classes import instantiate, lookup
+from dovetail.frontend.interpreter.classes import instantiate
 from dovetail.frontend.interpreter.drivers import start
-from dovetail.frontend.interpreter.frame import NULL, OPTIMIZED, Frame, decode
+from dovetail.frontend.interpreter.frame import OPTIMIZED, Frame, decode
 from dovetail.frontend.interpreter.introspection import LOOKASIDES as INTROSPECTION
 from dovetail.frontend.interpreter.introspection import introspected
 from dovetail.frontend.interpreter.native import call_in, native

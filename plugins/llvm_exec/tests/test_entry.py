@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import dovetail
 from dovetail.extend import torch_internals
-from dovetail.frontend.guards.prologue import Miss
+from dovetail.frontend.guards.guard import Miss
 from dovetail_llvm_exec.call import entry as entries
 from dovetail_llvm_exec.call.gate import Gate
 from dovetail_llvm_exec.call.trampoline import Launch

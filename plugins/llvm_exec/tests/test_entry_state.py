@@ -15,7 +15,7 @@ from torch import nn
 
 import dovetail
 from dovetail import prims
-from dovetail.frontend.guards.prologue import Miss
+from dovetail.frontend.guards.guard import Miss
 from dovetail_llvm_exec.call import entry as entries
 from dovetail_llvm_exec.call import versions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import FunctionType
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 
 

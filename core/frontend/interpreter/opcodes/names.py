@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import CellType
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 
 
 def unbound(frame, slot):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 
 
 def nothing(frame, arg):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dovetail.frontend.guards.guard import Guard as Guard
 from dovetail.frontend.interpreter.tracking.capture import Captured as Captured
 from dovetail.frontend.interpreter.tracking.capture import PendingWrites as PendingWrites
 from dovetail.frontend.interpreter.tracking.capture import capture as capture
-from dovetail.frontend.interpreter.tracking.guards import Guard as Guard
 from dovetail.frontend.interpreter.tracking.recorder import Recorder as Recorder
 from dovetail.frontend.interpreter.tracking.tracker import Tracker as Tracker

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED
-from dovetail.frontend.interpreter.tracking.sources import Source
 
 _IMMUTABLE = 1 << 8  # flag of classes in C that cannot be changed
 

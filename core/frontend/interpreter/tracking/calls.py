@@ -21,8 +21,9 @@ from types import (
 )
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.containers import BASES
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
@@ -31,7 +32,6 @@ from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, Fresh, Refused, rule_of
-from dovetail.frontend.interpreter.tracking.sources import Source
 
 
 class Calls:

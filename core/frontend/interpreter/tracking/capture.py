@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from dovetail.frontend.guards.guard import Guard
+from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter import recursion
 from dovetail.frontend.interpreter.tracebacks import strip
-from dovetail.frontend.interpreter.tracking.guards import Guard
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.replay import Template, Templates, Values, writes
-from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 

@@ -9,8 +9,7 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.tracking.constants import is_constant
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of
 

@@ -14,10 +14,10 @@ from types import BuiltinFunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.class_lookup import lookup
 
 if TYPE_CHECKING:
-    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 # class -> attributes, and methods without arguments, that together say the whole value; a class stands before its bases

@@ -9,8 +9,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.tracking.effects import DELETED, MUTATORS
 
@@ -329,13 +328,6 @@ class Containers:
 def _overrides(kind: type) -> bool:
     """Return whether a class reads its items in Python."""
     return any([type(lookup(kind, name)) is FunctionType for name in ("__getitem__", "__contains__", "__len__", "__iter__", "keys", "items")])
-
-
-def contents_of(value: Any, base: type) -> Any:
-    """Return what is in a container of a class derived from `base`, as a plain one; no code of its class runs."""
-    if issubclass(base, dict):
-        return dict(zip(base.__iter__(value), [dict.get(value, key) for key in base.__iter__(value)], strict=True))
-    return (set if issubclass(base, frozenset) else list if base is deque else base)(base.__iter__(value))
 
 
 def base_of(container: Any) -> type:

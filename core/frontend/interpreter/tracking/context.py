@@ -6,7 +6,7 @@ from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any
 
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 
 

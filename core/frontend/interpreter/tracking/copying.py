@@ -5,8 +5,7 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
 
 
 def reduced(tracker: Any, value: Any, protocol: Any = 0) -> Any:

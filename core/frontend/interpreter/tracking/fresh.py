@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from dovetail.errors import Unsupported
+from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.rules import Fresh, Refused, is_state, name_of
-from dovetail.frontend.interpreter.tracking.sources import Source
 
 
 def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -15,9 +15,10 @@ from logging import Logger
 from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.binding import partial_arguments
-from dovetail.frontend.interpreter.classes import instantiate, lookup, make
-from dovetail.frontend.interpreter.frame import NULL, VARARGS, Frame
+from dovetail.frontend.interpreter.classes import instantiate, make
+from dovetail.frontend.interpreter.frame import VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class

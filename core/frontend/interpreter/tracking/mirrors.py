@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import lookup
+from dovetail.frontend.class_lookup import lookup
 
 _COMPARED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
 _CONVERTED = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__str__", "__repr__", "__format__", "__bytes__", "__fspath__")

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.interpreter.frame import Frame
 
 if TYPE_CHECKING:
-    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 

@@ -13,11 +13,10 @@ from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.interpreter.classes import lookup
-from dovetail.frontend.interpreter.frame import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
-from dovetail.frontend.interpreter.tracking.sources import Source
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dovetail.frontend.interpreter.tracking.sources import Source
+    from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 T_STRINGS: tuple[type, ...] = ()  # the classes of a template and of one of its interpolations

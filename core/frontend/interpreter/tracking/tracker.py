@@ -30,6 +30,8 @@ from types import (
 from typing import Any
 
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
+from dovetail.frontend.guards.guard import Guard
+from dovetail.frontend.guards.source import Source, Sources
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
@@ -37,11 +39,9 @@ from dovetail.frontend.interpreter.tracking.comparing import Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
-from dovetail.frontend.interpreter.tracking.guards import Guard
 from dovetail.frontend.interpreter.tracking.mirrors import Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
-from dovetail.frontend.interpreter.tracking.sources import Source, Sources
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_parts
 from dovetail.frontend.interpreter.tracking.variables import Variables
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from dovetail.frontend.interpreter.frame import NULL, Frame
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dovetail.frontend.interpreter.tracking.sources import Source
+from dovetail.frontend.guards.source import Source
 
 
 class Guard(NamedTuple):
@@ -18,6 +18,15 @@ class Guard(NamedTuple):
         if self.kind == "tensor":
             return f"{self.source} is a tensor {_facts(self.value)}"
         return KINDS[self.kind][0].format(s=repr(self.source), v=_shown(self.value), t=_a(self.value), n=_name(self.value))
+
+
+class Miss:
+    """What a prologue gives for a call that its program does not fit: `reason` is the guard that failed, as a sentence."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str):
+        self.reason = reason
 
 
 KINDS = {  # s: the value at the source, v: what it is compared with, n: its name, t: what it is; the fact, and that it is one no more

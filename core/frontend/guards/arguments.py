@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from dovetail.frontend import trees
-from dovetail.frontend.guards.prologue import tensor_facts
-from dovetail.frontend.interpreter.tracking import Guard
-from dovetail.frontend.interpreter.tracking.sources import Source, Sources
+from dovetail.frontend.guards.guard import Guard
+from dovetail.frontend.guards.source import Source, Sources
+from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.torch_internals import SUPPORTED_NODES
 from dovetail.trace import Proxy
 

@@ -1,0 +1,17 @@
+"""Attributes of classes as they stand there, read without running code of the class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NULL: Any = object()  # an empty place on the interpreter's stack or in a slot, or no such attribute, as the NULL pointer is in CPython
+_mro, _dict = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # which no metaclass can change
+
+
+def lookup(cls: type, name: str) -> Any:
+    """Return the attribute `name` of `cls` or of the first base that has it, unbound; NULL where there is none."""
+    for base in _mro(cls):
+        value = _dict(base).get(name, NULL)
+        if value is not NULL:
+            return value
+    return NULL
