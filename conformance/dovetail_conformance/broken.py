@@ -291,7 +291,7 @@ def checker_changes_its_mind() -> Executor:
 @broken("checkers", "torch.sin")
 def checker_looks_around() -> Executor:
     """Decides by grad mode rather than by what it is asked."""
-    return running(torch.sin, checker=lambda x: True if torch.get_default_dtype() is torch.float32 else "wants the default dtype to be float32")
+    return running(torch.sin, checker=lambda x: True if torch.get_default_dtype() is torch.float32 else "expected the default dtype to be float32")
 
 
 @broken("declaration", "declaration")

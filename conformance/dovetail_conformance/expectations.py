@@ -163,7 +163,7 @@ def _conditions(where: str, when: dict[str, str]) -> dict[str, str]:
                 SpecifierSet(wanted)
             except InvalidSpecifier:
                 raise BadExpectations(
-                    f"{where} wants {key} {wanted!r}, which is no range of versions; write one as pip does: '>=2.10,<2.12'"
+                    f"{where} expects {key} {wanted!r}, which is no range of versions; write one as pip does: '>=2.10,<2.12'"
                 ) from None
     return when
 

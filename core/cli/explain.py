@@ -68,7 +68,7 @@ def ran(target: str, inputs: str, executors: str | None) -> tuple[Any, tuple, di
     """The compiled function that `target` names, called once with its arguments, and these.  What is wrong is a message, no traceback of ours."""
     file, colon, name = target.rpartition(":")
     if not colon or not file or not name:
-        raise click.UsageError(f"wants {TARGET}, got {target!r}")
+        raise click.UsageError(f"expected {TARGET}, got {target!r}")
     if not Path(file).is_file():
         raise click.UsageError(f"there is no file {file}")
     if executors is not None:
@@ -76,7 +76,7 @@ def ran(target: str, inputs: str, executors: str | None) -> tuple[Any, tuple, di
         ours(resolve_executors)
     names = theirs(f"{file} cannot be run", load, file)
     fn, make = _named(names, name, file), _named(names, inputs, file, "; name the function that gives the arguments with --args")
-    _fits(make, (), {}, f"{inputs} in {file} wants arguments itself; write one that takes none, and name it with --args")
+    _fits(make, (), {}, f"{inputs} in {file} expects arguments itself; write one that takes none, and name it with --args")
     args, kwargs = arguments(theirs(f"{inputs} failed", make))
     plain = fn.forward if isinstance(fn, torch.nn.Module) else fn
     _fits(plain, args, kwargs, f"{name} does not take what {inputs} in {file} gives, which is {_words(args, kwargs)}")

@@ -10,7 +10,7 @@ from dovetail.errors import NotTracing
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Symbol
-from dovetail.prims.op import nobody
+from dovetail.prims.op import no_recorder
 from dovetail.trace import Trace, compiled, leaves, recording, tree_map
 
 
@@ -18,7 +18,7 @@ def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
     """`symbol` on real tensors, by the executors in their default order.  Slow: a program is made for each call."""
     tensors = {id(x): x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
     if not tensors and not any(tag.name in ("CREATION", "RANDOM") for tag in symbol.tags):
-        raise NotTracing(f"{symbol} wants a tensor among its arguments, or to be called inside dovetail.make_trace(fn)")
+        raise NotTracing(f"{symbol}: expected a tensor among its arguments, or to be called inside dovetail.make_trace(fn)")
     new = Trace("operation")
     inputs = {key: new.tensor(spec_of(x)) for key, x in tensors.items()}
     new.inputs = list(inputs.values())
@@ -28,4 +28,4 @@ def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
     return compiled(dispatch(new, resolve_executors()))(*tensors.values())
 
 
-nobody.run = run
+no_recorder.run = run

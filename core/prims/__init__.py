@@ -1,4 +1,4 @@
-"""The operations every executor is measured by: strict, few, and free of torch."""
+"""The prims: a small set of strict operations, independent of torch, that every program decomposes to."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ from dovetail.prims.op import SYMBOLS as SYMBOLS
 from dovetail.prims.op import Symbol as Symbol
 from dovetail.prims.op import Tag as Tag
 from dovetail.prims.op import make_prim as make_prim
-from dovetail.prims.op import nobody as nobody
+from dovetail.prims.op import no_recorder as no_recorder
 from dovetail.prims.op import prim as prim
 from dovetail.prims.op import recorder as recorder
 from dovetail.prims.op import register as register
@@ -217,7 +217,7 @@ OPERATORS = {
     "gt": gt,
     "ge": ge,
 }
-"""What Python's operators mean where no other language is spoken: in grad rules, and in passes."""
+"""The operators of Python on prims: what grad rules and passes use, where no other language is in force."""
 
 __all__ = [
     "OPERATORS",
@@ -321,7 +321,7 @@ __all__ = [
     "ne",
     "neg",
     "nextafter",
-    "nobody",
+    "no_recorder",
     "normal",
     "normal_philox",
     "pad",

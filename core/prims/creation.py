@@ -1,4 +1,4 @@
-"""Tensors from nothing."""
+"""Tensors created without tensor inputs."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _ZERO = {"bool": False, "int": 0, "float": 0.0, "complex": 0.0}
 
 
 def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`shape`, which holds no negative size."""
+    """Return `shape` unchanged; raise where a size is negative."""
     for n in shape:
-        require(n >= 0, "wants sizes that are not negative, got shape {}", shape)
+        require(n >= 0, "expected non-negative sizes, got shape {}", shape)
     return shape
 
 
 def number_kind(value: Any) -> str:
-    """bool, int, float or complex: the kind of a number."""
+    """Return the kind of a number: bool, int, float or complex."""
     if type(value) is NumberSpec:
         return value.kind
-    known = PYTHON.get(type(value))
-    require(known is not None, "wants a tensor or a Python number, got {}", type(value).__name__, error=TypeError)
-    return known.kind
+    dtype = PYTHON.get(type(value))
+    require(dtype is not None, "expected a tensor or a Python number, got {}", type(value).__name__, error=TypeError)
+    return dtype.kind
 
 
 def require_number(value: Any, dtype: DType) -> None:
-    """Raise unless `value` is a number that `dtype` holds without losing its kind: an int is a float, a float is no int."""
+    """Raise unless the kind of `value` converts to `dtype`: an int to a float, but no float to an int."""
     kind = number_kind(value)
-    require(kind_rank(kind) <= kind_rank(dtype.kind), "wants a number of kind {} for {}, got {}", dtype.kind, dtype, value)
+    require(kind_rank(kind) <= kind_rank(dtype.kind), "expected a number of kind {} for {}, got {}", dtype.kind, dtype, value)
 
 
 def zeros_like(x: Any) -> Any:
-    """Zeros of the shape, dtype and device of a traced tensor."""
+    """Return zeros of the shape, dtype and device of a traced tensor."""
     return full(shape=x.spec.shape, value=_ZERO[x.spec.dtype.kind], dtype=x.spec.dtype, device=x.spec.device)
 
 
@@ -52,7 +52,9 @@ def full(*, shape: tuple[int, ...], value: float, dtype: DType, device: Device) 
 @prim(tags=CREATION | {Tag.CHEAP})
 def iota(*, length: int, start: float, step: float, dtype: DType, device: Device) -> TensorSpec:
     """start, start + step, ..., start + (length - 1) * step; computed in float64 for floating dtypes, then rounded."""
-    require(dtype.kind in ("int", "float") and not dtype.storage_only, "wants an integer or floating dtype, got {}", dtype, error=NotImplementedError)
+    require(
+        dtype.kind in ("int", "float") and not dtype.storage_only, "expected an integer or floating dtype, got {}", dtype, error=NotImplementedError
+    )
     require_number(start, dtype)
     require_number(step, dtype)
     return TensorSpec(sized((length,)), dtype, device)
@@ -73,8 +75,8 @@ def _nested_shape(values: Any, depth: int) -> tuple[int, ...]:
         return (0,)
     inner = _nested_shape(values[0], depth + 1)
     for item in values[1:]:
-        got = _nested_shape(item, depth + 1)
-        require(got == inner, "wants sequences of one length at dim {}, got shapes {} and {}", depth + 1, inner, got, error=ValueError)
+        shape = _nested_shape(item, depth + 1)
+        require(shape == inner, "expected sequences of one length at dim {}, got shapes {} and {}", depth + 1, inner, shape, error=ValueError)
     return (len(values), *inner)
 
 

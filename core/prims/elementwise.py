@@ -1,6 +1,6 @@
-"""Two or three operands in, one tensor of the same shape and dtype out.
+"""Elementwise operations on two or three operands of one shape and dtype.
 
-No broadcasting, no promotion; a Python number of the dtype's kind may stand for a tensor full of it.
+No broadcasting, no promotion; a Python number of the dtype's kind may stand for a tensor filled with it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Operand = TensorSpec | bool | int | float | complex
 
 
 def same(*operands: Operand, kinds: tuple[str, ...] = ANY, dtype: DType | None = None) -> TensorSpec:
-    """The one shape, dtype and device of all tensor operands, with the strides eager PyTorch gives the result; `dtype` replaces theirs."""
+    """Check that all tensor operands agree, and return the spec of the result, with eager's strides; `dtype` overrides theirs."""
     tensors = [x for x in operands if type(x) is TensorSpec]
-    require(bool(tensors), "wants a tensor among {}", operands, error=TypeError)
+    require(bool(tensors), "expected a tensor among {}", operands, error=TypeError)
     first = tensors[0]
     for x in tensors:
         if x is not first:
-            require(x.agrees(first), "wants operands of equal shape, dtype and device, got {} and {}", first, x)
+            require(x.agrees(first), "expected operands of equal shape, dtype and device, got {} and {}", first, x)
     if len(tensors) != len(operands):
         for x in operands:
             if type(x) is not TensorSpec:
@@ -52,6 +52,7 @@ def same(*operands: Operand, kinds: tuple[str, ...] = ANY, dtype: DType | None =
 
 
 def compared(a: Operand, b: Operand, kinds: tuple[str, ...] = REAL) -> TensorSpec:
+    """Return the boolean spec of a comparison."""
     return same(a, b, kinds=kinds, dtype=bool_)
 
 
@@ -165,12 +166,12 @@ def _pow_exponent(g: Any, out: Any, a: Any, b: Any) -> Any:
     if isinstance(a, Real) and a > 0:
         return g * conjugated(out * math.log(a))
     a = as_tensor(a, b)
-    settled = (a == 0.0) & ((real(b) if b.spec.dtype.kind == "complex" else b) >= 0.0)
-    return where(settled, 0.0, g * conjugated(out * log(a)))
+    is_constant = (a == 0.0) & ((real(b) if b.spec.dtype.kind == "complex" else b) >= 0.0)
+    return where(is_constant, 0.0, g * conjugated(out * log(a)))
 
 
 def as_tensor(x: Any, like: Any) -> Any:
-    """A traced tensor for an operand that may be a number."""
+    """Return a traced tensor for an operand that may be a number."""
     return x if is_tensor(x) else full(shape=like.spec.shape, value=x, dtype=like.spec.dtype, device=like.spec.device)
 
 
@@ -182,8 +183,8 @@ def atan2(a: Operand, b: Operand) -> TensorSpec:
 
 @atan2.vjp
 def atan2_vjp(g, out, a, b):
-    size = as_tensor(a, g) * a + as_tensor(b, g) * b
-    scaled = where(size == 0.0, 0.0, g / size)  # the origin has no angle; PyTorch gives it the gradient 0
+    squared_norm = as_tensor(a, g) * a + as_tensor(b, g) * b
+    scaled = where(squared_norm == 0.0, 0.0, g / squared_norm)  # at the origin, where no angle is defined, PyTorch's gradient is 0
     return scaled * b, -scaled * a
 
 
@@ -230,8 +231,8 @@ def copysign(a: Operand, b: Operand) -> TensorSpec:
 
 @copysign.vjp
 def copysign_vjp(g, out, a, b):
-    turned = where(as_tensor(a, g) == 0.0, 0.0, g * (out / a)) if is_tensor(a) else None
-    return turned, zeros_like(b) if is_tensor(b) else None
+    ga = where(as_tensor(a, g) == 0.0, 0.0, g * (out / a)) if is_tensor(a) else None
+    return ga, zeros_like(b) if is_tensor(b) else None
 
 
 @prim(tags=POINTWISE)
@@ -314,10 +315,10 @@ def ge(a: Operand, b: Operand) -> TensorSpec:
 @prim(tags=POINTWISE)
 def where(condition: TensorSpec, a: Operand, b: Operand) -> TensorSpec:
     """a where `condition`, a boolean tensor of their shape, holds, else b."""
-    require(type(condition) is TensorSpec and condition.dtype is bool_, "wants a boolean condition, got {}", condition)
+    require(type(condition) is TensorSpec and condition.dtype is bool_, "expected a boolean condition, got {}", condition)
     out = same(a, b)
     fits = condition.shape == out.shape and condition.device is out.device
-    require(fits, "wants a condition of shape {} on {}, got {}", out.shape, out.device, condition)
+    require(fits, "expected a condition of shape {} on {}, got {}", out.shape, out.device, condition)
     return dense(condition, *(x for x in (a, b) if type(x) is TensorSpec), dtype=out.dtype)
 
 
@@ -330,7 +331,7 @@ def where_vjp(g, out, condition, a, b):
 def complex(re: Operand, im: Operand) -> TensorSpec:
     """re + i * im, of float32 or float64 operands."""
     out = same(re, im, kinds=FLOAT)
-    require(out.dtype.bytes >= 4, "wants float32 or float64 parts, got {}", out)
+    require(out.dtype.bytes >= 4, "expected float32 or float64 parts, got {}", out)
     return dense(*(x for x in (re, im) if type(x) is TensorSpec), dtype=COMPLEX_OF[out.dtype])
 
 

@@ -1,4 +1,4 @@
-"""What leaves the program: numbers for Python, lines for the terminal, names let go."""
+"""Operations on the host: numbers for Python, output to the terminal, deletion of names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOST = {Tag.HOST, Tag.NO_GRAD}
 @prim(tags=HOST)
 def item(x: TensorSpec) -> NumberSpec:
     """The one element of x as a Python number."""
-    require(x.numel == 1, "a tensor of one element can be a number, got {}", x)
+    require(x.numel == 1, "expected a tensor of one element, got {}", x)
     return NumberSpec(x.dtype.kind)
 
 
@@ -23,7 +23,7 @@ def print_(x: TensorSpec, *, message: str) -> None:
 
 @prim(tags=HOST)
 def delete(*tensors: TensorSpec) -> None:
-    """Let go of tensors that nothing reads any more: printed as `del t0, t1`.  Programs get these lines last; nobody else writes them."""
+    """Release tensors after their last use, printed as `del t0, t1`.  Only the pass `release` writes these lines, as the last pass."""
 
 
 @delete.python

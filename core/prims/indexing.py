@@ -1,4 +1,4 @@
-"""Elements picked by position, and put there.  Positions are int64 and count from 0; bounds are checked where values are known, when it runs."""
+"""Gather and scatter.  Positions are int64 and count from 0; their bounds are checked at run time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def require_index(x: TensorSpec, *index: TensorSpec) -> None:
     require_kind(x)
     for i in index:
         require(i.dtype is int64, "expected dtype int64 for index, got {}", i)
-        require(i.device is x.device, "wants an index on the device of {}, got {}", x, i)
+        require(i.device is x.device, "expected an index on the same device as {}, got {}", x, i)
 
 
 def require_like(x: TensorSpec, value: TensorSpec, shape: tuple[int, ...]) -> None:
     """Raise unless `value` has this shape and x's dtype and device."""
     fits = value.shape == shape and value.dtype is x.dtype and value.device is x.device
-    require(fits, "wants a value of shape {}, and the dtype and device of {}, got {}", shape, x, value)
+    require(fits, "expected a value of shape {}, and the dtype and device of {}, got {}", shape, x, value)
 
 
 def require_along(x: TensorSpec, index: TensorSpec, dim: int) -> None:
-    """Raise unless `index` has x's rank and reaches no further than x but along `dim`."""
+    """Raise unless `index` has x's rank and is no larger than x except along `dim`."""
     require_index(x, index)
     require_dim(x, dim)
     require(index.rank == x.rank, "index tensor must have the same number of dimensions as input tensor, got {} and {}", index, x)
@@ -35,7 +35,7 @@ def require_along(x: TensorSpec, index: TensorSpec, dim: int) -> None:
 
 
 def require_rows(x: TensorSpec, index: TensorSpec, dim: int) -> tuple[int, ...]:
-    """The shape of the rows along `dim` that a one-dimensional index names."""
+    """Return the shape of the rows along `dim` selected by a one-dimensional index."""
     require_index(x, index)
     require_dim(x, dim)
     require(index.rank == 1, "index is supposed to be a vector, got {}", index, error=IndexError)
@@ -43,13 +43,13 @@ def require_rows(x: TensorSpec, index: TensorSpec, dim: int) -> tuple[int, ...]:
 
 
 def require_leading(x: TensorSpec, indices: list[TensorSpec]) -> tuple[int, ...]:
-    """The shape that `indices` pick from the first dimensions of x."""
-    require(len(indices) > 0, "wants at least one index for {}", x)
+    """Return the shape that `indices` select from the first dimensions of x."""
+    require(len(indices) > 0, "expected at least one index for {}", x)
     require(len(indices) <= x.rank, "too many indices for tensor of dimension {}, got {}", x.rank, len(indices), error=IndexError)
     require_index(x, *indices)
     first = indices[0]
     for i in indices:
-        require(i.shape == first.shape, "wants indices of one shape, got {} and {}", first, i, error=IndexError)
+        require(i.shape == first.shape, "expected indices of one shape, got {} and {}", first, i, error=IndexError)
     return (*first.shape, *x.shape[len(indices) :])
 
 
@@ -66,7 +66,7 @@ def take_vjp(g, out, x, index, *, dim):
 
 @prim
 def index_add(x: TensorSpec, index: TensorSpec, value: TensorSpec, *, dim: int) -> TensorSpec:
-    """x with row i of `value` added to row index[i] along `dim`; rows named twice get both."""
+    """x with row i of `value` added to row index[i] along `dim`; duplicate rows are added."""
     require_like(x, value, require_rows(x, index, dim))
     return x.fresh()
 
@@ -78,7 +78,7 @@ def index_add_vjp(g, out, x, index, value, *, dim):
 
 @prim
 def index_copy(x: TensorSpec, index: TensorSpec, value: TensorSpec, *, dim: int) -> TensorSpec:
-    """x with row index[i] along `dim` replaced by row i of `value`; which one a row named twice gets is undefined."""
+    """x with row index[i] along `dim` replaced by row i of `value`; the result for duplicate rows is undefined."""
     require_like(x, value, require_rows(x, index, dim))
     return x.fresh()
 
@@ -102,7 +102,7 @@ def take_along_axis_vjp(g, out, x, index, *, dim):
 
 @prim
 def scatter(x: TensorSpec, index: TensorSpec, value: TensorSpec, *, dim: int) -> TensorSpec:
-    """x with out[..., index[..., i, ...], ...] = value[..., i, ...] along `dim`; which one a place named twice gets is undefined."""
+    """x with out[..., index[..., i, ...], ...] = value[..., i, ...] along `dim`; the result for duplicate positions is undefined."""
     require_along(x, index, dim)
     require_like(x, value, index.shape)
     return x.fresh()
@@ -115,7 +115,7 @@ def scatter_vjp(g, out, x, index, value, *, dim):
 
 @prim
 def scatter_add(x: TensorSpec, index: TensorSpec, value: TensorSpec, *, dim: int) -> TensorSpec:
-    """x with value[..., i, ...] added at [..., index[..., i, ...], ...] along `dim`; places named twice get both."""
+    """x with value[..., i, ...] added at [..., index[..., i, ...], ...] along `dim`; duplicate positions are added."""
     require_along(x, index, dim)
     require_like(x, value, index.shape)
     return x.fresh()
@@ -132,11 +132,13 @@ def index(x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
     shape = require_leading(x, indices)
     if x.strides is None and all(i.strides is None for i in indices):
         return x.fresh(shape)
-    # Laid out as an elementwise operation on x, standing still along the new dimensions, and on the indices, standing still along the others.
-    places, kept = indices[0].rank, x.steps[len(indices) :]
-    standing = (0,) * len(kept)
+    # Laid out as an elementwise operation on x with stride 0 in the new dimensions, and on the indices with stride 0 in the others.
+    index_rank, x_strides = indices[0].rank, x.steps[len(indices) :]
+    index_zeros = (0,) * len(x_strides)
     return dense(
-        x.like(shape=shape, strides=(0,) * places + kept), *(i.like(shape=shape, strides=i.steps + standing) for i in indices), dtype=x.dtype
+        x.like(shape=shape, strides=(0,) * index_rank + x_strides),
+        *(i.like(shape=shape, strides=i.steps + index_zeros) for i in indices),
+        dtype=x.dtype,
     )
 
 
@@ -147,12 +149,12 @@ def index_vjp(g, out, x, indices):
 
 @prim
 def index_put(x: TensorSpec, indices: list[TensorSpec], value: TensorSpec, *, accumulate: bool) -> TensorSpec:
-    """x with x[indices[0], ...] = value, or += value with `accumulate`; without it, which one a place named twice gets is undefined."""
+    """x with x[indices[0], ...] = value, or += value with `accumulate`; without it, the result for duplicate positions is undefined."""
     require_like(x, value, require_leading(x, indices))
     return dense(x)
 
 
 @index_put.vjp
 def index_put_vjp(g, out, x, indices, value, *, accumulate):
-    kept = g if accumulate else index_put(g, indices, zeros_like(value), accumulate=False)
-    return kept, [None] * len(indices), index(g, indices)
+    gx = g if accumulate else index_put(g, indices, zeros_like(value), accumulate=False)
+    return gx, [None] * len(indices), index(g, indices)

@@ -20,23 +20,23 @@ def matmul(a: TensorSpec, b: TensorSpec) -> TensorSpec:
     require(a.dtype is b.dtype, "expected a and b to have the same dtype, but got {} and {}", a, b)
     require(a.device is b.device, "expected a and b on the same device, but got {} and {}", a, b)
     fits = a.rank == b.rank >= 2 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2]
-    require(fits, "a and b shapes cannot be multiplied: wants [..., n, k] and [..., k, m], got {} and {}", a, b)
+    require(fits, "a and b shapes cannot be multiplied: expected [..., n, k] and [..., k, m], got {} and {}", a, b)
     return a.fresh((*a.shape[:-1], b.shape[-1]))
 
 
 @matmul.vjp
 def matmul_vjp(g, out, a, b):
-    return _product_like(a, g, conjugated(turned(b))), _product_like(b, conjugated(turned(a)), g)
+    return _product_like(a, g, conjugated(transposed(b))), _product_like(b, conjugated(transposed(a)), g)
 
 
 def _product_like(x: Any, a: Any, b: Any) -> Any:
-    """a @ b in the layout of x: where x is a matrix stored by columns, its cotangent is too, so that its base gets a row-major one."""
+    """Return a @ b in the layout of x: the cotangent of a column-major matrix is column-major, so that its base gets a row-major one."""
     stored_by_columns = x.spec.rank == 2 and x.spec.steps[0] == 1 and x.spec.steps[1] > 1
-    return turned(matmul(turned(b), turned(a))) if stored_by_columns else matmul(a, b)
+    return transposed(matmul(transposed(b), transposed(a))) if stored_by_columns else matmul(a, b)
 
 
-def turned(x: Any) -> Any:
-    """The last two dimensions exchanged."""
+def transposed(x: Any) -> Any:
+    """Exchange the last two dimensions."""
     rank = len(x.spec.shape)
     return transpose(x, order=(*range(rank - 2), rank - 1, rank - 2))
 
@@ -48,7 +48,7 @@ def linear(x: TensorSpec, weight: TensorSpec) -> TensorSpec:
     require(x.dtype is weight.dtype, "expected x and weight to have the same dtype, but got {} and {}", x, weight)
     require(x.device is weight.device, "expected x and weight on the same device, but got {} and {}", x, weight)
     fits = x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1]
-    require(fits, "x and weight shapes cannot be multiplied: wants [..., k] and [m, k], got {} and {}", x, weight)
+    require(fits, "x and weight shapes cannot be multiplied: expected [..., k] and [m, k], got {} and {}", x, weight)
     return x.fresh((*x.shape[:-1], weight.shape[0]))
 
 
@@ -57,4 +57,4 @@ def linear_vjp(g, out, x, weight):
     rows = prod(x.spec.shape[:-1])
     flat_g = flat_reshape(g, (rows, weight.spec.shape[0]))
     flat_x = flat_reshape(x, (rows, weight.spec.shape[1]))
-    return linear(g, conjugated(turned(weight))), matmul(turned(flat_g), conjugated(flat_x))
+    return linear(g, conjugated(transposed(weight))), matmul(transposed(flat_g), conjugated(flat_x))

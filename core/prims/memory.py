@@ -1,4 +1,4 @@
-"""Copies, moves and writes, and the two marks of an interleaved grad rule."""
+"""Copies, device transfers and writes, and the two prims of an interleaved grad rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clone_vjp(g, out, x):
 @prim
 def stride_order(x: TensorSpec, *, order: tuple[int, ...]) -> TensorSpec:
     """x in storage of its own, dense, with dimension order[0] slowest and order[-1] fastest."""
-    require(sorted(order) == list(range(x.rank)), "wants a permutation of the dims of {}, got {}", x, order)
+    require(sorted(order) == list(range(x.rank)), "expected a permutation of the dims of {}, got {}", x, order)
     return laid_out(x, order)
 
 
@@ -34,9 +34,9 @@ def stride_order_vjp(g, out, x, *, order):
 @prim(tags={Tag.MEMORY, Tag.NO_GRAD})
 def copy_(x: TensorSpec, value: TensorSpec) -> None:
     """Write `value` into x's storage."""
-    require(x.agrees(value), "wants a value of x's shape, dtype and device, {}, got {}", x, value)
+    require(x.agrees(value), "expected a value with the shape, dtype and device of {}, got {}", x, value)
     repeats = x.strides is not None and any(n > 1 and step == 0 for n, step in zip(x.shape, x.strides, strict=True))
-    require(not repeats, "wants a place for every element, got {}, where several share one; clone it before writing", x)
+    require(not repeats, "elements of {} share memory, so a write to it is ambiguous; clone it before writing", x)
 
 
 @prim
@@ -60,4 +60,4 @@ def get_grad(out: TensorSpec) -> TensorSpec:
 @prim(tags={Tag.MEMORY, Tag.NO_GRAD})
 def put_grad(x: TensorSpec, gx: TensorSpec) -> None:
     """Add `gx` to the cotangent of a forward argument; only inside an interleaved grad rule."""
-    require(x.agrees(gx), "wants a cotangent like {}, got {}", x, gx)
+    require(x.agrees(gx), "expected a cotangent like {}, got {}", x, gx)

@@ -14,16 +14,16 @@ from dovetail.prims.spec import TensorSpec, channels_last_order, is_channels_las
 from dovetail.prims.unary import INEXACT, NUMBERS, conjugated, require_kind
 
 MATMUL = frozenset({Tag.MATMUL})
-NARROW = (float16, bfloat16, float32, complex64)  # PyTorch computes them with kernels that know volumes with channels innermost
+NARROW = (float16, bfloat16, float32, complex64)  # PyTorch's kernels for these dtypes support channels-last volumes
 
 
 def require_convolvable(x: TensorSpec, weight: TensorSpec, *, stride: Any, padding: Any, dilation: Any, output_padding: Any, groups: int) -> None:
     require_kind(x, NUMBERS)
-    require(x.dtype is weight.dtype and x.device is weight.device, "wants x and weight of one dtype and device, got {} and {}", x, weight)
-    require(x.rank == weight.rank >= 3, "wants x [batch, channels, ...] and weight of the same rank, at least 3, got {} and {}", x, weight)
+    require(x.dtype is weight.dtype and x.device is weight.device, "expected x and weight of one dtype and device, got {} and {}", x, weight)
+    require(x.rank == weight.rank >= 3, "expected x [batch, channels, ...] and weight of the same rank, at least 3, got {} and {}", x, weight)
     spatial = x.rank - 2
     complete = all(len(values) == spatial for values in (stride, padding, dilation, output_padding))
-    require(complete, "wants stride, padding, dilation and output_padding of {} values each", spatial)
+    require(complete, "expected stride, padding, dilation and output_padding of {} values each", spatial)
     require(groups > 0, "non-positive groups is not supported, got {}", groups)
     require(all(n > 0 for n in stride), "non-positive stride is not supported, got {}", stride)
     require(all(n > 0 for n in dilation), "dilation should be greater than zero, got {}", dilation)
@@ -32,7 +32,7 @@ def require_convolvable(x: TensorSpec, weight: TensorSpec, *, stride: Any, paddi
 
 
 def convolved(x: TensorSpec, weight: TensorSpec, *, transposed: bool, groups: int, **window: Any) -> tuple[int, ...]:
-    """The shape of a convolution of x with weight."""
+    """Return the output shape of a convolution of x with weight.  Raises as eager does where they do not fit."""
     require_convolvable(x, weight, groups=groups, **window)
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
     require(x.shape[1] == channels, "given groups={}, weight {}, expected input to have {} channels, but got {}", groups, weight, channels, x)
@@ -52,7 +52,7 @@ def convolved(x: TensorSpec, weight: TensorSpec, *, transposed: bool, groups: in
 
 
 def in_format(shape: tuple[int, ...], *inputs: TensorSpec) -> TensorSpec:
-    """A new tensor, channels last where an input is, as PyTorch's convolutions give it; volumes of other dtypes than NARROW are row-major."""
+    """Return a new spec, channels last where an input is, as in PyTorch; volumes of dtypes other than NARROW are row-major."""
     out = inputs[0].fresh(shape)
     if out.rank == 5 and out.device is cpu and out.dtype not in NARROW:
         return out
@@ -98,7 +98,7 @@ def convolution_input_grad(
     """The cotangent of the input of `convolution` from `g`, that of its result; linear in g and in weight, conjugating neither."""
     window = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     shape = convolved(g.fresh(input_shape), weight, transposed=transposed, groups=groups, **window)
-    require(g.shape == shape, "wants a cotangent of shape {}, got {}", shape, g)
+    require(g.shape == shape, "expected a cotangent of shape {}, got {}", shape, g)
     return in_format(input_shape, g, weight)
 
 
@@ -123,8 +123,8 @@ def convolution_weight_grad(
     """The cotangent of the weight of `convolution` from `g`, that of its result; linear in g and in x, conjugating neither."""
     window = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     shape = convolved(x, x.fresh(weight_shape), transposed=transposed, groups=groups, **window)
-    require(g.shape == shape, "wants a cotangent of shape {}, got {}", shape, g)
-    require(g.dtype is x.dtype and g.device is x.device, "wants g and x of one dtype and device, got {} and {}", g, x)
+    require(g.shape == shape, "expected a cotangent of shape {}, got {}", shape, g)
+    require(g.dtype is x.dtype and g.device is x.device, "expected g and x of one dtype and device, got {} and {}", g, x)
     return in_format(weight_shape, g, x)
 
 
@@ -143,7 +143,8 @@ def embedding(weight: TensorSpec, index: TensorSpec) -> TensorSpec:
 
 
 def require_positions(x: TensorSpec, index: TensorSpec) -> None:
-    require(index.dtype is int64 and index.device is x.device, "wants an int64 index on the device of {}, got {}", x, index)
+    """Raise unless `index` is int64 and on x's device."""
+    require(index.dtype is int64 and index.device is x.device, "expected an int64 index on the device of {}, got {}", x, index)
 
 
 @embedding.vjp
@@ -153,10 +154,10 @@ def embedding_vjp(g, out, weight, index):
 
 @prim
 def embedding_backward(g: TensorSpec, index: TensorSpec, *, num_weights: int, padding_idx: int) -> TensorSpec:
-    """Zeros of [num_weights, width] with each row of g [..., width] added at its index, but those at `padding_idx`; -1 leaves none out."""
+    """Zeros of [num_weights, width] with each row of g [..., width] added at its index, except those at `padding_idx`; -1 excludes none."""
     require_kind(g, INEXACT)
     require_positions(g, index)
-    require(g.rank == index.rank + 1 and g.shape[:-1] == index.shape, "wants one row for each index, got {} and {}", g, index)
+    require(g.rank == index.rank + 1 and g.shape[:-1] == index.shape, "expected one row for each index, got {} and {}", g, index)
     return g.fresh((num_weights, g.shape[-1]))
 
 
@@ -164,6 +165,6 @@ def embedding_backward(g: TensorSpec, index: TensorSpec, *, num_weights: int, pa
 def embedding_backward_vjp(g, out, g_rows, index, *, num_weights, padding_idx):
     rows = embedding(g, index)
     if padding_idx >= 0:
-        left_out = broadcast_in_dim(index == padding_idx, shape=rows.spec.shape, dims=tuple(range(len(index.spec.shape))))
-        rows = where(left_out, 0.0, rows)
+        is_padding = broadcast_in_dim(index == padding_idx, shape=rows.spec.shape, dims=tuple(range(len(index.spec.shape))))
+        rows = where(is_padding, 0.0, rows)
     return rows, None

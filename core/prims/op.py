@@ -31,19 +31,20 @@ class Tag(Enum):
 EFFECTS = frozenset({Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.GUARD})  # kept in order, never removed, never merged
 
 
-class Nobody:
-    """What a symbol meets when no trace is being recorded.  The front end gives it `run`, which runs one operation on real tensors."""
+class NoRecorder:
+    """The recorder outside of tracing.  The front end sets `run`, which runs one operation on real tensors."""
 
     run: Callable[[Symbol, tuple, dict], Any] | None = None
 
     def record(self, symbol: Symbol, args: tuple, kwargs: dict) -> Any:
+        """Run the operation eagerly, or raise NotTracing where no front end is imported."""
         if self.run is None:
-            raise NotTracing(f"{symbol} records into a trace and nothing is being traced; call it inside dovetail.make_trace(fn)")
+            raise NotTracing(f"{symbol} can only be called while a function is traced; call it inside dovetail.make_trace(fn)")
         return self.run(symbol, args, kwargs)
 
 
-nobody = Nobody()
-recorder: ContextVar[Any] = ContextVar("recorder", default=nobody)
+no_recorder = NoRecorder()
+recorder: ContextVar[Any] = ContextVar("recorder", default=no_recorder)
 
 
 class Symbol:
@@ -89,22 +90,22 @@ class Symbol:
         return symbol_named, (self.id,)
 
     def vjp(self, rule: Callable) -> Callable:
-        """`rule(g, out, *args, **kwargs)` gives one cotangent per positional argument, None where there is none.
+        """Register the gradient: `rule(g, out, *args, **kwargs)` returns one cotangent per positional argument, or None.
 
-        With several results `g` and `out` are tuples, and a result that nothing reads has None for its cotangent.
+        With several results `g` and `out` are tuples, and the cotangent of an unused result is None.
         """
         self.vjp_rule = rule
         return rule
 
     def put(self, rule: Callable) -> Callable:
-        """`rule(base, value, **kwargs)` is what `base` becomes when this view of it is overwritten with `value`."""
+        """Register the write rule of a view: `rule(base, value, **kwargs)` returns `base` after the view is overwritten with `value`."""
         self.put_rule = rule
         return rule
 
     def python(self, rule: Callable) -> Callable:
-        """`rule(target, *words, **words)` is the statement that runs the symbol in a printed program, where that is not a call.
+        """Register the printer: `rule(target, *args, **kwargs)` returns the statement that runs the symbol where that is not a call.
 
-        It is given the target and the arguments as they are written.
+        The target and the arguments are source text.
         """
         self.python_rule = rule
         return rule
@@ -114,38 +115,43 @@ SYMBOLS: dict[str, Symbol] = {}  # the registry: id -> symbol, so that traces ca
 
 
 def register(symbol: Symbol, *, replace: bool = False) -> Symbol:
-    """Make `symbol` findable by its id; an id can be taken once, unless `replace`."""
+    """Register `symbol` under its id.  Raises DovetailError if the id is in use, unless `replace`."""
     if symbol.id in SYMBOLS and not replace:
-        raise DovetailError(f"a symbol called {symbol.id} exists already; choose another name or pass replace=True")
+        raise DovetailError(f"the symbol {symbol.id} is already registered; choose another name or pass replace=True")
     SYMBOLS[symbol.id] = symbol
     return symbol
 
 
 def symbol_named(id: str) -> Symbol:
+    """Return the registered symbol `id`.  Raises DovetailError where there is none."""
     try:
         return SYMBOLS[id]
     except KeyError:
-        raise DovetailError(f"no symbol is called {id}; import the package that defines it") from None
+        raise DovetailError(f"unknown symbol {id}; import the package that defines it") from None
 
 
 def symbols_of(module: str) -> SimpleNamespace:
-    """The registered symbols of `module` by name, as a printed program calls them."""
+    """Return a namespace of the registered symbols of `module`, as a printed program calls them."""
     return SimpleNamespace(**{s.name: s for s in SYMBOLS.values() if s.module == module})
 
 
 def prim(meta: Callable | None = None, /, *, tags: Iterable[Tag] = ()) -> Any:
-    """Make a prim of its meta rule: name, signature, docstring and body are the operation's."""
+    """Register a prim; the meta rule's name, signature, docstring and body become the operation's."""
     if meta is None:
         return lambda meta: prim(meta, tags=tags)
     return register(Symbol("prims", meta.__name__, meta, tags=tags, is_prim=True))
 
 
 def make_prim(id: str, name: str, *, meta: Callable, tags: Iterable[Tag] = (), replace: bool = False) -> Symbol:
-    """A prim of your own, for code outside the core: `make_prim("mylib.snake", "snake", meta=...)`.
+    """Register a prim from outside the core: `make_prim("mylib.snake", "snake", meta=...)`.
 
-    `meta` maps the specs of the arguments to the spec of the result.  `id` is "module.name"; programs print the call under it.
+    Args:
+        id: "module.name"; programs print the call under it.
+        meta: maps the specs of the arguments to the spec of the result.
+
+    Raises DovetailError for a malformed id, and for one in use unless `replace`.
     """
     module, dot, last = id.rpartition(".")
     if not dot or last != name or not id.replace(".", "_").isidentifier():
-        raise DovetailError(f'a symbol\'s id is "module.name" and ends in its name, got id {id!r} and name {name!r}')
+        raise DovetailError(f'expected a symbol id "module.name" that ends in the name, got id {id!r} and name {name!r}')
     return register(Symbol(module, name, meta, tags=tags, is_prim=True, id=id), replace=replace)

@@ -1,4 +1,4 @@
-"""Draws.  The first prims take the next numbers of their device's generator; the *_philox prims are functions of a seed and an offset.
+"""Random numbers.  The first prims take the next numbers of their device's generator; the *_philox prims are functions of a seed and an offset.
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) turns a counter of four 32-bit words and a key of two into
 four random words.  The key is the seed, low word first.  Counter words 0 and 1 are the block number, low word first; words 2 and 3 the offset.
@@ -26,6 +26,7 @@ CREATION = RANDOM | {Tag.CREATION, Tag.NO_GRAD}
 
 
 def drawn(shape: tuple[int, ...], dtype: DType, device: Device, kinds: tuple[str, ...] = FLOAT) -> TensorSpec:
+    """Return the spec of random numbers of a dtype of one of `kinds`."""
     out = TensorSpec(sized(shape), dtype, device)
     require_kind(out, kinds)
     return out
@@ -33,7 +34,7 @@ def drawn(shape: tuple[int, ...], dtype: DType, device: Device, kinds: tuple[str
 
 @prim(tags=CREATION)
 def uniform(*, shape: tuple[int, ...], low: float, high: float, dtype: DType, device: Device) -> TensorSpec:
-    """Numbers spread evenly over [low, high)."""
+    """Numbers uniformly distributed over [low, high)."""
     _require_interval(low, high)
     return drawn(shape, dtype, device)
 
@@ -44,21 +45,21 @@ def _require_interval(low: Any, high: Any) -> None:
 
 @prim(tags=CREATION)
 def normal(*, shape: tuple[int, ...], mean: float, std: float, dtype: DType, device: Device) -> TensorSpec:
-    """Numbers of a normal distribution."""
+    """Normally distributed numbers."""
     require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
     return drawn(shape, dtype, device)
 
 
 @prim(tags=CREATION)
 def exponential(*, shape: tuple[int, ...], rate: float, dtype: DType, device: Device) -> TensorSpec:
-    """Numbers of an exponential distribution with mean 1 / rate."""
+    """Exponentially distributed numbers with mean 1 / rate."""
     require(rate > 0, "exponential expects rate > 0.0, but found rate {}", rate)
     return drawn(shape, dtype, device)
 
 
 @prim(tags=CREATION)
 def randint(*, shape: tuple[int, ...], low: int, high: int, dtype: DType, device: Device) -> TensorSpec:
-    """Integers spread evenly over low, ..., high - 1; a floating dtype holds them too."""
+    """Integers uniformly distributed over low, ..., high - 1; a floating dtype holds them too."""
     require(low < high, "randint expects low < high, got {} and {}", low, high)
     out = drawn(shape, dtype, device, ROUNDED)
     require_number(low, dtype)
@@ -90,14 +91,15 @@ def multinomial(x: TensorSpec, *, num_samples: int, replacement: bool) -> Tensor
     require_kind(x, FLOAT)
     require(x.rank in (1, 2), "prob_dist must be 1 or 2 dim, got {}", x)
     require(num_samples > 0, "cannot sample n_sample <= 0 samples, got {}", num_samples)
-    enough = replacement or num_samples <= x.shape[-1]
-    require(enough, "cannot sample n_sample > prob_dist.size(-1) samples without replacement, got {} of {}", num_samples, x)
+    is_enough = replacement or num_samples <= x.shape[-1]
+    require(is_enough, "cannot sample n_sample > prob_dist.size(-1) samples without replacement, got {} of {}", num_samples, x)
     return x.fresh((*x.shape[:-1], num_samples), int64)
 
 
 def counted(seed: TensorSpec, offset: TensorSpec, shape: tuple[int, ...], dtype: DType, device: Device) -> TensorSpec:
+    """Return the spec of numbers drawn from a seed and an offset, both int64 without dimensions."""
     for x in (seed, offset):
-        require(x.dtype is int64 and x.rank == 0, "wants an int64 tensor of no dimensions, got {}", x)
+        require(x.dtype is int64 and x.rank == 0, "expected an int64 tensor of no dimensions, got {}", x)
     return drawn(shape, dtype, device)
 
 
@@ -105,7 +107,7 @@ def counted(seed: TensorSpec, offset: TensorSpec, shape: tuple[int, ...], dtype:
 def uniform_philox(
     seed: TensorSpec, offset: TensorSpec, *, shape: tuple[int, ...], low: float, high: float, dtype: DType, device: Device
 ) -> TensorSpec:
-    """Numbers spread evenly over [low, high): the same for the same seed and offset, unrelated for others."""
+    """Numbers uniformly distributed over [low, high): the same for the same seed and offset, unrelated for others."""
     _require_interval(low, high)
     return counted(seed, offset, shape, dtype, device)
 
@@ -114,6 +116,6 @@ def uniform_philox(
 def normal_philox(
     seed: TensorSpec, offset: TensorSpec, *, shape: tuple[int, ...], mean: float, std: float, dtype: DType, device: Device
 ) -> TensorSpec:
-    """Numbers of a normal distribution: the same for the same seed and offset, unrelated for others."""
+    """Normally distributed numbers: the same for the same seed and offset, unrelated for others."""
     require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
     return counted(seed, offset, shape, dtype, device)

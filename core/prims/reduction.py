@@ -32,39 +32,39 @@ NO_GRAD = REDUCTION | {Tag.NO_GRAD}
 
 
 def reduced(x: TensorSpec, dims: tuple[int, ...], kinds: tuple[str, ...], dtype: DType | None = None) -> TensorSpec:
-    """x without `dims`, row-major."""
+    """Return the spec of x without `dims`, row-major."""
     require_dims(x, dims)
     require_kind(x, kinds)
     return x.fresh(tuple(n for d, n in enumerate(x.shape) if d not in dims), dtype)
 
 
 def require_elements(x: TensorSpec, dims: tuple[int, ...]) -> None:
-    """Raise where there is no element to pick: a largest or smallest of none."""
+    """Raise where a reduced dimension is empty: there is no largest or smallest element."""
     require_dims(x, dims)
     for d in dims:
-        require(x.shape[d] != 0, "wants reduction dim {} of {} to have non-zero size", d, x, error=IndexError)
+        require(x.shape[d] != 0, "expected reduction dim {} of {} to have non-zero size", d, x, error=IndexError)
 
 
 def spread(g: Any, x: Any, dims: tuple[int, ...]) -> Any:
-    """`g` repeated along the `dims` of `x` that a reduction dropped."""
+    """Repeat `g` along the `dims` of `x` that a reduction dropped."""
     shape = x.spec.shape
     return broadcast_in_dim(g, shape=shape, dims=tuple(d for d in range(len(shape)) if d not in dims)) if dims else g
 
 
 def count(x: Any, dims: tuple[int, ...]) -> int:
-    """How many elements of `x` are reduced into one."""
+    """Return the number of elements of `x` reduced into one."""
     return spec.prod(x.spec.shape[d] for d in dims)
 
 
 @prim(tags={Tag.VIEW, Tag.CHEAP})
 def broadcast_in_dim(x: TensorSpec, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> TensorSpec:
     """Dimension i of x becomes dimension dims[i] of the result, in order; sizes of 1 and the other dimensions repeat."""
-    require(len(dims) == x.rank, "wants one dim of {} for each of {}, got {}", shape, x, dims)
+    require(len(dims) == x.rank, "expected one dim of {} for each of {}, got {}", shape, x, dims)
     strides, last = [0] * len(shape), -1
     for d, n, step in zip(dims, x.shape, x.steps, strict=True):
-        require(last < d < len(shape), "wants increasing dims of shape {}, got {}", shape, dims)
+        require(last < d < len(shape), "expected increasing dims of shape {}, got {}", shape, dims)
         last = d
-        require(n == shape[d] or n == 1, "wants {} at dims {} to fill shape {}", x, dims, shape)
+        require(n == shape[d] or n == 1, "expected {} at dims {} to fill shape {}", x, dims, shape)
         strides[d] = step if n == shape[d] else 0
     return x.view(shape, tuple(strides))
 
@@ -111,18 +111,18 @@ def prod_vjp(g, out, x, *, dims):
     zero = x == 0.0
     zeros = spread(sum(convert_element_type(zero, dtype=int64), dims=dims), x, dims)
     filled = where(zero, 1.0, x)
-    rest = spread(prod(filled, dims=dims), x, dims)
-    none = 0.0
+    rest_product = spread(prod(filled, dims=dims), x, dims)
+    zero_case = 0.0
     if x.spec.dtype.kind == "float":
-        endless = convert_element_type(bitwise_not(isfinite(x)), dtype=int64)
-        tainted = spread(sum(endless, dims=dims), x, dims) > endless
-        none = where((zeros == 1) & tainted if len(dims) == x.spec.rank else tainted, nan, zeros_like(x))
-    others = where(zero, where(zeros == 1, rest, none), where(zeros == 0, rest / filled, none))
-    return (spread(g, x, dims) * conjugated(others),)
+        non_finite = convert_element_type(bitwise_not(isfinite(x)), dtype=int64)
+        has_non_finite = spread(sum(non_finite, dims=dims), x, dims) > non_finite
+        zero_case = where((zeros == 1) & has_non_finite if len(dims) == x.spec.rank else has_non_finite, nan, zeros_like(x))
+    product_of_others = where(zero, where(zeros == 1, rest_product, zero_case), where(zeros == 0, rest_product / filled, zero_case))
+    return (spread(g, x, dims) * conjugated(product_of_others),)
 
 
 def evenly(g: Any, out: Any, x: Any, dims: tuple[int, ...]) -> Any:
-    """Share `g` in equal parts among the elements of x that equal the result; a NaN result equals every NaN."""
+    """Split `g` equally among the elements of x that equal the result; a NaN result equals every NaN."""
     hits = x == spread(out, x, dims)
     if x.spec.dtype.kind == "float":
         hits = hits | isnan(x)  # where an element is NaN, so is the result
@@ -180,7 +180,7 @@ def argmin(x: TensorSpec, *, dim: int | None) -> TensorSpec:
 
 def _position(x: TensorSpec, dim: int | None) -> TensorSpec:
     if dim is None:
-        require(x.numel != 0, "wants an element to point at, got {}", x, error=IndexError)
+        require(x.numel != 0, "expected at least one element, got {}", x, error=IndexError)
         return reduced(x, tuple(range(x.rank)), ROUNDED, int64)
     require_elements(x, (dim,))
     return reduced(x, (dim,), ROUNDED, int64)

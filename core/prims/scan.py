@@ -1,4 +1,4 @@
-"""Along one dimension: running results and order."""
+"""Cumulative results and sorting along one dimension."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dovetail.prims.unary import NUMBERS, REAL, ROUNDED, conjugated, convert_ele
 
 
 def scanned(x: TensorSpec, dim: int, kinds: tuple[str, ...]) -> TensorSpec:
-    """A row-major tensor like x, for a scan along `dim`."""
+    """Return the row-major spec of a scan of x along `dim`."""
     require_dim(x, dim)
     require_kind(x, kinds)
     return x.fresh()
 
 
-def from_the_end(x: Any, dim: int) -> Any:
-    """The sum of each element and those after it."""
+def reversed_cumsum(x: Any, dim: int) -> Any:
+    """Return the sum of each element and those after it."""
     return flip(cumsum(flip(x, dims=(dim,)), dim=dim), dims=(dim,))
 
 
@@ -35,7 +35,7 @@ def cumsum(x: TensorSpec, *, dim: int) -> TensorSpec:
 
 @cumsum.vjp
 def cumsum_vjp(g, out, x, *, dim):
-    return (from_the_end(g, dim),)
+    return (reversed_cumsum(g, dim),)
 
 
 @prim
@@ -50,8 +50,8 @@ def cumprod_vjp(g, out, x, *, dim):
     zero = x == 0.0
     zeros = cumsum(convert_element_type(zero, dtype=int64), dim=dim)
     filled = where(zero & (zeros == 1), 1.0, x)
-    before = from_the_end(g * conjugated(out), dim) / conjugated(where(zero, 1.0, x))
-    at = from_the_end(g * conjugated(cumprod(filled, dim=dim)), dim)
+    before = reversed_cumsum(g * conjugated(out), dim) / conjugated(where(zero, 1.0, x))
+    at = reversed_cumsum(g * conjugated(cumprod(filled, dim=dim)), dim)
     return (where(zeros == 0, before, where(zero & (zeros == 1), at, 0.0)),)
 
 
@@ -95,7 +95,7 @@ def sort_vjp(g, out, x, *, dim, descending, stable):
 def topk(x: TensorSpec, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[TensorSpec, TensorSpec]:
     """The k largest elements (or smallest) along `dim`, in order where `sorted`, and their positions."""
     scanned(x, dim, ROUNDED)
-    require(0 <= k <= x.shape[dim], "selected index k out of range: wants k of at most {}, got {}", x.shape[dim], k)
+    require(0 <= k <= x.shape[dim], "selected index k out of range: expected k of at most {}, got {}", x.shape[dim], k)
     shape = replaced(x.shape, dim, k)
     return x.fresh(shape), x.fresh(shape, int64)
 

@@ -1,4 +1,4 @@
-"""The same elements in another arrangement.  Views say with `put` what becomes of their base when they are overwritten."""
+"""The same elements in another arrangement.  The `put` rule of a view returns its base after the view is overwritten."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ VIEW = frozenset({Tag.VIEW, Tag.CHEAP})
 def require_dim(x: TensorSpec, *dims: int) -> None:
     """Raise unless each of `dims` is a dimension of x, counted from 0."""
     for d in dims:
-        require(0 <= d < x.rank, "wants a dim of {} from 0 to {}, got {}", x, x.rank - 1, d, error=IndexError)
+        require(0 <= d < x.rank, "expected a dim of {} from 0 to {}, got {}", x, x.rank - 1, d, error=IndexError)
 
 
 def require_dims(x: TensorSpec, dims: tuple[int, ...]) -> None:
     """Raise unless `dims` are sorted, distinct dimensions of x."""
     require_dim(x, *dims)
-    require(all(a < b for a, b in pairwise(dims)), "wants sorted, distinct dims of {}, got {}", x, dims)
+    require(all(a < b for a, b in pairwise(dims)), "expected sorted, distinct dims of {}, got {}", x, dims)
 
 
 def replaced(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
-    """`shape` with `size` at `dim`."""
+    """Return `shape` with `size` at `dim`."""
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
@@ -39,7 +39,7 @@ def reshape(x: TensorSpec, *, shape: tuple[int, ...]) -> TensorSpec:
     """x's elements in row-major order, as `shape`, without a copy."""
     require(prod(sized(shape)) == x.numel, "shape {} is invalid for {}, which has {} elements", shape, x, x.numel)
     strides = view_strides(x, shape)
-    require(strides is not None, "wants a view of {} as {}, which takes a copy; clone first", x, shape)
+    require(strides is not None, "{} cannot be viewed as {} without a copy; clone it first", x, shape)
     return x.view(shape, strides)
 
 
@@ -54,7 +54,7 @@ def reshape_put(base, value, *, shape):
 
 
 def flat_reshape(x: Any, shape: tuple[int, ...]) -> Any:
-    """`reshape`, after a copy where it takes one; x itself where it has that shape."""
+    """Reshape x, copying it where no view exists; x itself where it already has the shape."""
     if x.spec.shape == shape:
         return x
     return reshape(x if view_strides(x.spec, shape) is not None else clone(x), shape=shape)
@@ -64,7 +64,7 @@ def flat_reshape(x: Any, shape: tuple[int, ...]) -> Any:
 def squeeze(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     """x without the dimensions `dims`, all of size 1."""
     require_dims(x, dims)
-    require(all(x.shape[d] == 1 for d in dims), "wants size 1 at dims {}, got {}", dims, x)
+    require(all(x.shape[d] == 1 for d in dims), "expected size 1 at dims {}, got {}", dims, x)
     kept = [d for d in range(x.rank) if d not in dims]
     return x.view(tuple(x.shape[d] for d in kept), tuple(x.steps[d] for d in kept))
 
@@ -82,7 +82,7 @@ def squeeze_put(base, value, *, dims):
 @prim(tags=VIEW)
 def transpose(x: TensorSpec, *, order: tuple[int, ...]) -> TensorSpec:
     """Dimension i of the result is dimension order[i] of x."""
-    require(sorted(order) == list(range(x.rank)), "wants a permutation of the dims of {}, got {}", x, order)
+    require(sorted(order) == list(range(x.rank)), "expected a permutation of the dims of {}, got {}", x, order)
     return x.view(tuple(x.shape[d] for d in order), tuple(x.steps[d] for d in order))
 
 
@@ -100,10 +100,10 @@ def transpose_put(base, value, *, order):
 def strided_slice(x: TensorSpec, *, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> TensorSpec:
     """x[starts[0]:stops[0]:steps[0], ...], with 0 <= start <= stop <= size and step >= 1."""
     complete = len(starts) == len(stops) == len(steps) == x.rank
-    require(complete, "wants one start, stop and step for each dim of {}, got {}, {}, {}", x, starts, stops, steps, error=IndexError)
+    require(complete, "expected one start, stop and step for each dim of {}, got {}, {}, {}", x, starts, stops, steps, error=IndexError)
     for start, stop, step, n in zip(starts, stops, steps, x.shape, strict=True):
         require(step >= 1, "slice step must be positive, got {}", step, error=ValueError)
-        require(0 <= start <= stop <= n, "wants bounds in order and within {}, got {}:{}", n, start, stop, error=IndexError)
+        require(0 <= start <= stop <= n, "expected bounds in order and within {}, got {}:{}", n, start, stop, error=IndexError)
     shape = tuple(ceildiv(stop - start, step) for start, stop, step in zip(starts, stops, steps, strict=True))
     return x.view(shape, tuple(s * step for s, step in zip(x.steps, steps, strict=True)))
 
@@ -131,7 +131,8 @@ def put_slice_vjp(g, out, x, value, **window):
 
 
 def require_fits(place: TensorSpec, value: TensorSpec) -> None:
-    require(place.agrees(value), "wants a value for {}, got {}", place, value)
+    """Raise unless `value` has the shape, dtype and device of `place`."""
+    require(place.agrees(value), "expected a value for {}, got {}", place, value)
 
 
 @prim(tags=VIEW)
@@ -147,13 +148,13 @@ def diagonal(x: TensorSpec, *, offset: int, dim1: int, dim2: int) -> TensorSpec:
 
 
 @diagonal.vjp
-def diagonal_vjp(g, out, x, **which):
-    return (put_diagonal(zeros_like(x), g, **which),)
+def diagonal_vjp(g, out, x, **window):
+    return (put_diagonal(zeros_like(x), g, **window),)
 
 
 @diagonal.put
-def diagonal_put(base, value, **which):
-    return put_diagonal(base, value, **which)
+def diagonal_put(base, value, **window):
+    return put_diagonal(base, value, **window)
 
 
 @prim
@@ -164,8 +165,8 @@ def put_diagonal(x: TensorSpec, value: TensorSpec, *, offset: int, dim1: int, di
 
 
 @put_diagonal.vjp
-def put_diagonal_vjp(g, out, x, value, **which):
-    return put_diagonal(g, zeros_like(value), **which), diagonal(g, **which)
+def put_diagonal_vjp(g, out, x, value, **window):
+    return put_diagonal(g, zeros_like(value), **window), diagonal(g, **window)
 
 
 @prim(tags=VIEW)
@@ -203,7 +204,7 @@ def fold_add(x: TensorSpec, *, shape: tuple[int, ...], dim: int, size: int, step
     require_kind(x, NUMBERS)
     whole = x.fresh(sized(shape))
     windows = unfold.meta(whole, dim=dim, size=size, step=step)
-    require(windows.shape == x.shape, "wants windows of shape {}, got {}", windows.shape, x)
+    require(windows.shape == x.shape, "expected windows of shape {}, got {}", windows.shape, x)
     return whole
 
 
@@ -216,8 +217,8 @@ def fold_add_vjp(g, out, x, *, shape, **windows):
 def pad(x: TensorSpec, *, value: float, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> TensorSpec:
     """`value` put before (low), after (high) and between (interior) the elements of each dimension; negative low and high crop."""
     complete = len(low) == len(high) == len(interior) == x.rank
-    require(complete, "wants low, high and interior for each dim of {}, got {}, {}, {}", x, low, high, interior)
-    require(all(k >= 0 for k in interior), "wants interior padding that is not negative, got {}", interior)
+    require(complete, "expected low, high and interior for each dim of {}, got {}, {}, {}", x, low, high, interior)
+    require(all(k >= 0 for k in interior), "expected interior padding that is not negative, got {}", interior)
     require_kind(x)
     require_number(value, x.dtype)
     shape = tuple(n + max(n - 1, 0) * k + a + b for n, a, b, k in zip(x.shape, low, high, interior, strict=True))
@@ -244,9 +245,9 @@ def cat(tensors: list[TensorSpec], *, dim: int) -> TensorSpec:
     require_dim(first, dim)
     total = 0
     for x in tensors:
-        kin = x.rank == first.rank and x.dtype is first.dtype and x.device is first.device
-        fits = kin and replaced(x.shape, dim, 0) == replaced(first.shape, dim, 0)
-        require(fits, "wants tensors alike but for their size at dim {}, got {} and {}", dim, first, x)
+        same_kind = x.rank == first.rank and x.dtype is first.dtype and x.device is first.device
+        fits = same_kind and replaced(x.shape, dim, 0) == replaced(first.shape, dim, 0)
+        require(fits, "expected tensors alike but for their size at dim {}, got {} and {}", dim, first, x)
         total += x.shape[dim]
     out = first.fresh(replaced(first.shape, dim, total))
     return laid_out(out, channels_last_order(first.rank)) if all(is_channels_last(x) for x in tensors) else out
@@ -293,7 +294,7 @@ def view_as_real_put(base, value):
 
 
 def paired(x: Any) -> Any:
-    """x with its last two parts side by side, as `view_as_complex` needs them."""
+    """Return x with each pair of parts adjacent in memory, as `view_as_complex` requires: x itself or a copy."""
     steps = x.spec.steps
     return x if steps[-1] == 1 and not any(s % 2 for s in steps[:-1]) else clone(x)
 

@@ -12,7 +12,7 @@ from dovetail.dtypes import DType
 
 
 def fills(shape: tuple[int, ...], steps: tuple[int, ...]) -> bool:
-    """Whether elements that lie `steps` apart fill their memory without gaps or overlaps, in whatever order of dimensions."""
+    """Return whether elements that lie `steps` apart fill their memory without gaps or overlaps, in any order of dimensions."""
     expected = 1
     for step, n in sorted((s, n) for s, n in zip(steps, shape, strict=True) if n != 1):
         if step != expected:
@@ -23,10 +23,10 @@ def fills(shape: tuple[int, ...], steps: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What is known of a tensor before it is computed.
+    """The type of a tensor: what is known before it is computed.
 
-    `strides` count elements; None means row-major, so that contiguous specs compare equal and cost nothing to make.
-    The stride of a dimension of size 1 says nothing, and is kept as if row-major.
+    `strides` count elements; None means row-major, so that contiguous specs compare equal and cost nothing to create.
+    The stride of a dimension of size 1 has no meaning and is stored as if row-major.
     """
 
     shape: tuple[int, ...]
@@ -36,19 +36,19 @@ class TensorSpec:
     requires_grad: bool = False
 
     def fresh(self, shape: tuple[int, ...] | None = None, dtype: DType | None = None) -> TensorSpec:
-        """A new row-major tensor on the same device."""
+        """Return a new row-major tensor on the same device."""
         return TensorSpec(self.shape if shape is None else shape, dtype or self.dtype, self.device)
 
     def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorSpec:
-        """The same elements seen with other sizes and strides."""
+        """Return the same elements seen with other sizes and strides."""
         return TensorSpec(shape, self.dtype, self.device, normal_strides(shape, strides))
 
     def like(self, **changes: Any) -> TensorSpec:
-        """The same spec but for `changes`."""
+        """Return the same spec but for `changes`."""
         return replace(self, **changes)
 
     def agrees(self, other: TensorSpec) -> bool:
-        """Whether shape, dtype and device are the same; strides need not be."""
+        """Return whether shape, dtype and device are the same; strides need not be."""
         return self.shape == other.shape and self.dtype is other.dtype and self.device is other.device
 
     @property
@@ -57,7 +57,7 @@ class TensorSpec:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The strides, spelled out."""
+        """The strides in elements, also of row-major tensors."""
         return row_major(self.shape) if self.strides is None else self.strides
 
     @property
@@ -66,7 +66,7 @@ class TensorSpec:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements fill their memory without gaps or overlaps, in whatever order of dimensions."""
+        """Whether the elements fill their memory without gaps or overlaps, in any order of dimensions."""
         return fills(self.shape, self.steps)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class NumberSpec:
-    """A Python number that the program computes: what `item` gives.  `kind` is bool, int, float or complex."""
+    """The type of a Python number that the program computes, such as the result of `item`.  `kind` is bool, int, float or complex."""
 
     kind: str
 
@@ -89,12 +89,12 @@ def prod(sizes: Iterable[int]) -> int:
 
 
 def ceildiv(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """Return a / b, rounded up."""
     return -(-a // b)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """row_major((2, 3, 4)) == (12, 4, 1)"""
+    """Return row-major strides: row_major((2, 3, 4)) == (12, 4, 1)."""
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(step)
@@ -103,7 +103,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """`strides` as specs hold them: None for row-major, the stride of a size 1 as if row-major."""
+    """Normalize strides: None for row-major, the stride of a size 1 as if row-major."""
     plain = row_major(shape)
     if strides == plain or 0 in shape:
         return None
@@ -112,7 +112,7 @@ def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
 
 
 def view_strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides that show `spec`'s storage as `shape`, or None when that takes a copy.
+    """Return the strides that view `spec`'s storage as `shape`, or None where that needs a copy.
 
     Dimensions that lie one after the other in memory are merged into runs; each run must split exactly into new dimensions.
     """
@@ -135,7 +135,7 @@ def view_strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | 
 
 
 def _runs(spec: TensorSpec) -> list[tuple[int, int]]:
-    """Dimensions merged where they lie one after the other in memory: (size, innermost step)."""
+    """Merge dimensions that are adjacent in memory, as (size, innermost step)."""
     runs: list[tuple[int, int]] = []
     for n, step in zip(spec.shape, spec.steps, strict=True):
         if n == 1:
@@ -148,10 +148,10 @@ def _runs(spec: TensorSpec) -> list[tuple[int, int]]:
 
 
 def dense(*tensors: TensorSpec, dtype: DType | None = None) -> TensorSpec:
-    """A new tensor of their shape, laid out as TensorIterator lays out the result of an elementwise operation on `tensors`.
+    """Return a new tensor of their shape, laid out as TensorIterator lays out elementwise results.
 
-    Shapes are equal.  Row-major when all are; else dense in the order of the operands' strides, where the first operand that
-    tells two dimensions apart decides, and strides of 0 (repeated elements) tell nothing.
+    All shapes are equal.  The result is row-major where all operands are, else dense in the order of the operands' strides: the first
+    operand whose strides of two dimensions differ decides, and strides of 0 (repeated elements) are ignored.
     """
     first = tensors[0]
     for x in tensors:
@@ -162,12 +162,12 @@ def dense(*tensors: TensorSpec, dtype: DType | None = None) -> TensorSpec:
 
 
 def laid_out(x: TensorSpec, order: tuple[int, ...]) -> TensorSpec:
-    """A dense tensor whose dimensions are `order`, slowest first."""
+    """Return a dense tensor whose dimensions are `order`, slowest first."""
     return x.view(x.shape, strides_in_order(x.shape, order))
 
 
 def strides_in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions are `order`, slowest first: strides_in_order((2, 3), (1, 0)) == (1, 2)."""
+    """Return the strides of a dense tensor whose dimensions are `order`, slowest first: strides_in_order((2, 3), (1, 0)) == (1, 2)."""
     strides, step = [0] * len(shape), 1
     for d in reversed(order):
         strides[d] = step
@@ -176,28 +176,28 @@ def strides_in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[in
 
 
 def channels_last_order(rank: int) -> tuple[int, ...]:
-    """channels_last_order(4) == (0, 2, 3, 1)"""
+    """Return the dimensions in memory order: channels_last_order(4) == (0, 2, 3, 1)."""
     return (0, *range(2, rank), 1)
 
 
 def is_channels_last(x: TensorSpec) -> bool:
-    """Whether the strides of a batch of images or volumes put channels innermost; gaps are allowed."""
+    """Return whether the strides of a batch of images or volumes put channels innermost; gaps are allowed."""
     if x.strides is None or x.rank not in (4, 5) or x.shape[1] == 1:
         return False
-    least = x.steps[1]
-    if least == 0:
+    min_step = x.steps[1]
+    if min_step == 0:
         return False
-    least *= x.shape[1]
+    min_step *= x.shape[1]
     for d in reversed(channels_last_order(x.rank)[:-1]):
         if x.shape[d] != 1:
-            if x.steps[d] < least:
+            if x.steps[d] < min_step:
                 return False
-            least = x.steps[d] * x.shape[d]
+            min_step = x.steps[d] * x.shape[d]
     return True
 
 
 def _inner_to_outer(tensors: tuple[TensorSpec, ...]) -> list[int]:
-    """Dimensions from the fastest to the slowest: TensorIterator's insertion sort, in which operands may disagree.  Size 1 goes last."""
+    """Sort dimensions from the fastest to the slowest by TensorIterator's insertion sort, in which operands may disagree.  Size 1 goes last."""
     shape = tensors[0].shape
     order = [d for d in reversed(range(len(shape))) if shape[d] != 1]
     for i in range(1, len(order)):
@@ -212,7 +212,7 @@ def _inner_to_outer(tensors: tuple[TensorSpec, ...]) -> list[int]:
 
 
 def _compare(tensors: tuple[TensorSpec, ...], a: int, b: int) -> int:
-    """Positive when dimension `a` should lie outside `b`, negative when inside, 0 when no operand says."""
+    """Return a positive number where dimension `a` belongs outside `b`, a negative one where inside, 0 where no operand decides."""
     for x in tensors:
         steps = x.steps
         if steps[a] and steps[b]:
@@ -224,5 +224,5 @@ def _compare(tensors: tuple[TensorSpec, ...], a: int, b: int) -> int:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether an argument of a grad rule is a tensor, not a number."""
+    """Return whether an argument of a grad rule is a tensor, not a number."""
     return type(getattr(x, "spec", None)) is TensorSpec

@@ -81,7 +81,7 @@ def digamma_vjp(g, out, x):
 @prim(tags=POINTWISE)
 def polygamma(x: TensorSpec, *, n: int) -> TensorSpec:
     """The derivative of order n of digamma."""
-    require(n >= 0, "polygamma wants an order that is not negative, got {}", n)
+    require(n >= 0, "polygamma: expected an order that is not negative, got {}", n)
     return of_kind(x, FLOAT)
 
 

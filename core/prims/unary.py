@@ -1,4 +1,4 @@
-"""One tensor in, one tensor of the same shape out: signs, rounding, predicates, conversion, the parts of complex numbers."""
+"""Elementwise operations on one tensor: signs, rounding, predicates, conversion, the parts of complex numbers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FLOAT = ("float",)
 
 
 def require_kind(x: TensorSpec, kinds: tuple[str, ...] = ANY) -> None:
-    """Raise unless x's dtype is of one of `kinds` and computes."""
+    """Raise unless x's dtype is of one of `kinds` and supports arithmetic."""
     require(
         x.dtype.kind in kinds and not x.dtype.storage_only,
-        "wants a tensor of kind {}, got {}; convert it first",
+        "expected a tensor of kind {}, got {}; convert it first",
         " or ".join(kinds),
         x,
         error=NotImplementedError,
@@ -33,17 +33,18 @@ def require_kind(x: TensorSpec, kinds: tuple[str, ...] = ANY) -> None:
 
 
 def of_kind(x: TensorSpec, kinds: tuple[str, ...], dtype: DType | None = None) -> TensorSpec:
-    """The result of an elementwise operation on `x` that is defined for these kinds of dtype."""
+    """Return the result of an elementwise operation on `x` that is defined for these kinds of dtype."""
     require_kind(x, kinds)
     return dense(x, dtype=dtype)
 
 
 def inexact(x: TensorSpec) -> TensorSpec:
+    """Return the spec of an elementwise operation on floating or complex tensors."""
     return of_kind(x, INEXACT)
 
 
 def conjugated(x: Any) -> Any:
-    """The conjugate of a traced tensor or a number: what multiplies a cotangent.  A real one is its own."""
+    """Return the conjugate of a traced tensor or a number, itself where it is real; cotangents are multiplied by it."""
     spec = getattr(x, "spec", None)
     if spec is None:
         return x.conjugate()
@@ -51,11 +52,11 @@ def conjugated(x: Any) -> Any:
 
 
 def converted(g: Any, x: Any) -> Any:
-    """A cotangent in the dtype of `x`: its real part where `x` is real and `g` is not."""
-    have, want = g.spec.dtype, x.spec.dtype
-    if have.kind == "complex" and want.kind != "complex":
+    """Return a cotangent in the dtype of `x`: its real part where `x` is real and `g` is not."""
+    source_dtype, target_dtype = g.spec.dtype, x.spec.dtype
+    if source_dtype.kind == "complex" and target_dtype.kind != "complex":
         g = real(g)
-    return g if g.spec.dtype is want else convert_element_type(g, dtype=want)
+    return g if g.spec.dtype is target_dtype else convert_element_type(g, dtype=target_dtype)
 
 
 @prim(tags=POINTWISE)
@@ -90,7 +91,7 @@ def sign(x: TensorSpec) -> TensorSpec:
 def sign_vjp(g, out, x):
     if x.spec.dtype.kind != "complex":
         return (zeros_like(x),)
-    # Only the part of g across x turns x / |x|.  Where x is 0 so is `out`, and the divisor must not be.
+    # Only the component of g orthogonal to x changes x / |x|.  Where x is 0 so is `out`, and the divisor must not be.
     size = abs(x)
     size = size + convert_element_type(size == 0.0, dtype=size.spec.dtype)
     return (out * convert_element_type(imag(conj(out) * g) / size, dtype=x.spec.dtype) * 1j,)
@@ -177,7 +178,7 @@ def isfinite(x: TensorSpec) -> TensorSpec:
 
 @prim(tags=NO_GRAD)
 def bitwise_not(x: TensorSpec) -> TensorSpec:
-    """Every bit of an integer turned over; not x of a boolean."""
+    """Each bit of an integer inverted; not x of a boolean."""
     return of_kind(x, INTEGERS)
 
 
@@ -243,7 +244,7 @@ def convert_element_type_vjp(g, out, x, *, dtype):
 @prim(tags={Tag.VIEW, Tag.CHEAP, Tag.NO_GRAD})
 def bitcast(x: TensorSpec, *, dtype: DType) -> TensorSpec:
     """The same bits read as a dtype of the same size."""
-    require(dtype.bytes == x.dtype.bytes, "wants a dtype of {} bytes for {}, got {}", x.dtype.bytes, x, dtype)
+    require(dtype.bytes == x.dtype.bytes, "expected a dtype of {} bytes for {}, got {}", x.dtype.bytes, x, dtype)
     return x.like(dtype=dtype, requires_grad=False)
 
 

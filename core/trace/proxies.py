@@ -11,7 +11,7 @@ from dovetail.trace.source_location import user_line
 
 
 def current_language() -> dict[str, Callable]:
-    """The operators of the language that is being spoken."""
+    """Return the operators of the language in force: that of the operation being recorded."""
     trace = recorder.get()
     try:
         return trace.language

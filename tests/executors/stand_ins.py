@@ -27,7 +27,7 @@ class Pointwise(FusionExecutor):
 
 
 def rows_fit(input, dim=None, **_):
-    return input.spec.shape[-1] <= 8 or f"wants rows of at most 8, got {input.spec.shape[-1]}"
+    return input.spec.shape[-1] <= 8 or f"expected rows of at most 8, got {input.spec.shape[-1]}"
 
 
 def of(name, operation, fn, **more):

@@ -198,7 +198,7 @@ def test_row_21_and_in_calls():
         dovetail.use(operation={})
     with pytest.raises(DovetailError, match=r"sets 'allow', which holds for a whole process; set it in a file, or as DOVETAIL_ALLOW"):
         dovetail.use(allow=["torch"])
-    with pytest.raises(ExecutorError, match="it wants executors, their names, and edits"):
+    with pytest.raises(ExecutorError, match="it expects executors, their names, and edits"):
         dovetail.jit(torch.sin, executors=[3])
 
 
@@ -323,7 +323,7 @@ def test_values_of_an_executors_options_are_of_the_declared_type():
     assert configuration.option_values("none", {"tile": 64}) == {"tile": 64}
     with configuration.scope(configuration.call_settings({"options": {"mine": {"tile": "8", "fast": "true"}}}, "here")):
         assert configuration.option_values("mine", {"tile": 64, "fast": False, "name": "x"}) == {"tile": 8, "fast": True, "name": "x"}
-        with pytest.raises(ExecutorError, match=r"mine.fast in here .* is True; it wants int"):
+        with pytest.raises(ExecutorError, match=r"mine.fast in here .* is True; it expects int"):
             configuration.option_values("mine", {"tile": 64, "fast": 1})
 
 

@@ -38,20 +38,20 @@ def test_element_types_are_named_as_torch_or_dovetail_names_them(name):
 def test_another_element_type_is_a_refusal_that_names_the_tensor():
     ex = doubling(dtypes=[torch.float32, torch.float16])
 
-    assert verdicts(ex, lambda x: x * 2, torch.ones(2, dtype=torch.float64)) == ['wants tensors of f16 or f32, got t0: "cpu f64[2]"']
+    assert verdicts(ex, lambda x: x * 2, torch.ones(2, dtype=torch.float64)) == ['expected tensors of f16 or f32, got t0: "cpu f64[2]"']
 
 
 def test_another_device_is_a_refusal_that_names_the_tensor():
     ex = doubling(devices=["cuda", "xpu"])
 
-    assert verdicts(ex, lambda x: x * 2, torch.ones(2)) == ['wants tensors on cuda or xpu, got t0: "cpu f32[2]"']
+    assert verdicts(ex, lambda x: x * 2, torch.ones(2)) == ['expected tensors on cuda or xpu, got t0: "cpu f32[2]"']
 
 
 def test_an_operation_that_reads_no_tensor_is_judged_by_what_it_makes():
     ex = OperatorExecutor("making", dtypes=[torch.float32])
     ex.implements("torch.zeros", torch.zeros)
 
-    assert verdicts(ex, lambda: torch.zeros(2, dtype=torch.int64)) == ['wants tensors of f32, got t0: "cpu i64[2]"']
+    assert verdicts(ex, lambda: torch.zeros(2, dtype=torch.int64)) == ['expected tensors of f32, got t0: "cpu i64[2]"']
 
 
 def test_an_executor_without_gradients_refuses_where_one_flows():
@@ -173,7 +173,7 @@ def test_a_fusion_executor_declares_its_operations():
     assert [line.implementation.executor for line in dovetail.last_traces(jitted)[-1].lines if line.implementation] == ["pointwise", "torch"]
     assert "pointwise refuses: does not fuse prims.exp" in str(dovetail.explain(jitted))
     jitted(x.double())
-    assert 'wants tensors of f32, got t0: "cpu f64[3]"' in str(dovetail.explain(jitted))
+    assert 'expected tensors of f32, got t0: "cpu f64[3]"' in str(dovetail.explain(jitted))
     said = ex.declaration()
     assert json.loads(json.dumps(said)) == said
     assert said["kind"] == "fusion" and set(said["operations"]) == {"prims.sin", "prims.mul"}

@@ -62,13 +62,13 @@ def test_scenario_38_the_first_executor_that_takes_an_operation_runs_it():
 def test_scenario_39_a_refusal_is_a_sentence_and_is_explained():
     picky = OperatorExecutor("picky")
     picky.implements(
-        F.softmax, F.softmax, checker=lambda input, dim=None, **_: input.spec.shape[-1] < 8 or f"wants rows under 8, got {input.spec.shape[-1]}"
+        F.softmax, F.softmax, checker=lambda input, dim=None, **_: input.spec.shape[-1] < 8 or f"expected rows under 8, got {input.spec.shape[-1]}"
     )
     picky.implements(torch.exp, torch.exp, checker=lambda input: False)
     _, trace, jitted = executed(lambda x: torch.exp(F.softmax(x, -1)), torch.ones(2, 9), executors=[picky])
     assert {ex for _, ex in runs(trace)} == {"torch"}
     said = str(dovetail.explain(jitted))
-    assert "torch.nn.functional.softmax: picky -> torch" in said and "picky refuses: wants rows under 8, got 9" in said
+    assert "torch.nn.functional.softmax: picky -> torch" in said and "picky refuses: expected rows under 8, got 9" in said
     assert "picky refuses: gave no reason" in said and "torch runs 2" in said
 
 
@@ -85,10 +85,10 @@ def test_a_line_that_nobody_takes_is_replaced_by_its_decomposition():
 def test_scenario_36_an_operation_that_nobody_runs_is_an_error_with_every_refusal():
     acquired = dovetail.make_trace(torch.sin)(torch.ones(2, 3))
     picky = OperatorExecutor("picky")
-    picky.implements(prims.sin, torch.sin, checker=lambda x: "wants a full moon")
+    picky.implements(prims.sin, torch.sin, checker=lambda x: "expected a full moon")
     with pytest.raises(dovetail.errors.Unclaimed, match=r'no executor runs prims.sin\(t0: "cpu f32\[2, 3\]"\)') as raised:
         dispatch(acquired, [picky, OperatorExecutor("empty")])
-    assert "picky: wants a full moon" in str(raised.value) and "empty: does not implement prims.sin" in str(raised.value)
+    assert "picky: expected a full moon" in str(raised.value) and "empty: does not implement prims.sin" in str(raised.value)
 
 
 def test_an_execution_transform_rewrites_the_call_into_the_executors_own_symbols():

@@ -36,7 +36,7 @@ def is_a_sentence(words):
 def three():
     """A GPT compiled with three executors beside each other, in front of the reference."""
     torch.manual_seed(0)
-    linear = of("linear", F.linear, F.linear, checker=lambda input, weight, bias=None: bias is not None or "wants a bias")
+    linear = of("linear", F.linear, F.linear, checker=lambda input, weight, bias=None: bias is not None or "expected a bias")
     return dovetail.jit(zoo.GPT(), executors=[linear, small_softmax(), Pointwise()])
 
 
@@ -65,7 +65,7 @@ def test_28_each_operation_has_its_candidates_and_their_sentences():
     softmax, mul = found.rows
     assert (softmax.operation, softmax.requested, softmax.actual) == ("torch.nn.functional.softmax", "small", "torch")
     assert [(c.executor, c.status, c.said) for c in softmax.candidates] == [
-        ("small", "refused", "wants rows of at most 8, got 9"),
+        ("small", "refused", "expected rows of at most 8, got 9"),
         ("pointwise", "refused", "fuses elementwise operations, and prims.amax is none"),
         ("torch", "runs", "runs it"),
     ]
@@ -86,13 +86,13 @@ def test_28_for_a_gpt_every_operation_is_accounted_for_and_every_refusal_is_a_se
         assert all(row.actual or any(inner.depth > row.depth for inner in rows) for row in rows)
     refusals = [c for row in found.rows for c in row.refusals]
     assert len(refusals) > 100 and all(is_a_sentence(c.said) for c in refusals)
-    assert {"wants a bias", "does not implement prims.tanh"} & {c.said for c in refusals}
+    assert {"expected a bias", "does not implement prims.tanh"} & {c.said for c in refusals}
 
 
 def test_28_the_same_without_gradients(forward):
     found = dovetail.explain(forward)
     assert [row.operation for row in found.rows if row.actual == "linear"] == ["torch.nn.functional.linear"] * 8
-    assert {"wants a bias", "wants rows of at most 8, got 12"} <= {c.said for row in found.rows for c in row.refusals}
+    assert {"expected a bias", "expected rows of at most 8, got 12"} <= {c.said for row in found.rows for c in row.refusals}
     assert all(is_a_sentence(c.said) for row in found.rows for c in row.refusals)
     lines = [inner for line in dovetail.last_traces(forward)[-1].lines for inner in (line.body if "fusion_" in line.symbol.name else [line])]
     assert {p.name for line in lines for p in line.writes} == {name for row in found.rows for name in row.results if row.actual and row.needed}
@@ -149,7 +149,7 @@ def test_str_is_a_table_in_plain_text():
     text = str(found)
     assert text.startswith("computation: 1 operation; torch runs 1\n")
     assert "torch.nn.functional.softmax: small -> torch  (test_explain.py:" in text
-    assert "    small refuses: wants rows of at most 8, got 9\n" in text
+    assert "    small refuses: expected rows of at most 8, got 9\n" in text
     assert "small (made in this process): asked 1 time, runs 0; claiming " in text
     assert "\x1b" not in text
 
@@ -211,7 +211,7 @@ def test_in_a_browser_lines_have_colours_and_a_click_shows_refusals(forward, tmp
     head = re.search(r"<html[^>]*>", done.stdout)
     assert head, done.stderr
     assert "pointwise refuses: fuses elementwise operations, and prims.amax is none" in head.group()
-    assert "small refuses: wants rows of at most 8, got 12" in head.group()
+    assert "small refuses: expected rows of at most 8, got 12" in head.group()
     assert re.search(r'data-colours="3"', head.group()) and int(re.search(r'data-lines="(\d+)"', head.group()).group(1)) > 30
 
 
@@ -265,7 +265,7 @@ def test_26_strict_makes_an_error_of_a_checker_that_raises(monkeypatch):
 def test_26_strict_makes_an_error_of_a_refusal_by_an_executor_that_has_the_operation(monkeypatch):
     monkeypatch.setenv("DOVETAIL_STRICT", "not-claimed")
     explained(lambda x: torch.cos(F.softmax(x, -1)), torch.ones(3), executors=[small_softmax()])
-    with pytest.raises(ExecutorError, match=r"small 1\.2 .* refuses .*wants rows of at most 8, got 9"):
+    with pytest.raises(ExecutorError, match=r"small 1\.2 .* refuses .*expected rows of at most 8, got 9"):
         explained(lambda x: F.softmax(x, -1), torch.ones(9), executors=[small_softmax()])
 
 

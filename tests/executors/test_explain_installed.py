@@ -83,7 +83,7 @@ def test_28_the_kernels_own_operation_is_refused_for_its_device(trained):
     found = dovetail.explain(trained)
     (said,) = [said for said in found.differentiated if "torch.nn.functional.cross_entropy" in said]
 
-    assert "torch.nn.functional.cross_entropy: apex_xentropy refuses: wants tensors on cuda, got t" in said
+    assert "torch.nn.functional.cross_entropy: apex_xentropy refuses: expected tensors on cuda, got t" in said
     assert f"said of operations that were differentiated:\n  {said}\n" in str(found)
 
 

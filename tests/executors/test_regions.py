@@ -30,7 +30,7 @@ class Choosy(Pointwise):
     def worth(self, region):
         names = [line.symbol.name for line in region.lines]
         self.asked.append(names)
-        return len(names) >= self.least or f"wants regions of {self.least} operations, got {len(names)}"
+        return len(names) >= self.least or f"expected regions of {self.least} operations, got {len(names)}"
 
 
 def runs(fn):
@@ -45,8 +45,8 @@ def test_a_region_that_is_not_worth_it_goes_line_by_line_to_the_executors_behind
     assert sorted(ex for _, ex in runs(fn)) == ["choosy", "torch", "torch"]
     rows = {row.operation: row for row in dovetail.explain(fn).rows}
     assert rows["torch.sin"].actual == "choosy" and rows["torch.neg"].actual == "torch"
-    assert [(each.executor, each.said) for each in rows["torch.neg"].refusals] == [("choosy", "wants regions of 2 operations, got 1")]
-    assert "choosy refuses: wants regions of 2 operations, got 1" in str(dovetail.explain(fn))
+    assert [(each.executor, each.said) for each in rows["torch.neg"].refusals] == [("choosy", "expected regions of 2 operations, got 1")]
+    assert "choosy refuses: expected regions of 2 operations, got 1" in str(dovetail.explain(fn))
     (part,) = [part for part in dovetail.explain(fn).executors if part.name == "choosy"]
     assert part.claims == part.operations == 3
 
@@ -91,11 +91,11 @@ def test_a_composite_that_is_given_back_is_offered_whole_and_then_in_parts():
     assert [line.implementation.executor for line in trace.lines] == ["own", "own"]
     assert [(d.line.symbol.name, d.depth) for d in trace.notes.decisions] == [("silu", 0), ("sigmoid", 1), ("mul", 1)]
     assert [(note.executor, note.verdict) for note in trace.notes] == [
-        ("choosy", "wants regions of 99 operations, got 1"),
+        ("choosy", "expected regions of 99 operations, got 1"),
         ("own", "does not implement torch.nn.functional.silu"),
-        ("choosy", "wants regions of 99 operations, got 1"),
+        ("choosy", "expected regions of 99 operations, got 1"),
         ("own", True),
-        ("choosy", "wants regions of 99 operations, got 1"),
+        ("choosy", "expected regions of 99 operations, got 1"),
         ("own", True),
     ]
 

@@ -69,7 +69,7 @@ def test_scenario_33_an_executors_grad_rule_beats_the_default_and_the_first_exec
 def test_scenario_33_the_rule_of_an_executor_that_does_not_take_the_call_is_not_asked():
     picky, x = sine("picky", 7.0), torch.tensor([0.5, 1.0])
     rule = picky.implementation(symbol_for(torch.sin)).grad
-    picky.implements(torch.sin, torch.sin, grad=rule, checker=lambda input: "wants a full moon")
+    picky.implements(torch.sin, torch.sin, grad=rule, checker=lambda input: "expected a full moon")
 
     assert torch.equal(gradient(torch.sin, x, [picky]), torch.cos(x))
     assert gradient(torch.sin, x, [picky, sine("nine", 9.0)]).tolist() == [9, 9]
@@ -215,7 +215,7 @@ def eager_norm(x, eps=1e-6, *, scale=1.0):
 
 def norm_meta(x, eps=1e-6, *, scale=1.0):
     """x over the sum of its absolute values."""
-    require(x.dtype.kind == "float", "wants a float, got {}", x)
+    require(x.dtype.kind == "float", "expected a float, got {}", x)
     return x.fresh()
 
 

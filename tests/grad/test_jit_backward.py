@@ -485,7 +485,7 @@ def toy(name: str, factor: float) -> extend.OperatorExecutor:
         return out
 
     ex = extend.OperatorExecutor(name)
-    ex.implements(F.silu, F.silu, checker=lambda input, **_: input.spec.shape[0] < 8 or "wants fewer than 8 rows", grad=rule)
+    ex.implements(F.silu, F.silu, checker=lambda input, **_: input.spec.shape[0] < 8 or "expected fewer than 8 rows", grad=rule)
     return ex
 
 

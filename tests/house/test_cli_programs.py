@@ -90,20 +90,20 @@ MISTAKES = {  # what is asked, and the message
         2,
         "no function x; name the function that gives the arguments with --args; there is alone, by_name,",
     ),
-    "no name": (["program.py"], 2, "wants FILE:FUNCTION, got 'program.py'"),
+    "no name": (["program.py"], 2, "expected FILE:FUNCTION, got 'program.py'"),
     "no file": (["nowhere.py:scores"], 2, "there is no file nowhere.py"),
     "no executor": (
         ["program.py:scores", "--executors", "torhc"],
         1,
         "executors in --executors (command line): no executor is called 'torhc'",
     ),
-    "what eager refuses": (["program.py:scores", "--args", "wrong"], 1, "torch.add: wants shapes that broadcast"),
+    "what eager refuses": (["program.py:scores", "--args", "wrong"], 1, "torch.add: expected shapes that broadcast"),
     "too few arguments": (
         ["program.py:scores", "--args", "alone"],
         2,
         "scores does not take what alone in program.py gives, which is (cpu f32[3]): missing a required argument: 'y'",
     ),
-    "arguments that want arguments": (["program.py:scores", "--args", "sized"], 2, "sized in program.py wants arguments itself"),
+    "arguments that want arguments": (["program.py:scores", "--args", "sized"], 2, "sized in program.py expects arguments itself"),
     "a class": (["program.py:Model"], 2, "Model in program.py is a class; name a function, or an object such as `model = Model(...)`"),
     "a number": (["program.py:rate"], 2, "rate in program.py is of type float, and no function"),
     "a page nowhere": (["program.py:scores", "--html", "no/page.html"], 1, "no/page.html cannot be written: No such file or directory"),
@@ -172,7 +172,7 @@ class Terminal(commands.Console):
 
 
 def picky(input, dim=None, dtype=None):
-    return "wants a full moon, a calm sea, and an argument whose every element was written down by hand"
+    return "expected a full moon, a calm sea, and an argument whose every element was written down by hand"
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_pipe_gets_plain_text_and_whole_sentences(capsys, explained):
     shown = capsys.readouterr().out
 
     assert shown == f"{explained}\n" and "\x1b" not in shown
-    assert "    mine refuses: wants a full moon, a calm sea, and an argument whose every element was written down by hand\n" in shown
+    assert "    mine refuses: expected a full moon, a calm sea, and an argument whose every element was written down by hand\n" in shown
 
 
 def test_trace_file_function(say):

@@ -79,7 +79,7 @@ def test_a_package_has_an_init_whose_docstring_says_what_lives_there(root, folde
     for source in SOURCES[folder].values():
         for package in {file.parent for file in (root / folder / source).rglob("*.py")}:
             init = package / "__init__.py"
-            assert init.is_file() and init.read_text().startswith('"""'), f"{init.relative_to(root)} wants a docstring"
+            assert init.is_file() and init.read_text().startswith('"""'), f"{init.relative_to(root)} expects a docstring"
 
 
 @every_distribution

@@ -39,7 +39,7 @@ def test_nothing_was_forgotten(symbol: Symbol) -> None:
         f"a put rule (@{symbol.name}.put), being a view": Tag.VIEW in symbol.tags and not symbol.put_rule,
         "Tag.VIEW, having a put rule": Tag.VIEW not in symbol.tags and symbol.put_rule is not None,
     }
-    assert not any(missing.values()), f"{symbol} wants " + " and ".join(what for what, absent in missing.items() if absent)
+    assert not any(missing.values()), f"{symbol} expects " + " and ".join(what for what, absent in missing.items() if absent)
 
 
 def test_a_prim_has_one_opinfo() -> None:

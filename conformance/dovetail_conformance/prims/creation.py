@@ -35,9 +35,9 @@ def full_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def full_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((), {"shape": (-1,), "value": 0.0, **F32}, RuntimeError, "sizes that are not negative")
-    yield ErrorSample((), {"shape": (2,), "value": 1j, **F32}, RuntimeError, "wants a number of kind float")
-    yield ErrorSample((), {"shape": (2,), "value": "0", **F32}, TypeError, "wants a tensor or a Python number, got str")
+    yield ErrorSample((), {"shape": (-1,), "value": 0.0, **F32}, RuntimeError, "non-negative sizes")
+    yield ErrorSample((), {"shape": (2,), "value": 1j, **F32}, RuntimeError, "expected a number of kind float")
+    yield ErrorSample((), {"shape": (2,), "value": "0", **F32}, TypeError, "expected a tensor or a Python number, got str")
 
 
 def full_reference(*, shape: tuple, value: Any, dtype: DType, device: Device) -> torch.Tensor:
@@ -54,10 +54,10 @@ def iota_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def iota_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((), {"length": -1, "start": 0, "step": 1, **F32}, RuntimeError, "sizes that are not negative")
+    yield ErrorSample((), {"length": -1, "start": 0, "step": 1, **F32}, RuntimeError, "non-negative sizes")
     plain = {"length": 2, "start": 0, "step": 1, "device": device}
-    yield ErrorSample((), {**plain, "dtype": dtypes.bool_}, NotImplementedError, "wants an integer or floating dtype")
-    yield ErrorSample((), {**plain, "step": 0.5, "dtype": dtypes.int64}, RuntimeError, "wants a number of kind int")
+    yield ErrorSample((), {**plain, "dtype": dtypes.bool_}, NotImplementedError, "expected an integer or floating dtype")
+    yield ErrorSample((), {**plain, "step": 0.5, "dtype": dtypes.int64}, RuntimeError, "expected a number of kind int")
 
 
 def iota_reference(*, length: int, start: float, step: float, dtype: DType, device: Device) -> torch.Tensor:
@@ -76,9 +76,9 @@ def _cast(values: Any, kind: type) -> Any:
 
 
 def sequence_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((), {"values": ((1.0, 2.0), (3.0,)), **F32}, ValueError, "wants sequences of one length at dim 1")
-    yield ErrorSample((), {"values": (1.0, (2.0,)), **F32}, ValueError, "wants sequences of one length")
-    yield ErrorSample((), {"values": (1j,), **F32}, RuntimeError, "wants a number of kind float")
+    yield ErrorSample((), {"values": ((1.0, 2.0), (3.0,)), **F32}, ValueError, "expected sequences of one length at dim 1")
+    yield ErrorSample((), {"values": (1.0, (2.0,)), **F32}, ValueError, "expected sequences of one length")
+    yield ErrorSample((), {"values": (1j,), **F32}, RuntimeError, "expected a number of kind float")
 
 
 def sequence_reference(*, values: Any, dtype: DType, device: Device) -> torch.Tensor:
@@ -91,9 +91,9 @@ def drawn_samples(more: dict, dtype: DType, device: Device) -> Iterator[SampleIn
 
 
 def drawn_errors(more: dict, wrong: dict, match: str, device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((), {"shape": (-2,), **more, **F32}, RuntimeError, "sizes that are not negative")
+    yield ErrorSample((), {"shape": (-2,), **more, **F32}, RuntimeError, "non-negative sizes")
     yield ErrorSample((), {"shape": (2,), **more, **wrong, **F32}, RuntimeError, match)
-    yield ErrorSample((), {"shape": (2,), **more, "dtype": dtypes.bool_, "device": device}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((), {"shape": (2,), **more, "dtype": dtypes.bool_, "device": device}, NotImplementedError, "expected a tensor of kind")
 
 
 def randperm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -102,7 +102,7 @@ def randperm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def randperm_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((), {"length": -1, **F32}, RuntimeError, "sizes that are not negative")
+    yield ErrorSample((), {"length": -1, **F32}, RuntimeError, "non-negative sizes")
 
 
 def bernoulli_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -111,7 +111,7 @@ def bernoulli_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def bernoulli_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2,), dtypes.int64),), {}, NotImplementedError, "wants a tensor of kind float")
+    yield ErrorSample((unwritten((2,), dtypes.int64),), {}, NotImplementedError, "expected a tensor of kind float")
 
 
 def multinomial_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -137,8 +137,10 @@ def counted_samples(more: dict, dtype: DType, device: Device) -> Iterator[Sample
 
 def counted_errors(more: dict, device: Device) -> Iterator[ErrorSample]:
     seed = unwritten((), dtypes.int64)
-    yield ErrorSample((seed, unwritten((1,), dtypes.int64)), {"shape": (2,), **more, **F32}, RuntimeError, "wants an int64 tensor of no dimensions")
-    yield ErrorSample((unwritten(()), seed), {"shape": (2,), **more, **F32}, RuntimeError, "wants an int64 tensor of no dimensions")
+    yield ErrorSample(
+        (seed, unwritten((1,), dtypes.int64)), {"shape": (2,), **more, **F32}, RuntimeError, "expected an int64 tensor of no dimensions"
+    )
+    yield ErrorSample((unwritten(()), seed), {"shape": (2,), **more, **F32}, RuntimeError, "expected an int64 tensor of no dimensions")
 
 
 UNIFORM, NORMAL, INTEGER, EXPONENTIAL = {"low": -1.0, "high": 2.0}, {"mean": 1.0, "std": 0.5}, {"low": 2, "high": 9}, {"rate": 2.0}

@@ -135,7 +135,7 @@ def unary_samples(domain: tuple[float, float], dtype: DType, device: Device) -> 
 
 def kind_errors(accepted: tuple[DType, ...], operands: int, device: Device) -> Iterator[ErrorSample]:
     for dtype in refused(accepted):
-        yield ErrorSample((unwritten((2,), dtype),) * operands, {}, NotImplementedError, "wants a tensor of kind .*convert it first")
+        yield ErrorSample((unwritten((2,), dtype),) * operands, {}, NotImplementedError, "expected a tensor of kind .*convert it first")
 
 
 def number(dtype: DType, value: int) -> Any:
@@ -161,12 +161,12 @@ def binary_samples(domain: tuple[float, float], dtype: DType, device: Device) ->
 def binary_errors(accepted: tuple[DType, ...], device: Device) -> Iterator[ErrorSample]:
     yield from kind_errors(accepted, 2, device)
     dtype, other = accepted[0], accepted[1]
-    yield ErrorSample((unwritten((2, 3), dtype), unwritten((3,), dtype)), {}, RuntimeError, "wants operands of equal shape")
-    yield ErrorSample((unwritten((2,), dtype), unwritten((2,), other)), {}, RuntimeError, "wants operands of equal shape")
-    yield ErrorSample((number(dtype, 1), number(dtype, 1)), {}, TypeError, "wants a tensor among")
-    yield ErrorSample((unwritten((2,), dtype), "1"), {}, TypeError, "wants a tensor or a Python number, got str")
+    yield ErrorSample((unwritten((2, 3), dtype), unwritten((3,), dtype)), {}, RuntimeError, "expected operands of equal shape")
+    yield ErrorSample((unwritten((2,), dtype), unwritten((2,), other)), {}, RuntimeError, "expected operands of equal shape")
+    yield ErrorSample((number(dtype, 1), number(dtype, 1)), {}, TypeError, "expected a tensor among")
+    yield ErrorSample((unwritten((2,), dtype), "1"), {}, TypeError, "expected a tensor or a Python number, got str")
     if dtype.kind != "complex":
-        yield ErrorSample((unwritten((2,), dtype), 1j), {}, RuntimeError, f"wants a number of kind {dtype.kind}")
+        yield ErrorSample((unwritten((2,), dtype), 1j), {}, RuntimeError, f"expected a number of kind {dtype.kind}")
 
 
 def where_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -180,9 +180,9 @@ def where_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def where_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2,))
-    yield ErrorSample((x, x, x), {}, RuntimeError, "wants a boolean condition")
-    yield ErrorSample((unwritten((3,), dtypes.bool_), x, x), {}, RuntimeError, r"wants a condition of shape \(2,\)")
-    yield ErrorSample((unwritten((2,), dtypes.bool_), 1.0, 2.0), {}, TypeError, "wants a tensor among")
+    yield ErrorSample((x, x, x), {}, RuntimeError, "expected a boolean condition")
+    yield ErrorSample((unwritten((3,), dtypes.bool_), x, x), {}, RuntimeError, r"expected a condition of shape \(2,\)")
+    yield ErrorSample((unwritten((2,), dtypes.bool_), 1.0, 2.0), {}, TypeError, "expected a tensor among")
 
 
 def polygamma_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -193,7 +193,7 @@ def polygamma_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def polygamma_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2,)),), {"n": -1}, RuntimeError, "order that is not negative")
-    yield ErrorSample((unwritten((2,), dtypes.int64),), {"n": 1}, NotImplementedError, "wants a tensor of kind float")
+    yield ErrorSample((unwritten((2,), dtypes.int64),), {"n": 1}, NotImplementedError, "expected a tensor of kind float")
 
 
 def np_polygamma(x: np.ndarray, n: int) -> np.ndarray:
@@ -222,7 +222,7 @@ def bitcast_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def bitcast_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2,)),), {"dtype": dtypes.int64}, RuntimeError, "wants a dtype of 4 bytes")
+    yield ErrorSample((unwritten((2,)),), {"dtype": dtypes.int64}, RuntimeError, "expected a dtype of 4 bytes")
 
 
 def bitcast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:

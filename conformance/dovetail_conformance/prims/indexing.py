@@ -67,16 +67,16 @@ def np_index_copy(x: np.ndarray, index: np.ndarray, value: np.ndarray, dim: int)
 
 def take_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((4, 3))
-    yield ErrorSample((x, POSITIONS), {"dim": 2}, IndexError, "wants a dim")
+    yield ErrorSample((x, POSITIONS), {"dim": 2}, IndexError, "expected a dim")
     yield ErrorSample((x, unwritten((2, 1), dtypes.int64)), {"dim": 0}, IndexError, "index is supposed to be a vector")
     yield ErrorSample((x, unwritten((2,), dtypes.int32)), {"dim": 0}, RuntimeError, "expected dtype int64 for index")
-    yield ErrorSample((unwritten((2,), dtypes.float8_e5m2), POSITIONS), {"dim": 0}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((unwritten((2,), dtypes.float8_e5m2), POSITIONS), {"dim": 0}, NotImplementedError, "expected a tensor of kind")
 
 
 def row_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((4, 3))
-    yield ErrorSample((x, POSITIONS, unwritten((3, 3))), {"dim": 0}, RuntimeError, r"wants a value of shape \(2, 3\)")
-    yield ErrorSample((x, POSITIONS, unwritten((2, 3), dtypes.int64)), {"dim": 0}, RuntimeError, "wants a value of shape")
+    yield ErrorSample((x, POSITIONS, unwritten((3, 3))), {"dim": 0}, RuntimeError, r"expected a value of shape \(2, 3\)")
+    yield ErrorSample((x, POSITIONS, unwritten((2, 3), dtypes.int64)), {"dim": 0}, RuntimeError, "expected a value of shape")
     yield ErrorSample((x, unwritten((), dtypes.int64), unwritten((2, 3))), {"dim": 0}, IndexError, "index is supposed to be a vector")
 
 
@@ -126,7 +126,7 @@ def np_scatter_add(x: np.ndarray, index: np.ndarray, value: np.ndarray, dim: int
 
 def along_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((4, 3))
-    yield ErrorSample((x, unwritten((2, 3), dtypes.int64)), {"dim": 2}, IndexError, "wants a dim")
+    yield ErrorSample((x, unwritten((2, 3), dtypes.int64)), {"dim": 2}, IndexError, "expected a dim")
     yield ErrorSample((x, POSITIONS), {"dim": 0}, RuntimeError, "same number of dimensions as input")
     yield ErrorSample((x, unwritten((2, 4), dtypes.int64)), {"dim": 0}, RuntimeError, "size does not match at some dimension other than 0")
     yield ErrorSample((x, unwritten((2, 3), dtypes.int32)), {"dim": 0}, RuntimeError, "expected dtype int64 for index")
@@ -134,8 +134,8 @@ def along_errors(device: Device) -> Iterator[ErrorSample]:
 
 def scatter_errors(device: Device) -> Iterator[ErrorSample]:
     x, index = unwritten((4, 3)), unwritten((2, 3), dtypes.int64)
-    yield ErrorSample((x, index, unwritten((2, 2))), {"dim": 0}, RuntimeError, r"wants a value of shape \(2, 3\)")
-    yield ErrorSample((x, index, unwritten((2, 3), dtypes.float64)), {"dim": 0}, RuntimeError, "wants a value of shape")
+    yield ErrorSample((x, index, unwritten((2, 2))), {"dim": 0}, RuntimeError, r"expected a value of shape \(2, 3\)")
+    yield ErrorSample((x, index, unwritten((2, 3), dtypes.float64)), {"dim": 0}, RuntimeError, "expected a value of shape")
     yield ErrorSample((x, unwritten((5, 4), dtypes.int64), unwritten((5, 4))), {"dim": 0}, RuntimeError, "size does not match")
 
 
@@ -170,16 +170,16 @@ def np_index_put(x: np.ndarray, indices: list, value: np.ndarray, accumulate: bo
 
 def index_errors(device: Device, *, more: tuple = (), **kwargs: Any) -> Iterator[ErrorSample]:
     x = unwritten((4, 3))
-    yield ErrorSample((x, [], *more), kwargs, RuntimeError, "wants at least one index")
+    yield ErrorSample((x, [], *more), kwargs, RuntimeError, "expected at least one index")
     yield ErrorSample((x, [POSITIONS] * 3, *more), kwargs, IndexError, "too many indices for tensor of dimension 2")
-    yield ErrorSample((x, [POSITIONS, unwritten((3,), dtypes.int64)], *more), kwargs, IndexError, "wants indices of one shape")
+    yield ErrorSample((x, [POSITIONS, unwritten((3,), dtypes.int64)], *more), kwargs, IndexError, "expected indices of one shape")
     yield ErrorSample((x, [unwritten((2,))], *more), kwargs, RuntimeError, "expected dtype int64 for index")
 
 
 def index_put_errors(device: Device) -> Iterator[ErrorSample]:
     yield from index_errors(device, more=(unwritten((2, 3)),), accumulate=False)
     wrong = (unwritten((4, 3)), [POSITIONS], unwritten((2, 2)))
-    yield ErrorSample(wrong, {"accumulate": True}, RuntimeError, r"wants a value of shape \(2, 3\)")
+    yield ErrorSample(wrong, {"accumulate": True}, RuntimeError, r"expected a value of shape \(2, 3\)")
 
 
 OPINFOS += [

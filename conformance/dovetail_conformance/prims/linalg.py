@@ -32,7 +32,7 @@ def matmul_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((3,)), unwritten((3,))), {}, RuntimeError, "shapes cannot be multiplied")
     yield ErrorSample((unwritten((2, 2, 2)), unwritten((1, 2, 2))), {}, RuntimeError, "shapes cannot be multiplied")
     yield ErrorSample((unwritten((2, 2)), unwritten((2, 2), dtypes.float64)), {}, RuntimeError, "expected a and b to have the same dtype")
-    yield ErrorSample((unwritten((2, 2), dtypes.bool_),) * 2, {}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((unwritten((2, 2), dtypes.bool_),) * 2, {}, NotImplementedError, "expected a tensor of kind")
 
 
 def linear_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -170,7 +170,7 @@ def _backward(dtype: DType, device: Device) -> Iterator[tuple]:
 def gradient_errors(key: str, device: Device) -> Iterator[ErrorSample]:
     window = {key: (1, 2, 5) if key == "input_shape" else (4, 2, 3), **windows(3, {})}
     other = unwritten((4, 2, 3) if key == "input_shape" else (1, 2, 5))
-    yield ErrorSample((unwritten((1, 4, 4)), other), window, RuntimeError, r"wants a cotangent of shape \(1, 4, 3\)")
+    yield ErrorSample((unwritten((1, 4, 4)), other), window, RuntimeError, r"expected a cotangent of shape \(1, 4, 3\)")
 
 
 def embedding_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -184,7 +184,7 @@ def embedding_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def embedding_errors(device: Device) -> Iterator[ErrorSample]:
     index = unwritten((2,), dtypes.int64)
     yield ErrorSample((unwritten((5,)), index), {}, RuntimeError, "'weight' must be 2-D")
-    yield ErrorSample((unwritten((5, 3)), unwritten((2,))), {}, RuntimeError, "wants an int64 index")
+    yield ErrorSample((unwritten((5, 3)), unwritten((2,))), {}, RuntimeError, "expected an int64 index")
 
 
 def embedding_backward_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -196,7 +196,7 @@ def embedding_backward_samples(dtype: DType, device: Device) -> Iterator[SampleI
 
 def embedding_backward_errors(device: Device) -> Iterator[ErrorSample]:
     wrong = (unwritten((2, 3)), unwritten((3,), dtypes.int64))
-    yield ErrorSample(wrong, {"num_weights": 5, "padding_idx": -1}, RuntimeError, "wants one row for each index")
+    yield ErrorSample(wrong, {"num_weights": 5, "padding_idx": -1}, RuntimeError, "expected one row for each index")
 
 
 def np_embedding_backward(g: np.ndarray, index: np.ndarray, num_weights: int, padding_idx: int) -> np.ndarray:

@@ -21,9 +21,9 @@ def copy_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def copy_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
-    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "wants a value of x's shape")
-    yield ErrorSample((x, unwritten((2, 3), dtypes.int64)), {}, RuntimeError, "wants a value of x's shape")
-    yield ErrorSample((unwritten((1,)).expand(3), unwritten((3,))), {}, RuntimeError, "several share one; clone it before writing")
+    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "expected a value with the shape")
+    yield ErrorSample((x, unwritten((2, 3), dtypes.int64)), {}, RuntimeError, "expected a value with the shape")
+    yield ErrorSample((unwritten((1,)).expand(3), unwritten((3,))), {}, RuntimeError, "share memory, so a write to it is ambiguous")
 
 
 def device_put_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -39,8 +39,8 @@ def item_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def item_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2,)),), {}, RuntimeError, "a tensor of one element can be a number")
-    yield ErrorSample((unwritten((0,)),), {}, RuntimeError, "a tensor of one element can be a number")
+    yield ErrorSample((unwritten((2,)),), {}, RuntimeError, "expected a tensor of one element")
+    yield ErrorSample((unwritten((0,)),), {}, RuntimeError, "expected a tensor of one element")
 
 
 def print_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:

@@ -63,16 +63,16 @@ def reduction_samples(empty: bool, dtype: DType, device: Device, **more: Any) ->
 
 def reduction_errors(accepted: tuple[DType, ...], device: Device, **more: Any) -> Iterator[ErrorSample]:
     x = unwritten((2, 3), accepted[0])
-    yield ErrorSample((x,), {"dims": (2,), **more}, IndexError, "wants a dim of .* from 0 to 1, got 2")
-    yield ErrorSample((x,), {"dims": (-1,), **more}, IndexError, "wants a dim of .* from 0 to 1, got -1")
-    yield ErrorSample((x,), {"dims": (1, 0), **more}, RuntimeError, "wants sorted, distinct dims")
-    yield ErrorSample((unwritten((2,), dtypes.float8_e5m2),), {"dims": (0,), **more}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((x,), {"dims": (2,), **more}, IndexError, "expected a dim of .* from 0 to 1, got 2")
+    yield ErrorSample((x,), {"dims": (-1,), **more}, IndexError, "expected a dim of .* from 0 to 1, got -1")
+    yield ErrorSample((x,), {"dims": (1, 0), **more}, RuntimeError, "expected sorted, distinct dims")
+    yield ErrorSample((unwritten((2,), dtypes.float8_e5m2),), {"dims": (0,), **more}, NotImplementedError, "expected a tensor of kind")
 
 
 def extremum_errors(device: Device) -> Iterator[ErrorSample]:
     yield from reduction_errors(REAL, device)
-    yield ErrorSample((unwritten((0, 3)),), {"dims": (0,)}, IndexError, "wants reduction dim 0 of .* to have non-zero size")
-    yield ErrorSample((unwritten((3,), dtypes.complex64),), {"dims": (0,)}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((unwritten((0, 3)),), {"dims": (0,)}, IndexError, "expected reduction dim 0 of .* to have non-zero size")
+    yield ErrorSample((unwritten((3,), dtypes.complex64),), {"dims": (0,)}, NotImplementedError, "expected a tensor of kind")
 
 
 def var_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -126,10 +126,10 @@ def position_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def position_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((0,)),), {"dim": None}, IndexError, "wants an element to point at")
+    yield ErrorSample((unwritten((0,)),), {"dim": None}, IndexError, "expected at least one element")
     yield ErrorSample((unwritten((0, 2)),), {"dim": 0}, IndexError, "to have non-zero size")
-    yield ErrorSample((unwritten((2,)),), {"dim": 1}, IndexError, "wants a dim")
-    yield ErrorSample((unwritten((2,), dtypes.bool_),), {"dim": 0}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((unwritten((2,)),), {"dim": 1}, IndexError, "expected a dim")
+    yield ErrorSample((unwritten((2,), dtypes.bool_),), {"dim": 0}, NotImplementedError, "expected a tensor of kind")
 
 
 def broadcast_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -147,9 +147,9 @@ def broadcast_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def broadcast_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
     yield ErrorSample((x,), {"shape": (2, 4), "dims": (0, 1)}, RuntimeError, "to fill shape")
-    yield ErrorSample((x,), {"shape": (2, 3), "dims": (0,)}, RuntimeError, "wants one dim")
-    yield ErrorSample((x,), {"shape": (3, 2), "dims": (1, 0)}, RuntimeError, "wants increasing dims")
-    yield ErrorSample((x,), {"shape": (2, 3), "dims": (0, 2)}, RuntimeError, "wants increasing dims")
+    yield ErrorSample((x,), {"shape": (2, 3), "dims": (0,)}, RuntimeError, "expected one dim")
+    yield ErrorSample((x,), {"shape": (3, 2), "dims": (1, 0)}, RuntimeError, "expected increasing dims")
+    yield ErrorSample((x,), {"shape": (2, 3), "dims": (0, 2)}, RuntimeError, "expected increasing dims")
 
 
 def np_broadcast(x: np.ndarray, shape: tuple[int, ...], dims: tuple[int, ...]) -> np.ndarray:
@@ -166,9 +166,9 @@ def scan_samples(dtype: DType, device: Device, **more: Any) -> Iterator[SampleIn
 
 
 def scan_errors(device: Device, **more: Any) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2, 3)),), {"dim": 2, **more}, IndexError, "wants a dim of")
-    yield ErrorSample((unwritten(()),), {"dim": 0, **more}, IndexError, "wants a dim of")
-    yield ErrorSample((unwritten((2,), dtypes.float8_e5m2),), {"dim": 0, **more}, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((unwritten((2, 3)),), {"dim": 2, **more}, IndexError, "expected a dim of")
+    yield ErrorSample((unwritten(()),), {"dim": 0, **more}, IndexError, "expected a dim of")
+    yield ErrorSample((unwritten((2,), dtypes.float8_e5m2),), {"dim": 0, **more}, NotImplementedError, "expected a tensor of kind")
 
 
 def scanned(fn: Callable) -> Callable:

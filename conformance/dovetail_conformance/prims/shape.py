@@ -42,8 +42,8 @@ def reshape_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def reshape_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)),), {"shape": (5,)}, RuntimeError, "shape .* is invalid for .* 6 elements")
-    yield ErrorSample((unwritten((2, 3)),), {"shape": (-1, 3)}, RuntimeError, "sizes that are not negative")
-    yield ErrorSample((unwritten((2, 3)).t(),), {"shape": (6,)}, RuntimeError, "takes a copy; clone first")
+    yield ErrorSample((unwritten((2, 3)),), {"shape": (-1, 3)}, RuntimeError, "non-negative sizes")
+    yield ErrorSample((unwritten((2, 3)).t(),), {"shape": (6,)}, RuntimeError, "without a copy; clone it first")
 
 
 def transpose_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -56,7 +56,7 @@ def transpose_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def transpose_errors(device: Device) -> Iterator[ErrorSample]:
     for order in ((0,), (0, 0), (0, 2)):
-        yield ErrorSample((unwritten((2, 3)),), {"order": order}, RuntimeError, "wants a permutation of the dims")
+        yield ErrorSample((unwritten((2, 3)),), {"order": order}, RuntimeError, "expected a permutation of the dims")
 
 
 def squeeze_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -70,8 +70,8 @@ def squeeze_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def squeeze_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2, 1)),), {"dims": (0,)}, RuntimeError, "wants size 1")
-    yield ErrorSample((unwritten((2, 1)),), {"dims": (2,)}, IndexError, "wants a dim")
+    yield ErrorSample((unwritten((2, 1)),), {"dims": (0,)}, RuntimeError, "expected size 1")
+    yield ErrorSample((unwritten((2, 1)),), {"dims": (2,)}, IndexError, "expected a dim")
 
 
 WINDOWS = (
@@ -100,10 +100,10 @@ def _turned(make: Maker, shape: tuple[int, ...]) -> Any:
 
 def slice_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((3,))
-    yield ErrorSample((x,), {"starts": (0,), "stops": (4,), "steps": (1,)}, IndexError, "wants bounds in order and within 3")
-    yield ErrorSample((x,), {"starts": (2,), "stops": (1,), "steps": (1,)}, IndexError, "wants bounds in order")
+    yield ErrorSample((x,), {"starts": (0,), "stops": (4,), "steps": (1,)}, IndexError, "expected bounds in order and within 3")
+    yield ErrorSample((x,), {"starts": (2,), "stops": (1,), "steps": (1,)}, IndexError, "expected bounds in order")
     yield ErrorSample((x,), {"starts": (0,), "stops": (1,), "steps": (0,)}, ValueError, "slice step must be positive")
-    yield ErrorSample((x,), {"starts": (0, 0), "stops": (1, 1), "steps": (1, 1)}, IndexError, "wants one start, stop and step")
+    yield ErrorSample((x,), {"starts": (0, 0), "stops": (1, 1), "steps": (1, 1)}, IndexError, "expected one start, stop and step")
 
 
 def window_of(starts: tuple, stops: tuple, steps: tuple) -> tuple[slice, ...]:
@@ -122,8 +122,8 @@ def put_slice_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def put_slice_errors(device: Device) -> Iterator[ErrorSample]:
     window = {"starts": (0,), "stops": (2,), "steps": (1,)}
-    yield ErrorSample((unwritten((3,)), unwritten((3,))), window, RuntimeError, "wants a value for")
-    yield ErrorSample((unwritten((3,)), unwritten((2,), dtypes.int64)), window, RuntimeError, "wants a value for")
+    yield ErrorSample((unwritten((3,)), unwritten((3,))), window, RuntimeError, "expected a value for")
+    yield ErrorSample((unwritten((3,)), unwritten((2,), dtypes.int64)), window, RuntimeError, "expected a value for")
 
 
 def np_put_slice(x: np.ndarray, value: np.ndarray, **window: Any) -> np.ndarray:
@@ -159,12 +159,12 @@ def put_diagonal_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def diagonal_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2, 3)),), {"offset": 0, "dim1": 0, "dim2": 2}, IndexError, "wants a dim")
+    yield ErrorSample((unwritten((2, 3)),), {"offset": 0, "dim1": 0, "dim2": 2}, IndexError, "expected a dim")
     yield ErrorSample((unwritten((2, 3)),), {"offset": 0, "dim1": 1, "dim2": 1}, RuntimeError, "diagonal dimensions cannot be identical")
 
 
 def put_diagonal_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2, 3)), unwritten((3,))), {"offset": 0, "dim1": 0, "dim2": 1}, RuntimeError, "wants a value for")
+    yield ErrorSample((unwritten((2, 3)), unwritten((3,))), {"offset": 0, "dim1": 0, "dim2": 1}, RuntimeError, "expected a value for")
 
 
 def np_put_diagonal(x: np.ndarray, value: np.ndarray, *, offset: int, dim1: int, dim2: int) -> np.ndarray:
@@ -193,7 +193,7 @@ def unfold_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((3,)),), {"dim": 0, "size": 4, "step": 1}, RuntimeError, "maximum size for tensor at dimension 0 is 3 but size is 4")
     yield ErrorSample((unwritten((3,)),), {"dim": 0, "size": 1, "step": 0}, RuntimeError, "step is 0 but must be > 0")
     yield ErrorSample((unwritten((3,)),), {"dim": 0, "size": -1, "step": 1}, RuntimeError, "size is -1 but must be >= 0")
-    yield ErrorSample((unwritten((3,)),), {"dim": 1, "size": 1, "step": 1}, IndexError, "wants a dim")
+    yield ErrorSample((unwritten((3,)),), {"dim": 1, "size": 1, "step": 1}, IndexError, "expected a dim")
 
 
 def np_unfold(x: np.ndarray, *, dim: int, size: int, step: int) -> np.ndarray:
@@ -211,8 +211,8 @@ def fold_add_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def fold_add_errors(device: Device) -> Iterator[ErrorSample]:
     how = {"shape": (4,), "dim": 0, "size": 2, "step": 2}
-    yield ErrorSample((unwritten((3, 2)),), how, RuntimeError, "wants windows of shape")
-    yield ErrorSample((unwritten((2, 2), dtypes.bool_),), how, NotImplementedError, "wants a tensor of kind")
+    yield ErrorSample((unwritten((3, 2)),), how, RuntimeError, "expected windows of shape")
+    yield ErrorSample((unwritten((2, 2), dtypes.bool_),), how, NotImplementedError, "expected a tensor of kind")
 
 
 def np_fold_add(x: np.ndarray, *, shape: tuple[int, ...], dim: int, size: int, step: int) -> np.ndarray:
@@ -251,8 +251,8 @@ def pad_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((3,))
     yield ErrorSample((x,), {"value": 0.0, "low": (-2,), "high": (-2,), "interior": (0,)}, RuntimeError, "leaves a negative size")
     yield ErrorSample((x,), {"value": 0.0, "low": (0,), "high": (0,), "interior": (-1,)}, RuntimeError, "interior padding that is not negative")
-    yield ErrorSample((x,), {"value": 1j, "low": (0,), "high": (0,), "interior": (0,)}, RuntimeError, "wants a number of kind float")
-    yield ErrorSample((x,), {"value": 0.0, "low": (0, 0), "high": (0,), "interior": (0,)}, RuntimeError, "wants low, high and interior")
+    yield ErrorSample((x,), {"value": 1j, "low": (0,), "high": (0,), "interior": (0,)}, RuntimeError, "expected a number of kind float")
+    yield ErrorSample((x,), {"value": 0.0, "low": (0, 0), "high": (0,), "interior": (0,)}, RuntimeError, "expected low, high and interior")
 
 
 def np_pad(x: np.ndarray, *, value: float, low: tuple, high: tuple, interior: tuple) -> np.ndarray:
@@ -284,9 +284,9 @@ def cat_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def cat_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample(([],), {"dim": 0}, RuntimeError, "expected a non-empty list of Tensors")
-    yield ErrorSample(([unwritten((2,))],), {"dim": 1}, IndexError, "wants a dim")
-    yield ErrorSample(([unwritten((2, 3)), unwritten((2, 2))],), {"dim": 0}, RuntimeError, "wants tensors alike but for their size at dim 0")
-    yield ErrorSample(([unwritten((2,)), unwritten((2,), dtypes.int64)],), {"dim": 0}, RuntimeError, "wants tensors alike")
+    yield ErrorSample(([unwritten((2,))],), {"dim": 1}, IndexError, "expected a dim")
+    yield ErrorSample(([unwritten((2, 3)), unwritten((2, 2))],), {"dim": 0}, RuntimeError, "expected tensors alike but for their size at dim 0")
+    yield ErrorSample(([unwritten((2,)), unwritten((2,), dtypes.int64)],), {"dim": 0}, RuntimeError, "expected tensors alike")
 
 
 def flip_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -298,8 +298,8 @@ def flip_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def flip_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2,)),), {"dims": (1,)}, IndexError, "wants a dim")
-    yield ErrorSample((unwritten((2, 2)),), {"dims": (0, 0)}, RuntimeError, "wants sorted, distinct dims")
+    yield ErrorSample((unwritten((2,)),), {"dims": (1,)}, IndexError, "expected a dim")
+    yield ErrorSample((unwritten((2, 2)),), {"dims": (0, 0)}, RuntimeError, "expected sorted, distinct dims")
 
 
 def plain_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:

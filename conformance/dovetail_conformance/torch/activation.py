@@ -91,7 +91,7 @@ TABLE: dict[str, tuple[Callable, tuple[DType, ...], tuple[dict[str, Any], ...], 
         FLOATS,
         ({"alpha": 0.5}, {"alpha": 2.0}),
         True,
-        (((2,), {"alpha": 0.0}, RuntimeError, "wants an alpha that is not 0"),),
+        (((2,), {"alpha": 0.0}, RuntimeError, "expected an alpha that is not 0"),),
     ),
     "leaky_relu": (lambda x, negative_slope=0.01: leaky(x, negative_slope), FLOATS, ({"negative_slope": 0.3}, {"negative_slope": 0}), True, ()),
     "rrelu": (
@@ -99,7 +99,7 @@ TABLE: dict[str, tuple[Callable, tuple[DType, ...], tuple[dict[str, Any], ...], 
         FLOATS,
         ({"lower": 0.1, "upper": 0.5},),
         True,
-        (((2,), 0.5, 0.1, RuntimeError, "wants lower no greater than upper, got 0.5 and 0.1"),),
+        (((2,), 0.5, 0.1, RuntimeError, "expected lower no greater than upper, got 0.5 and 0.1"),),
     ),
     "gelu": (
         gelu,
@@ -146,7 +146,7 @@ def hardtanh_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def hardtanh_errors(device: Device) -> Iterator[ErrorSample]:
-    yield from errors_of(ROUNDED, (((2,), 1.0, -1.0, ValueError, "wants min_val no greater than max_val, got 1.0 and -1.0"),), device)
+    yield from errors_of(ROUNDED, (((2,), 1.0, -1.0, ValueError, "expected min_val no greater than max_val, got 1.0 and -1.0"),), device)
     yield ErrorSample((unwritten((2,), dtypes.uint8),), {}, RuntimeError, "cannot bound an unsigned type below by -1.0")
 
 
@@ -164,7 +164,7 @@ def threshold_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def threshold_errors(device: Device) -> Iterator[ErrorSample]:
     for dtype in (dtypes.bool_, dtypes.complex64):
-        yield ErrorSample((unwritten((2,), dtype), 1, 1), {}, NotImplementedError, "wants a tensor of kind float or int")
+        yield ErrorSample((unwritten((2,), dtype), 1, 1), {}, NotImplementedError, "expected a tensor of kind float or int")
     yield ErrorSample((unwritten((2,)), "1", 1), {}, TypeError, "must be Number, not str")
 
 
@@ -185,10 +185,10 @@ def prelu_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def prelu_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
-    yield ErrorSample((x, unwritten((3,), dtypes.float64)), {}, RuntimeError, "wants a weight of dtype f32")
-    yield ErrorSample((x, unwritten((2,))), {}, RuntimeError, "wants one weight for each of 3 channels")
-    yield ErrorSample((x, unwritten((2, 3))), {}, RuntimeError, "wants a weight with at most one dimension")
-    yield ErrorSample((unwritten(()), unwritten((2,))), {}, RuntimeError, "wants dimensions in input")
+    yield ErrorSample((x, unwritten((3,), dtypes.float64)), {}, RuntimeError, "expected a weight of dtype f32")
+    yield ErrorSample((x, unwritten((2,))), {}, RuntimeError, "expected one weight for each of 3 channels")
+    yield ErrorSample((x, unwritten((2, 3))), {}, RuntimeError, "expected a weight with at most one dimension")
+    yield ErrorSample((unwritten(()), unwritten((2,))), {}, RuntimeError, "expected dimensions in input")
     yield ErrorSample((x, 0.5), {}, TypeError, "must be Tensor, not float")
 
 
@@ -211,13 +211,13 @@ GLU_ERRORS = (
     ((), RuntimeError, "glu does not support 0-dimensional tensors"),
     ((3,), RuntimeError, "Halving dimension must be even, but dimension 0 is size 3"),
     ((2,), 1, IndexError, "Dimension out of range"),
-    ((2,), "0", TypeError, "wants an int for a dimension"),
+    ((2,), "0", TypeError, "expected an int for a dimension"),
 )
 
 
 def glu_errors(device: Device) -> Iterator[ErrorSample]:
     yield from refused_rows(GLU_ERRORS, device)
-    yield ErrorSample((unwritten((2,), dtypes.int64),), {}, NotImplementedError, "wants a tensor of kind float")
+    yield ErrorSample((unwritten((2,), dtypes.int64),), {}, NotImplementedError, "expected a tensor of kind float")
 
 
 def np_glu(x: Any, dim: int = -1) -> Any:
@@ -239,15 +239,15 @@ def softmax_samples(implicit: bool, dtype: DType, device: Device) -> Iterator[Sa
 
 SOFTMAX_ERRORS = (
     ((2, 3), 2, IndexError, "Dimension out of range"),
-    ((2, 3), "0", TypeError, "must be int, not str|wants an int for a dimension"),
-    ((2, 3), 0, {"dtype": torch.int64}, NotImplementedError, "wants a tensor of kind float"),
+    ((2, 3), "0", TypeError, "must be int, not str|expected an int for a dimension"),
+    ((2, 3), 0, {"dtype": torch.int64}, NotImplementedError, "expected a tensor of kind float"),
 )
 
 
 def softmax_errors(device: Device) -> Iterator[ErrorSample]:
     yield from refused_rows(SOFTMAX_ERRORS, device)
     for dtype in (dtypes.int64, dtypes.complex64):
-        yield ErrorSample((unwritten((2,), dtype), 0), {}, NotImplementedError, "wants a tensor of kind float")
+        yield ErrorSample((unwritten((2,), dtype), 0), {}, NotImplementedError, "expected a tensor of kind float")
 
 
 def softmax(fn: Callable) -> Callable:

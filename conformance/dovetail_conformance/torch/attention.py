@@ -47,7 +47,7 @@ def attention_errors(device: Device) -> Iterator[ErrorSample]:
     q, k = unwritten((2, 3, 4)), unwritten((2, 5, 4))
     yield ErrorSample((q, k, unwritten((2, 5, 4), dtypes.float64)), {}, RuntimeError, "to have the same dtype")
     yield ErrorSample((unwritten((4,)), k, k), {}, RuntimeError, "to all be at least 2 dimensional")
-    yield ErrorSample((q, unwritten((2, 5, 3)), k), {}, RuntimeError, "wants query and key of one width")
+    yield ErrorSample((q, unwritten((2, 5, 3)), k), {}, RuntimeError, "expected query and key of one width")
     yield ErrorSample((q, k, k, unwritten((3, 5))), {"is_causal": True}, RuntimeError, "Explicit attn_mask should not be set when is_causal=True")
     yield ErrorSample((q, k, k, unwritten((3, 5), dtypes.int64)), {}, RuntimeError, "Expected attn_mask dtype to be bool or float")
 

@@ -126,10 +126,10 @@ def isclose_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def isclose_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2,))
-    yield ErrorSample((x, unwritten((2,), dtypes.int64)), {}, RuntimeError, "wants tensors of one dtype")
-    yield ErrorSample((x, x), {"rtol": -1.0}, RuntimeError, "wants an rtol that is not negative")
-    yield ErrorSample((x, x), {"atol": -1.0}, RuntimeError, "wants an atol that is not negative")
-    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((x, unwritten((2,), dtypes.int64)), {}, RuntimeError, "expected tensors of one dtype")
+    yield ErrorSample((x, x), {"rtol": -1.0}, RuntimeError, "expected an rtol that is not negative")
+    yield ErrorSample((x, x), {"atol": -1.0}, RuntimeError, "expected an atol that is not negative")
+    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((x, 1.0), {}, TypeError, "must be Tensor, not float")
 
 
@@ -166,7 +166,7 @@ def method_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def where_errors(device: Device) -> Iterator[ErrorSample]:
     x, yes = unwritten((2,)), unwritten((2,), dtypes.bool_)
     yield ErrorSample((x, x, x), {}, RuntimeError, "where expected condition to be a boolean tensor")
-    yield ErrorSample((yes, x, unwritten((3,))), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((yes, x, unwritten((3,))), {}, RuntimeError, "expected shapes that broadcast")
 
 
 def torch_where_errors(device: Device) -> Iterator[ErrorSample]:
@@ -177,7 +177,7 @@ def torch_where_errors(device: Device) -> Iterator[ErrorSample]:
 
 def method_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2,)), unwritten((2,)), 1), {}, RuntimeError, "where expected condition to be a boolean tensor")
-    yield ErrorSample((unwritten((2,)), unwritten((3,), dtypes.bool_), 1), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((unwritten((2,)), unwritten((3,), dtypes.bool_), 1), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((unwritten((2,)), unwritten((2,), dtypes.bool_), "1"), {}, TypeError, "must be Tensor or Number, not str")
 
 
@@ -201,8 +201,8 @@ def masked_fill_errors(device: Device) -> Iterator[ErrorSample]:
     x, yes = unwritten((2,)), unwritten((2,), dtypes.bool_)
     yield ErrorSample((x, x, 1.0), {}, RuntimeError, "only supports boolean masks")
     yield ErrorSample((x, yes, x), {}, RuntimeError, "only supports a 0-dimensional value tensor")
-    yield ErrorSample((x, yes, 1j), {}, RuntimeError, "wants a real value for f32, got 1j")
-    yield ErrorSample((x, unwritten((3,), dtypes.bool_), 1.0), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((x, yes, 1j), {}, RuntimeError, "expected a real value for f32, got 1j")
+    yield ErrorSample((x, unwritten((3,), dtypes.bool_), 1.0), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((x, yes, "1"), {}, TypeError, "invalid combination of arguments")
 
 
@@ -226,9 +226,9 @@ def clamp_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def clamp_errors(device: Device) -> Iterator[ErrorSample]:
     x, z = unwritten((2,)), unwritten((2,), dtypes.complex64)
     yield ErrorSample((x,), {}, RuntimeError, "At least one of 'min' or 'max' must not be None")
-    yield ErrorSample((x, x, 1), {}, TypeError, "wants two tensors or two numbers for min and max")
-    yield ErrorSample((z, 0), {}, NotImplementedError, "wants a tensor of kind bool or int or float")
-    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((x, x, 1), {}, TypeError, "expected two tensors or two numbers for min and max")
+    yield ErrorSample((z, 0), {}, NotImplementedError, "expected a tensor of kind bool or int or float")
+    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((x, "0"), {}, TypeError, "invalid combination of arguments")
 
 
@@ -252,7 +252,7 @@ def heaviside_errors(device: Device) -> Iterator[ErrorSample]:
     x, z = unwritten((2,)), unwritten((2,), dtypes.complex64)
     yield ErrorSample((x, unwritten((2,), dtypes.int64)), {}, RuntimeError, "not implemented for tensors with different dtypes")
     yield ErrorSample((z, z), {}, RuntimeError, "not implemented for complex tensors")
-    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((x, 1.0), {}, TypeError, "must be Tensor, not float")
 
 
@@ -280,7 +280,7 @@ def threshold_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def threshold_errors(device: Device) -> Iterator[ErrorSample]:
     for dtype in (dtypes.bool_, dtypes.complex64):
-        yield ErrorSample((unwritten((2,), dtype), 1, 1), {}, NotImplementedError, "wants a tensor of kind float or int")
+        yield ErrorSample((unwritten((2,), dtype), 1, 1), {}, NotImplementedError, "expected a tensor of kind float or int")
     yield ErrorSample((unwritten((2,)), "1", 1), {}, TypeError, "must be Number, not str")
 
 

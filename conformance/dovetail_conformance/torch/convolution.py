@@ -146,11 +146,11 @@ def unfold_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((1, 1, 2, 3, 3)), 2), {}, RuntimeError, "Expected 3D")
     yield ErrorSample((unwritten((1, 2, 3, 3)), 4), {}, RuntimeError, "do not fit")
     yield ErrorSample((unwritten((1, 2, 3, 3)), 2), {"stride": 0}, RuntimeError, "stride should be at least 1")
-    yield ErrorSample((unwritten((1, 2, 3, 3)), (2, 2, 2)), {}, RuntimeError, "wants one or 2 values for kernel_size")
+    yield ErrorSample((unwritten((1, 2, 3, 3)), (2, 2, 2)), {}, RuntimeError, "expected one or 2 values for kernel_size")
 
 
 def fold_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((1, 7, 4)), 4, 2), {"stride": 2}, RuntimeError, "wants a multiple of the kernel's 4 elements")
+    yield ErrorSample((unwritten((1, 7, 4)), 4, 2), {"stride": 2}, RuntimeError, "expected a multiple of the kernel's 4 elements")
     yield ErrorSample((unwritten((1, 8, 5)), 4, 2), {"stride": 2}, RuntimeError, "windows in the last dimension")
     yield ErrorSample((unwritten((8,)), 4, 2), {}, RuntimeError, "Expected 2D or 3D")
 

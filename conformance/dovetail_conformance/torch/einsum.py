@@ -74,7 +74,7 @@ def bilinear_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((5, 2)), y, weight), {}, RuntimeError, "input1 size does not match weight size")
     yield ErrorSample((x, unwritten((5, 2)), weight), {}, RuntimeError, "input2 size does not match weight size")
     yield ErrorSample((unwritten((4, 3)), y, weight), {}, RuntimeError, "input batch dimensions do not match")
-    yield ErrorSample((x, y, weight, unwritten((3,))), {}, RuntimeError, "wants a bias of 2 elements")
+    yield ErrorSample((x, y, weight, unwritten((3,))), {}, RuntimeError, "expected a bias of 2 elements")
 
 
 def tensordot_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:

@@ -119,7 +119,7 @@ def stranger_errors(accepted: tuple[DType, ...], error: type[Exception], operand
     kinds = {d.kind for d in accepted}
     for dtype in STRANGERS:
         if dtype.kind not in kinds:
-            yield ErrorSample((unwritten((2,), dtype),) * operands, {}, error, "wants|not supported|convert")
+            yield ErrorSample((unwritten((2,), dtype),) * operands, {}, error, "expect|not supported|convert")
 
 
 def unary_errors(accepted: tuple[DType, ...], error: type[Exception], device: Device) -> Iterator[ErrorSample]:
@@ -130,7 +130,7 @@ def unary_errors(accepted: tuple[DType, ...], error: type[Exception], device: De
 def pair_errors(accepted: tuple[DType, ...], error: type[Exception], device: Device) -> Iterator[ErrorSample]:
     yield from stranger_errors(accepted, error, 2, device)
     dtype = accepted[-1]
-    yield ErrorSample((unwritten((2, 3), dtype), unwritten((2,), dtype)), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((unwritten((2, 3), dtype), unwritten((2,), dtype)), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((unwritten((2,), dtype), "1"), {}, TypeError, "must be Tensor, not str|invalid combination of arguments")
 
 
@@ -240,7 +240,7 @@ def division_samples(numbers: str, dtype: DType, device: Device) -> Iterator[Sam
 
 def reversed_errors(device: Device) -> Iterator[ErrorSample]:
     """Of x.__rdiv__, which leaves what is no number to Python."""
-    yield ErrorSample((unwritten((2, 3)), unwritten((2,))), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((unwritten((2, 3)), unwritten((2,))), {}, RuntimeError, "expected shapes that broadcast")
 
 
 def sum_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -255,7 +255,7 @@ def sum_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def sum_errors(accepted: tuple[DType, ...], device: Device) -> Iterator[ErrorSample]:
     yield from pair_errors(accepted, RuntimeError, device)
     x, n = unwritten((2,)), unwritten((2,), dtypes.int64)
-    yield ErrorSample((x, x), {"alpha": 1j}, RuntimeError, "wants an alpha of kind float")
+    yield ErrorSample((x, x), {"alpha": 1j}, RuntimeError, "expected an alpha of kind float")
     yield ErrorSample((n, n), {"alpha": 0.5}, RuntimeError, "alpha must not be a floating point number")
     yield ErrorSample((n, n), {"alpha": True}, RuntimeError, "Boolean alpha only supported for Boolean results")
 
@@ -290,9 +290,9 @@ def reversed_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def div_errors(device: Device) -> Iterator[ErrorSample]:
     yield from pair_errors(ANY, NotImplementedError, device)
     x, z = unwritten((2,)), unwritten((2,), dtypes.complex64)
-    yield ErrorSample((x, x), {"rounding_mode": "up"}, RuntimeError, "wants rounding_mode None, 'trunc' or 'floor', got 'up'")
-    yield ErrorSample((z, z), {"rounding_mode": "floor"}, NotImplementedError, "wants a tensor of kind int or float")
-    yield ErrorSample((z, z), {"rounding_mode": "trunc"}, NotImplementedError, "wants integer or floating operands")
+    yield ErrorSample((x, x), {"rounding_mode": "up"}, RuntimeError, "expected rounding_mode None, 'trunc' or 'floor', got 'up'")
+    yield ErrorSample((z, z), {"rounding_mode": "floor"}, NotImplementedError, "expected a tensor of kind int or float")
+    yield ErrorSample((z, z), {"rounding_mode": "trunc"}, NotImplementedError, "expected integer or floating operands")
 
 
 def np_div(a: Any, b: Any = None, *, other: Any = None, rounding_mode: str | None = None) -> Any:
@@ -322,7 +322,7 @@ def round_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def round_errors(device: Device) -> Iterator[ErrorSample]:
     yield from unary_errors(ROUNDED, NotImplementedError, device)
-    yield ErrorSample((unwritten((2,), dtypes.int64),), {"decimals": 1}, NotImplementedError, "wants a tensor of kind float")
+    yield ErrorSample((unwritten((2,), dtypes.int64),), {"decimals": 1}, NotImplementedError, "expected a tensor of kind float")
     yield ErrorSample((unwritten((2,)),), {"decimals": 1.5}, TypeError, "invalid combination of arguments")
 
 
@@ -345,10 +345,10 @@ def np_lerp(input: Any, end: Any, weight: Any) -> Any:
 
 def lerp_errors(device: Device) -> Iterator[ErrorSample]:
     x, wide, n = unwritten((2,)), unwritten((2,), dtypes.float64), unwritten((2,), dtypes.int64)
-    yield ErrorSample((x, wide, 0.5), {}, RuntimeError, "wants tensors of dtype f32")
-    yield ErrorSample((x, x, wide), {}, RuntimeError, "wants tensors of dtype f32")
-    yield ErrorSample((n, n, 0.5), {}, NotImplementedError, "wants a tensor of kind float or complex")
-    yield ErrorSample((x, unwritten((3,)), 0.5), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((x, wide, 0.5), {}, RuntimeError, "expected tensors of dtype f32")
+    yield ErrorSample((x, x, wide), {}, RuntimeError, "expected tensors of dtype f32")
+    yield ErrorSample((n, n, 0.5), {}, NotImplementedError, "expected a tensor of kind float or complex")
+    yield ErrorSample((x, unwritten((3,)), 0.5), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((x, x, None), {}, TypeError, "invalid combination of arguments")
 
 
@@ -375,20 +375,20 @@ def np_addcdiv(x: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
 
 def three_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2,))
-    yield ErrorSample((x, x, unwritten((3,))), {}, RuntimeError, "wants shapes that broadcast")
+    yield ErrorSample((x, x, unwritten((3,))), {}, RuntimeError, "expected shapes that broadcast")
     yield ErrorSample((x, 1, x), {}, TypeError, "must be Tensor, not int")
     yield ErrorSample((x, x, x), {"value": "1"}, TypeError, "must be Number, not str")
-    yield ErrorSample((x, x, x), {"value": 1j}, RuntimeError, "wants a value of kind float")
+    yield ErrorSample((x, x, x), {"value": 1j}, RuntimeError, "expected a value of kind float")
 
 
 def addcmul_errors(device: Device) -> Iterator[ErrorSample]:
     yield from three_errors(device)
-    yield ErrorSample((unwritten((2,), dtypes.bool_),) * 3, {}, NotImplementedError, "wants numbers, got booleans")
+    yield ErrorSample((unwritten((2,), dtypes.bool_),) * 3, {}, NotImplementedError, "expected numbers, got booleans")
 
 
 def addcdiv_errors(device: Device) -> Iterator[ErrorSample]:
     yield from three_errors(device)
-    yield ErrorSample((unwritten((2,), dtypes.int64),) * 3, {}, RuntimeError, "wants a floating quotient")
+    yield ErrorSample((unwritten((2,), dtypes.int64),) * 3, {}, RuntimeError, "expected a floating quotient")
 
 
 def row(name: str, samples: Callable, errors: Callable, reference: Callable | None, accepted: tuple[DType, ...], **more: Any) -> OpInfo:

@@ -118,7 +118,7 @@ PRODUCTS: dict[str, tuple[tuple[Shapes, ...], tuple[dict, ...], Callable, Callab
     "torch.mm": (
         MATRICES,
         (),
-        partial(product_errors, ((((2, 3), (2, 3)), MULTIPLIED), (((3,), (3, 3)), "wants input with 2 dimensions")), ((2, 2), (2, 2))),
+        partial(product_errors, ((((2, 3), (2, 3)), MULTIPLIED), (((3,), (3, 3)), "expected input with 2 dimensions")), ((2, 2), (2, 2))),
         np_product,
         NUMBERS,
         LARGE,
@@ -134,7 +134,7 @@ PRODUCTS: dict[str, tuple[tuple[Shapes, ...], tuple[dict, ...], Callable, Callab
     "torch.mv": (
         (((2, 3), (3,)), ((1, 1), (1,)), ((0, 2), (2,)), ((2, 0), (0,))),
         (),
-        partial(product_errors, ((((2, 3), (2,)), MULTIPLIED), (((3,), (3,)), "wants input with 2 dimensions")), ((2, 2), (2,))),
+        partial(product_errors, ((((2, 3), (2,)), MULTIPLIED), (((3,), (3,)), "expected input with 2 dimensions")), ((2, 2), (2,))),
         np_product,
         NUMBERS,
         LARGE,
@@ -257,7 +257,7 @@ SCALED: dict[str, tuple[tuple[Shapes, ...], tuple[tuple[Shapes, str], ...], Call
         (((2, 4), (2, 3), (3, 4)), ((4,), (2, 3), (3, 4)), ((2, 1), (2, 3), (3, 4)), ((1, 1), (1, 1), (1, 1)), ((2, 3), (2, 0), (0, 3))),
         (
             (((2, 2), (2, 3), (2, 3)), MULTIPLIED),
-            (((2, 4), (3,), (3, 4)), "wants mat1 with 2 dimensions"),
+            (((2, 4), (3,), (3, 4)), "expected mat1 with 2 dimensions"),
             (((3, 3), (2, 3), (3, 4)), "size|shape|expand"),
         ),
         np.matmul,
@@ -265,25 +265,25 @@ SCALED: dict[str, tuple[tuple[Shapes, ...], tuple[tuple[Shapes, str], ...], Call
     ),
     "torch.addmv": (
         (((2,), (2, 3), (3,)), ((1,), (2, 3), (3,)), ((), (2, 3), (3,)), ((1,), (1, 1), (1,)), ((2,), (2, 0), (0,))),
-        ((((2,), (2, 3), (2,)), MULTIPLIED), (((2,), (3,), (3,)), "wants mat with 2 dimensions")),
+        ((((2,), (2, 3), (2,)), MULTIPLIED), (((2,), (3,), (3,)), "expected mat with 2 dimensions")),
         np.matmul,
         NUMBERS,
     ),
     "torch.baddbmm": (
         BATCHED,
-        ((((2, 2, 4), (2, 2, 3), (3, 3, 4)), MULTIPLIED), (((4,), (2, 3), (2, 3, 4)), "wants batch1 with 3 dimensions")),
+        ((((2, 2, 4), (2, 2, 3), (3, 3, 4)), MULTIPLIED), (((4,), (2, 3), (2, 3, 4)), "expected batch1 with 3 dimensions")),
         np.matmul,
         NUMBERS,
     ),
     "torch.addbmm": (
         TO_ONE,
-        ((((2, 4), (2, 2, 3), (3, 3, 4)), "wants batches"), (((4,), (2, 3), (2, 3, 4)), "wants batch1 with 3 dimensions")),
+        ((((2, 4), (2, 2, 3), (3, 3, 4)), "expected batches"), (((4,), (2, 3), (2, 3, 4)), "expected batch1 with 3 dimensions")),
         lambda x, y: np.matmul(x, y).sum(0, dtype=x.dtype),
         NUMBERS,
     ),
     "torch.addr": (
         (((3, 4), (3,), (4,)), ((4,), (3,), (4,)), ((), (3,), (4,)), ((1, 1), (1,), (1,)), ((0, 2), (0,), (2,))),
-        ((((3, 4), (3, 1), (4,)), "wants vec1 with 1 dimensions"), (((2, 2), (3,), (4,)), "size|shape|expand|broadcast")),
+        ((((3, 4), (3, 1), (4,)), "expected vec1 with 1 dimensions"), (((2, 2), (3,), (4,)), "size|shape|expand|broadcast")),
         np.outer,
         ANY,
     ),

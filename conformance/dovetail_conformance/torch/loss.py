@@ -73,7 +73,7 @@ def pair_errors(ints: bool, device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((x, x), {"reduction": "average"}, ValueError, "reduction 'none', 'mean' or 'sum', got 'average'")
     yield ErrorSample((x, 1.0), {}, (TypeError, AttributeError), "must be|no attribute")
     if not ints:
-        yield ErrorSample((unwritten((2,), dtypes.int64),) * 2, {}, RuntimeError, "wants floating")
+        yield ErrorSample((unwritten((2,), dtypes.int64),) * 2, {}, RuntimeError, "expected floating")
 
 
 def broadcast_errors(ints: bool, device: Device) -> Iterator[ErrorSample]:
@@ -94,7 +94,7 @@ def bound_errors(option: str, value: float, said: str, device: Device) -> Iterat
 def entropy_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
     yield ErrorSample((x, x), {"reduction": "average"}, ValueError, "reduction 'none', 'mean' or 'sum', got 'average'")
-    yield ErrorSample((x, unwritten((2,))), {}, ValueError, "wants a target of the size of input")
+    yield ErrorSample((x, unwritten((2,))), {}, ValueError, "expected a target of the size of input")
     yield ErrorSample((x, unwritten((2, 3), dtypes.int64)), {}, RuntimeError, "dtype of input|can't be cast to the desired output type")
 
 
@@ -296,7 +296,7 @@ def gaussian_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
     yield ErrorSample((x, x, -1.0), {}, ValueError, "var has negative")
     yield ErrorSample((x, x, unwritten((3,))), {}, ValueError, "var is of incorrect size")
-    yield ErrorSample((x, x, unwritten((2, 3), dtypes.int64)), {}, RuntimeError, "wants a floating var")
+    yield ErrorSample((x, x, unwritten((2, 3), dtypes.int64)), {}, RuntimeError, "expected a floating var")
     yield ErrorSample((x, x, x), {"reduction": "average"}, ValueError, "average")
 
 

@@ -120,7 +120,7 @@ def layer_norm_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)), 3), {}, TypeError, "argument 'normalized_shape'")
     yield ErrorSample((unwritten((2, 3), dtypes.int64), (3,)), {}, NotImplementedError, "not implemented for i64")
     half, wide = unwritten((3,), dtypes.float16), unwritten((3,))
-    yield ErrorSample((unwritten((2, 3), dtypes.float16), (3,), half, wide), {}, RuntimeError, "wants weight and bias of one dtype")
+    yield ErrorSample((unwritten((2, 3), dtypes.float16), (3,), half, wide), {}, RuntimeError, "expected weight and bias of one dtype")
 
 
 def native_layer_norm_errors(device: Device) -> Iterator[ErrorSample]:

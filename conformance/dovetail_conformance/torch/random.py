@@ -33,7 +33,7 @@ from dovetail_conformance.opinfo import (
 )
 from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, asked, errors, like_samples
 
-NOT_DRAWN = (NotImplementedError, "not implemented for|wants a tensor of kind float")
+NOT_DRAWN = (NotImplementedError, "not implemented for|expected a tensor of kind float")
 UNIFORM = {"low": 0.0, "high": 1.0, "mean": 0.5, "std": 12**-0.5}
 HALF = 2**-0.5
 

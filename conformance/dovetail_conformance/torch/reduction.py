@@ -129,7 +129,7 @@ def trace_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def dims_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
     yield ErrorSample((x, 2), {}, IndexError, "Dimension out of range")
-    yield ErrorSample((x, (0, -2)), {}, RuntimeError, "wants distinct dimensions")
+    yield ErrorSample((x, (0, -2)), {}, RuntimeError, "expected distinct dimensions")
     yield ErrorSample((x, "0"), {}, TypeError, NOT_A_DIM)
 
 
@@ -145,7 +145,7 @@ def wants_errors(errors: Callable, wrong: DType, said: str, error: type[Exceptio
 
 
 def choice_errors(errors: Callable, wrong: DType, device: Device) -> Iterator[ErrorSample]:
-    yield from wants_errors(errors, wrong, "wants", RuntimeError, device)
+    yield from wants_errors(errors, wrong, "expected", RuntimeError, device)
     yield ErrorSample((unwritten((0, 3)),), {"dim": 0}, IndexError, "non-zero size|non-zero dim")
 
 
@@ -226,7 +226,7 @@ REDUCTIONS: dict[str, tuple[Callable, Callable, Callable, tuple[DType, ...], boo
     "torch.sum": (sum_samples, dims_errors, over(np.sum, True), ANY, True),
     "torch.nansum": (nan_samples, wants("does not support complex", dtypes.complex64), over(np.nansum, True), REAL, True),
     "torch.mean": (mean_samples, wants("could not infer output dtype", dtypes.int64), over(np_mean, True), INEXACT, True),
-    "torch.nanmean": (nan_samples, wants("wants a floating point", dtypes.int64), over(np_nanmean, True), FLOATS, True),
+    "torch.nanmean": (nan_samples, wants("expected a floating point", dtypes.int64), over(np_nanmean, True), FLOATS, True),
     "torch.prod": (prod_samples, dim_errors, over(np.prod, True), ANY, True),
     "torch.amax": (*choose, over(np.max), REAL, True),
     "torch.amin": (*choose, over(np.min), REAL, True),

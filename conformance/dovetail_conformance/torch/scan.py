@@ -126,7 +126,7 @@ def topk_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((3,)), -1), {}, RuntimeError, "out of range")
     yield ErrorSample((unwritten((3,)), 1, 1), {}, IndexError, "Dimension out of range")
     yield ErrorSample((unwritten((3,)), 1.5), {}, TypeError, "must be int")
-    yield ErrorSample((unwritten((3,), dtypes.bool_), 1), {}, RuntimeError, "wants integers or floating point numbers")
+    yield ErrorSample((unwritten((3,), dtypes.bool_), 1), {}, RuntimeError, "expected integers or floating point numbers")
 
 
 def sums(fn: Callable) -> Callable:

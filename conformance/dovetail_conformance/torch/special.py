@@ -94,7 +94,7 @@ def mvlgamma_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def mvlgamma_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2,)), 0), {}, RuntimeError, "p has to be greater than or equal to 1, got 0")
     yield ErrorSample((unwritten((2,), dtypes.bool_), 1), {}, RuntimeError, "may not be a boolean tensor")
-    yield ErrorSample((unwritten((2,), dtypes.complex64), 1), {}, NotImplementedError, "wants a tensor of kind float")
+    yield ErrorSample((unwritten((2,), dtypes.complex64), 1), {}, NotImplementedError, "expected a tensor of kind float")
     yield ErrorSample((unwritten((2,)), 1.5), {}, TypeError, "must be int, not float")
 
 
@@ -113,7 +113,7 @@ def polygamma_samples(method: bool, dtype: DType, device: Device) -> Iterator[Sa
 def polygamma_errors(method: bool, device: Device) -> Iterator[ErrorSample]:
     x, z = unwritten((2,)), unwritten((2,), dtypes.complex64)
     yield ErrorSample((x, -1) if method else (-1, x), {}, RuntimeError, "order that is not negative, got -1")
-    yield ErrorSample((z, 1) if method else (1, z), {}, NotImplementedError, "wants a tensor of kind float")
+    yield ErrorSample((z, 1) if method else (1, z), {}, NotImplementedError, "expected a tensor of kind float")
 
 
 def np_polygamma(x: Any, n: int) -> Any:

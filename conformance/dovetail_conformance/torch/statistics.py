@@ -36,7 +36,7 @@ def var_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def var_errors(device: Device) -> Iterator[ErrorSample]:
     yield from dims_errors(device)
-    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "wants a floating point or complex dtype")
+    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "expected a floating point or complex dtype")
 
 
 def cov_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:

@@ -118,7 +118,7 @@ def vector_norm_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
     yield ErrorSample((x, 2, 2), {}, IndexError, "Dimension out of range")
     yield ErrorSample((x,), {"dim": "0"}, TypeError, NOT_A_DIM)
-    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "wants a floating point or complex dtype")
+    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "expected a floating point or complex dtype")
     yield ErrorSample((x,), {"dtype": torch.complex64}, RuntimeError, "dtype should be float")
     yield ErrorSample((unwritten((2, 0)), inf, 1), {}, RuntimeError, "because it is empty")
 
@@ -129,13 +129,13 @@ def matrix_norm_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((x, 3), {}, RuntimeError, "Order 3 not supported")
     yield ErrorSample((x, "fro", (0, 2)), {}, IndexError, "Dimension out of range")
     yield ErrorSample((x, "fro", (0, -2)), {}, RuntimeError, "dims must be different")
-    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "wants a floating point or complex dtype")
+    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "expected a floating point or complex dtype")
 
 
 def norm_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)), 2, (0, 1, 1)), {}, RuntimeError, "must be of length 1 or 2")
     yield ErrorSample((unwritten((2, 3, 4)), 2), {}, RuntimeError, "the input must be 1D or 2D")
-    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "wants a floating point or complex dtype")
+    yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "expected a floating point or complex dtype")
 
 
 def pair_errors(device: Device) -> Iterator[ErrorSample]:

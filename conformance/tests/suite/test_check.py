@@ -83,7 +83,7 @@ def test_a_dtype_that_is_not_declared_is_unsupported() -> None:
     claims = {row.dtype: row for row in report if row.check == "claims"}
     assert claims["float32"].state == "pass"
     assert claims["float64"].state == "unsupported"
-    assert claims["float64"].said.startswith("wants tensors of f32, got")
+    assert claims["float64"].said.startswith("expected tensors of f32, got")
 
 
 def test_a_device_that_is_not_there_is_not_run(sine) -> None:

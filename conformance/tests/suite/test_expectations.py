@@ -118,7 +118,7 @@ def test_conditions(file, when, holds) -> None:
         (ENTRY + 'state = "off"\n', "entry 1 has the state 'off'; there are xfail and skip"),
         (ENTRY + 'until = "0.9"\n', "entry 1 held until 0.9, and this is 1.0: the range reduction is coarse; "),
         (ENTRY + 'when = { weather = "fine" }\n', "entry 1 asks for weather; `when` knows "),
-        (ENTRY + 'when = { torch = "new" }\n', "entry 1 wants torch 'new', which is no range of versions"),
+        (ENTRY + 'when = { torch = "new" }\n', "entry 1 expects torch 'new', which is no range of versions"),
     ],
 )
 def test_what_means_nothing_is_refused(file, text, said) -> None:
@@ -143,7 +143,7 @@ def test_the_lock_fails_when_less_is_run(tmp_path) -> None:
     how = {"operations": ["torch.sin"], "dtypes": ["float32", "float64"], "devices": ["cpu"]}
     write_lock(check(running(torch.sin), **how), lock, "0.1.0", "core")
 
-    less = check(running(torch.sin, dtypes=["float32"], checker=lambda x: True if x.spec.shape else "wants a dimension"), **how)
+    less = check(running(torch.sin, dtypes=["float32"], checker=lambda x: True if x.spec.shape else "expected a dimension"), **how)
 
     failed = list(locked(less, lock, "core"))
     assert {row.check for row in failed} >= {"lock of forward", "lock of claims"}

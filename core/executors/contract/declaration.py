@@ -94,9 +94,9 @@ def supports(line: BoundSymbol, dtypes: frozenset[DType] | None, devices: frozen
             if type(p.spec) is not TensorSpec:
                 continue
             if devices is not None and p.spec.device.type not in devices:
-                return f"wants tensors on {either(devices)}, got {brief(p)}"
+                return f"expected tensors on {either(devices)}, got {brief(p)}"
             if dtypes is not None and p.spec.dtype not in dtypes:
-                return f"wants tensors of {either(d.short for d in in_order(dtypes))}, got {brief(p)}"
+                return f"expected tensors of {either(d.short for d in in_order(dtypes))}, got {brief(p)}"
     if not grad:
         for p in line.writes:
             if type(p.spec) is TensorSpec and p.spec.requires_grad:

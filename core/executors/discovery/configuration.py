@@ -285,5 +285,5 @@ def _like(usual: Any, value: Any, where: str) -> Any:
             value = tomllib.loads(f"value = {value}")["value"]
     wanted = (int, float) if type(usual) is float else type(usual)
     if usual is not None and (not isinstance(value, wanted) or isinstance(value, bool) is not isinstance(usual, bool)):
-        raise ExecutorError(f"{where} is {value!r}; it wants {type(usual).__name__}, as in {usual!r}")
+        raise ExecutorError(f"{where} is {value!r}; it expects {type(usual).__name__}, as in {usual!r}")
     return value

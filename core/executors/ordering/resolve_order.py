@@ -161,7 +161,7 @@ class _Resolution:
         if isinstance(item, Executor):
             return item
         if not isinstance(item, str):
-            raise ExecutorError(f"executors in {source} has {item!r}; it wants executors, their names, and edits such as '+name'")
+            raise ExecutorError(f"executors in {source} has {item!r}; it expects executors, their names, and edits such as '+name'")
         found = self.local.get(item) or REGISTRY.executors.get(item) or self.missing.get(item)
         if found is None:
             row = next((row for row in REGISTRY.plugins or () if item in (row.name, *row.executors)), None)

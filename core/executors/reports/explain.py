@@ -365,11 +365,11 @@ def said_of(note: Note) -> str:
 
 
 def refusals(trace: Trace) -> str:
-    """A line for each offer that dispatch made: `t5 = torch.softmax: llvm refuses: wants rows of at most 1024, got 4096`."""
+    """A line for each offer that dispatch made: `t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
     return "\n".join(map(spoken, trace.notes))
 
 
 def spoken(note: Note) -> str:
-    """`t5 = torch.softmax: llvm refuses: wants rows of at most 1024, got 4096`."""
+    """`t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
     said = said_of(note) if note.taken else f"refuses: {note.verdict}"
     return f"{', '.join(p.name for p in note.line.writes) or '-'} = {note.line.symbol}: {note.executor} {said}"

@@ -22,7 +22,7 @@ from dovetail.frontend import trees
 from dovetail.frontend.autograd.nested_grad import differentiated
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
-from dovetail.prims.op import nobody, register
+from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, tree_map, user_line
 
@@ -234,12 +234,12 @@ _programs: list[int] = []  # one item for each program that is being traced
 
 def _apply_detour(cls: type[torch.autograd.Function], apply: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call `cls.apply`: traced in a thread that traces, else by `apply`, torch's own."""
-    return apply(*args, **kwargs) if recorder.get() is nobody else apply_traced(cls, *args, **kwargs)
+    return apply(*args, **kwargs) if recorder.get() is no_recorder else apply_traced(cls, *args, **kwargs)
 
 
 def _refuse_alias() -> None:
     """Refuse a call of torch's own `apply` in a thread that traces: its backward would be lost."""
-    if recorder.get() is not nobody:
+    if recorder.get() is not no_recorder:
         raise Unsupported(
             "a name bound to the `apply` of a torch.autograd.Function before tracing began is not seen by native tracing; write C.apply(...) "
             f'at the call, or leave out interpretation="native"\n  called at {user_line()}'

@@ -18,7 +18,7 @@ from dovetail.executors import Executor, grad_rules, resolve_executors
 from dovetail.frontend import trees
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import zeros_like
-from dovetail.prims.op import nobody
+from dovetail.prims.op import no_recorder
 from dovetail.trace import (
     BoundSymbol,
     JointTrace,
@@ -39,7 +39,7 @@ from dovetail.trace import (
 
 def is_tracing() -> bool:
     """Whether a program is being traced."""
-    return recorder.get() is not nobody
+    return recorder.get() is not no_recorder
 
 
 def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
@@ -48,7 +48,10 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
     given, tree = trees.flatten([args[i] for i in argnums])
     for x in given:
         require(
-            isinstance(x, TensorProxy) and x.spec.dtype.inexact, "wants floating or complex tensors to differentiate by, got {}", x, error=TypeError
+            isinstance(x, TensorProxy) and x.spec.dtype.inexact,
+            "expected floating or complex tensors to differentiate by, got {}",
+            x,
+            error=TypeError,
         )
     inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
     inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in given]
@@ -145,14 +148,14 @@ class _Replay:
         """The gradients, given the cotangents of all results; zeros where nothing flows."""
         require(
             len(cotangents) == len(self.joint.outputs[0]),
-            "wants one cotangent for each of {} results, got {}",
+            "expected one cotangent for each of {} results, got {}",
             len(self.joint.outputs[0]),
             len(cotangents),
         )
         by_result = {p: g for p, g in zip(self.joint.outputs[0], cotangents, strict=True) if is_proxy(p)}
         for p, stand_in in zip(self.joint.pulled, self.joint.cotangents, strict=True):
             g = by_result[p]
-            require(is_proxy(g) and g.spec.shape == p.spec.shape, "wants a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
+            require(is_proxy(g) and g.spec.shape == p.spec.shape, "expected a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
             with recording(self.outer):
                 self.env[stand_in] = g if g.spec.strides is None else prims.clone(g)
         for line in self.late:
@@ -184,7 +187,7 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
         scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
         require(
             scalar,
-            "grad wants a function that returns a real number as a tensor without dimensions, got {}",
+            "grad: expected a function that returns a real number as a tensor without dimensions, got {}",
             getattr(value, "spec", value),
             error=TypeError,
         )

@@ -1,4 +1,4 @@
-"""Operands made alike: shapes that broadcast, dims that count from the end."""
+"""Broadcast and convert operands, and normalize dims that count from the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PYTHON = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all of `shapes` broadcast to, or a RuntimeError that names them."""
+    """Return the shape that `shapes` broadcast to.  Raises RuntimeError where they do not."""
     first = shapes[0]
     if all([shape == first for shape in shapes]):
         return first
@@ -25,7 +25,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         n = next((n for n in sizes if n != 1), 1)
         require(
             all([m == 1 or m == n for m in sizes]),
-            "wants shapes that broadcast, got {}: at dimension {} the sizes {} differ and are not 1",
+            "expected shapes that broadcast, got {}: at dimension {} the sizes {} differ and are not 1",
             " and ".join(map(str, shapes)) if rank else "",
             d,
             " and ".join(str(m) for m in dict.fromkeys(sizes) if m != 1),
@@ -35,19 +35,19 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def expand(x: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """x broadcast to `shape`."""
+    """Broadcast x to `shape`."""
     if x.spec.shape == shape:
         return x
     return prims.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - len(x.spec.shape), len(shape))))
 
 
 def convert(x: TensorProxy, dtype: DType) -> TensorProxy:
-    """x as `dtype`; no line when it is already."""
+    """Convert x to `dtype`, recording nothing where it has it already."""
     return x if x.spec.dtype is dtype else prims.convert_element_type(x, dtype=dtype)
 
 
 def fit(x: Any, shape: tuple[int, ...], dtype: DType, device: Device | None = None) -> Any:
-    """An operand as a strict prim wants it: a tensor of `shape` and `dtype`, or a number of the dtype's kind."""
+    """Return an operand for a strict prim: a tensor of `shape` and `dtype`, or a number of the dtype's kind."""
     if isinstance(x, TensorProxy):
         if device is not None and x.spec.device is not device and not x.spec.shape and x.spec.device is cpu:
             x = prims.device_put(x, device=device)
@@ -62,24 +62,24 @@ def _number(x: Any, dtype: DType) -> Any:
 
 
 def canonical_dim(dim: int, rank: int) -> int:
-    """`dim` counted from the front; a tensor without dimensions answers to 0 and -1."""
+    """Return `dim` counted from the front; 0 and -1 are valid for a tensor without dimensions."""
     bound = max(rank, 1)
-    require(isinstance(dim, int) and not isinstance(dim, bool), "wants an int for a dimension, got {!r}", dim, error=TypeError)
-    require(-bound <= dim < bound, "Dimension out of range: wants one in [{}, {}], got {}", -bound, bound - 1, dim, error=IndexError)
+    require(isinstance(dim, int) and not isinstance(dim, bool), "expected an int for a dimension, got {!r}", dim, error=TypeError)
+    require(-bound <= dim < bound, "Dimension out of range: expected one in [{}, {}], got {}", -bound, bound - 1, dim, error=IndexError)
     return dim % bound
 
 
 def canonical_dims(dim: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """`dim` as reductions want it: non-negative, sorted, distinct; None and () are every dimension."""
+    """Return the dims of a reduction, non-negative, sorted and distinct; None and () are every dimension."""
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return tuple(range(rank))
     dims = [canonical_dim(d, rank) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
-    require(len(set(dims)) == len(dims), "wants distinct dimensions, got {}: one appears twice", dim)
+    require(len(set(dims)) == len(dims), "expected distinct dimensions, got {}: one appears twice", dim)
     return tuple(sorted(dims)) if rank else ()
 
 
 def keep_dims(x: TensorProxy, shape: tuple[int, ...], dims: tuple[int, ...]) -> TensorProxy:
-    """A reduction's result with the dropped `dims` of `shape` back as size 1."""
-    gone = set(dims)
-    kept = tuple([d for d in range(len(shape)) if d not in gone])
-    return prims.broadcast_in_dim(x, shape=tuple([1 if d in gone else n for d, n in enumerate(shape)]), dims=kept)
+    """Reshape a reduction's result so that the reduced `dims` of `shape` have size 1."""
+    reduced = set(dims)
+    positions = tuple([d for d in range(len(shape)) if d not in reduced])
+    return prims.broadcast_in_dim(x, shape=tuple([1 if d in reduced else n for d, n in enumerate(shape)]), dims=positions)

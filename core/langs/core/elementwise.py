@@ -16,16 +16,16 @@ from dovetail.trace import TensorProxy
 
 
 def alike(*operands: Any, dtype: DType) -> list[Any]:
-    """`operands` broadcast to one shape and converted to `dtype`; numbers become numbers of its kind."""
+    """Broadcast `operands` to one shape and convert them to `dtype`; numbers become numbers of its kind."""
     tensors = [x.spec for x in operands if isinstance(x, TensorProxy)]
-    require(bool(tensors), "wants a tensor among its operands, got {}", operands, error=TypeError)
+    require(bool(tensors), "expected a tensor among its operands, got {}", operands, error=TypeError)
     shape = broadcast_shapes(*[spec.shape for spec in tensors]) if len(tensors) > 1 else tensors[0].shape
     device = next((spec.device for spec in tensors if spec.device is not cpu), cpu)
     return [fit(x, shape, dtype, device) for x in operands]
 
 
 def pointwise(prim: Symbol, *, inexact: bool = False) -> Callable[..., TensorProxy]:
-    """`prim` on operands made alike; `inexact` computes integers in the default float."""
+    """Return an operation that broadcasts and promotes the operands of `prim`; `inexact` computes integers in the default float."""
 
     def operation(*operands: Any) -> TensorProxy:
         dtype = promote(*operands)
@@ -36,7 +36,7 @@ def pointwise(prim: Symbol, *, inexact: bool = False) -> Callable[..., TensorPro
 
 
 def unary(prim: Symbol, *, inexact: bool = False) -> Callable[[TensorProxy], TensorProxy]:
-    """`prim` on one tensor; `inexact` computes integers in the default float."""
+    """Return `prim` as an operation on one tensor; `inexact` computes integers in the default float."""
 
     def operation(x: TensorProxy) -> TensorProxy:
         return prim(convert(x, inexact_of(x.spec.dtype)) if inexact else x)
@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Callable[..., TensorProxy]] = {
 
 
 def where(condition: TensorProxy, a: Any, b: Any) -> TensorProxy:
-    """a where `condition` holds, else b; all three broadcast, a and b promote."""
+    """Return a where `condition` holds, else b; all three broadcast, a and b promote."""
     dtype = promote(a, b)
     if not isinstance(a, TensorProxy) and not isinstance(b, TensorProxy):
         a = prims.full(shape=(), value=fit(a, (), dtype), dtype=dtype, device=condition.spec.device)

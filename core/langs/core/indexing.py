@@ -1,7 +1,7 @@
-"""What `x[key]` means: a view for slices, ints and None; positions for integer tensors and lists; places for masks.
+"""Indexing, `x[key]`: a view for slices, ints and None; gathered elements for integer tensors, lists and masks.
 
-A key is resolved into a view and what is picked from it.  PyTorch and NumPy differ in one thing: beside integer arrays NumPy counts an int
-as one of them, which decides where the picked dimensions go; `ints_pick` says which is meant.
+A key is resolved into a view and the positions to gather from it.  PyTorch and NumPy differ in one thing: beside integer arrays NumPy counts an int
+as one of them, which decides where the picked dimensions go; `ints_pick` selects NumPy's rule.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dovetail import dtypes, prims
-from dovetail.errors import InputError, require
+from dovetail.errors import InputError, TracedValueError, require
 from dovetail.langs.core.broadcasting import broadcast_shapes, convert, expand
 from dovetail.langs.core.elementwise import where
 from dovetail.prims import TensorSpec
@@ -21,16 +21,16 @@ from dovetail.trace import TensorProxy
 
 
 class Pick(NamedTuple):
-    """A dimension of a view, int64 positions in it that count from the front, and the spec of the index they came from."""
+    """A dimension of a view, int64 positions in it that count from the front, and the spec of the original index."""
 
     dim: int
     index: TensorProxy
-    given: TensorSpec
+    index_spec: TensorSpec
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A key applied to a tensor, as far as it is a view: `picks` and `masks` are the dimensions of `view` that the rest of the key names.
+    """A key applied to a tensor, as far as it is a view: `picks` and `masks` are the dimensions of `view` that the rest of the key selects from.
 
     `marks` has a letter for each dimension of the key's result in order: "k" kept, "p" picked (with the other "p"s one block of dimensions).
     """
@@ -42,13 +42,13 @@ class Selection:
 
     @property
     def block_at(self) -> int:
-        """Where the picked dimensions go among the kept ones: where they stand, or in front when kept ones separate them."""
+        """The position of the picked dimensions among the kept ones: theirs, or the front where kept ones separate them."""
         block = self.marks.strip("k")
         return self.marks.index("p") if block and "k" not in block else 0
 
 
 def resolve_key(x: TensorProxy, key: Any, *, ints_pick: bool = False) -> Selection:
-    """The view that `key` takes of x, and what it picks from it."""
+    """Split `key` into a view of x and the positions and masks to gather from it."""
     reader = _Reader(x, ints_pick)
     for item in complete_key(x, key):
         reader.take(item)
@@ -56,12 +56,12 @@ def resolve_key(x: TensorProxy, key: Any, *, ints_pick: bool = False) -> Selecti
 
 
 def complete_key(x: TensorProxy, key: Any) -> list[Any]:
-    """The items of `key` for each dimension of x in turn: ints, bools, slices, None, traced tensors, and nested tuples of Python numbers."""
+    """Return the items of `key` for each dimension of x in turn: ints, bools, slices, None, traced tensors, and nested tuples of Python numbers."""
     return _without_ellipsis(x, [_item(i, x) for i in (key if isinstance(key, tuple) else (key,))])
 
 
 def _item(item: Any, x: TensorProxy) -> Any:
-    """One item of a key: an int, bool, slice, None, Ellipsis, traced tensor, or a nest of Python numbers."""
+    """Return one item of a key: an int, bool, slice, None, Ellipsis, traced tensor, or a nest of Python numbers."""
     if item is None or item is Ellipsis or isinstance(item, (slice, TensorProxy, bool)):
         return item
     if hasattr(item, "tolist"):  # a NumPy array or number
@@ -70,9 +70,9 @@ def _item(item: Any, x: TensorProxy) -> Any:
         return _nest(item)
     try:
         return item if isinstance(item, bool) else operator.index(item)
-    except TypeError as error:
-        if "asked for" in str(error):
-            raise
+    except TracedValueError:
+        raise
+    except TypeError:
         message = "only integers, slices (`:`), ellipsis (`...`), None and integer or bool tensors are valid indices, got {}"
         require(False, message, type(item).__name__, error=IndexError)
 
@@ -90,12 +90,12 @@ def _nest_shape(nest: Any) -> tuple[int, ...]:
 
 
 def _is_mask(item: Any) -> bool:
-    """Whether a traced tensor chooses by its values: bool, and uint8 as in old programs."""
+    """Return whether a key item is a mask: a bool tensor, or a uint8 one as in old programs."""
     return isinstance(item, TensorProxy) and item.spec.dtype in (dtypes.bool_, dtypes.uint8)
 
 
 def consumed(item: Any) -> int:
-    """How many dimensions of the tensor an item of a key stands for."""
+    """Return the number of dimensions of the tensor that a key item indexes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     if _is_mask(item):
@@ -111,7 +111,7 @@ def _all_bools(nest: tuple) -> bool:
 
 
 def _without_ellipsis(x: TensorProxy, items: list[Any]) -> list[Any]:
-    """`items` with full slices for the ellipsis, or at the end, so that each dimension of x has its item."""
+    """Replace the ellipsis by full slices, or append them, so that each dimension of x has its item."""
     rank = len(x.spec.shape)
     spare = rank - sum(map(consumed, items))
     if not rank and spare < 0:
@@ -124,7 +124,7 @@ def _without_ellipsis(x: TensorProxy, items: list[Any]) -> list[Any]:
 
 
 class _Reader:
-    """Takes the items of a complete key one by one."""
+    """Reads the items of a complete key one by one."""
 
     def __init__(self, x: TensorProxy, ints_pick: bool):
         self.x, self.ints_pick = x, ints_pick
@@ -142,6 +142,7 @@ class _Reader:
         return self.x.spec.shape[len(self.windows)]
 
     def take(self, item: Any) -> None:
+        """Process the next item of the key."""
         if isinstance(item, bool):
             self.add()
             self.pick((0,) if item else ())
@@ -160,7 +161,7 @@ class _Reader:
             self.keep()
             self.pick(item)
         else:
-            self.known(item)
+            self.constant(item)
 
     def mark(self, letter: str) -> None:
         self.marks.append(letter)
@@ -210,8 +211,8 @@ class _Reader:
             message = "The shape of the mask {} at index {} does not match the shape of the indexed tensor {} at index {}"
             require(n == self.x.spec.shape[at + d], message, list(shape), d, list(self.x.spec.shape), at + d, error=IndexError)
 
-    def known(self, nest: tuple) -> None:
-        """A list: positions, or a mask whose true places are positions."""
+    def constant(self, nest: tuple) -> None:
+        """Take a list: positions, or a mask, converted to the positions of its true elements."""
         if not _all_bools(nest):
             n = self.size
             self.keep()
@@ -229,7 +230,7 @@ class _Reader:
         return Selection(view, tuple([_pick(view, d, index) for d, index in self.picks]), tuple(self.masks), "".join(self.marks))
 
     def basic(self) -> TensorProxy:
-        """The part of the key that is a view; x itself when the rest of the key picks from all of it."""
+        """Return the view that the basic part of the key selects; x itself where the rest of the key indexes all of it."""
         view, shape = self.x, self.x.spec.shape
         full = all([start == 0 and stop == n and step == 1 for (start, stop, step), n in zip(self.windows, shape, strict=True)])
         if not full or not (self.dropped or self.added or self.picks or self.masks):
@@ -238,15 +239,15 @@ class _Reader:
         if self.dropped:
             view = prims.squeeze(view, dims=tuple(self.dropped))
         if self.added:
-            new = set(self.added)
-            kept = tuple([d for d in range(self.rank) if d not in new])
+            added = set(self.added)
+            positions = tuple([d for d in range(self.rank) if d not in added])
             sizes = iter(view.spec.shape)
-            view = prims.broadcast_in_dim(view, shape=tuple([1 if d in new else next(sizes) for d in range(self.rank)]), dims=kept)
+            view = prims.broadcast_in_dim(view, shape=tuple([1 if d in added else next(sizes) for d in range(self.rank)]), dims=positions)
         return view
 
 
 def window(item: slice, n: int) -> tuple[int, int, int]:
-    """start, stop and step of a slice of a dimension of size n, within bounds and in order."""
+    """Return start, stop and step of a slice of a dimension of size n, within bounds and in order."""
     step = 1 if item.step is None else operator.index(item.step)
     require(step > 0, "step must be greater than zero, got {}; flip the tensor for the other direction", step, error=ValueError)
     start = 0 if item.start is None else operator.index(item.start)
@@ -256,17 +257,19 @@ def window(item: slice, n: int) -> tuple[int, int, int]:
 
 
 def _positions(nest: Any, n: int, dim: int) -> Any:
-    """Python ints counted from the front."""
+    """Return nested positions counted from the front."""
     if isinstance(nest, tuple):
         return tuple([_positions(item, n, dim) for item in nest])
     fits = isinstance(nest, int) and not isinstance(nest, TensorProxy)
-    require(fits, "wants a list of ints or of bools as an index, got one with {}; stack traced numbers first", type(nest).__name__, error=IndexError)
+    require(
+        fits, "expected a list of ints or of bools as an index, got one with {}; stack traced numbers first", type(nest).__name__, error=IndexError
+    )
     require(-n <= nest < n, "index {} is out of bounds for dimension {} with size {}", nest, dim, n, error=IndexError)
     return nest + n if nest < 0 else int(nest)
 
 
 def _true_places(nest: Any) -> list[tuple[int, ...]]:
-    """The positions of True in nested tuples of bools, in order."""
+    """Return the positions of True in nested tuples of bools, in order."""
     if not isinstance(nest, tuple):
         return [()] if nest else []
     return [(i, *place) for i, item in enumerate(nest) for place in _true_places(item)]
@@ -275,14 +278,14 @@ def _true_places(nest: Any) -> list[tuple[int, ...]]:
 def _pick(view: TensorProxy, dim: int, index: Any) -> Pick:
     device = view.spec.device
     if not isinstance(index, TensorProxy):
-        made = prims.tensor_from_sequence(values=index, dtype=dtypes.int64, device=device)
-        return Pick(dim, made, made.spec)
+        constant = prims.tensor_from_sequence(values=index, dtype=dtypes.int64, device=device)
+        return Pick(dim, constant, constant.spec)
     moved = index if index.spec.device is device else prims.device_put(index, device=device)
     return Pick(dim, from_front(moved, view.spec.shape[dim]), index.spec)
 
 
 def from_front(index: TensorProxy, n: int) -> TensorProxy:
-    """`index` as int64, negative positions counted from the front of a dimension of size n."""
+    """Convert `index` to int64 and negative positions to ones counted from the front of a dimension of size n."""
     index = convert(index, dtypes.int64)
     return prims.where(prims.lt(index, 0), prims.add(index, n), index)
 
@@ -296,53 +299,53 @@ def _together(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 class _Picked:
-    """The picked dimensions of a view in front of the others, and their indices made alike."""
+    """A selection with the picked dimensions moved to the front, and its indices broadcast to one shape."""
 
     def __init__(self, chosen: Selection):
         view = chosen.view
-        gone = {pick.dim for pick in chosen.picks}
-        rest = [d for d in range(len(view.spec.shape)) if d not in gone]
-        self.chosen, self.rest = chosen, rest
-        self.order = (*[pick.dim for pick in chosen.picks], *rest)
+        picked_dims = {pick.dim for pick in chosen.picks}
+        other_dims = [d for d in range(len(view.spec.shape)) if d not in picked_dims]
+        self.chosen, self.other_dims = chosen, other_dims
+        self.order = (*[pick.dim for pick in chosen.picks], *other_dims)
         self.block = _together([pick.index.spec.shape for pick in chosen.picks])
         self.at = chosen.block_at
-        sizes = [view.spec.shape[d] for d in rest]
+        sizes = [view.spec.shape[d] for d in other_dims]
         self.shape = (*sizes[: self.at], *self.block, *sizes[self.at :])
 
     def indices(self) -> list[TensorProxy]:
         return [expand(pick.index, self.block) for pick in self.chosen.picks]
 
     def in_front(self, x: TensorProxy) -> TensorProxy:
-        """x, which is like the view, with the picked dimensions in front."""
+        """Move the picked dimensions of x, shaped like the view, to the front."""
         return x if self.order == tuple(range(len(self.order))) else prims.transpose(x, order=self.order)
 
     def back(self, x: TensorProxy) -> TensorProxy:
-        """What `in_front` gave, in the view's order of dimensions."""
+        """Restore the view's order of dimensions: the inverse of `in_front`."""
         order = self.order
         return x if order == tuple(range(len(order))) else prims.transpose(x, order=tuple([order.index(d) for d in range(len(order))]))
 
     def block_back(self, x: TensorProxy) -> TensorProxy:
-        """x, which has the block in front, with the block where it belongs."""
+        """Move the block of picked dimensions from the front to its position."""
         if not self.at or not self.block:
             return x
         k, at = len(self.block), self.at
         return prims.transpose(x, order=(*range(k, k + at), *range(k), *range(k + at, len(self.shape))))
 
     def block_in_front(self, x: TensorProxy) -> TensorProxy:
-        """The opposite of `block_back`."""
+        """Move the block to the front: the inverse of `block_back`."""
         if not self.at or not self.block:
             return x
         k, at = len(self.block), self.at
         return prims.transpose(x, order=(*range(at, at + k), *range(at), *range(at + k, len(self.shape))))
 
     def layout(self) -> TensorSpec:
-        """How PyTorch lays the result out: like an elementwise operation on the view, without steps in the block, and the indices."""
+        """Return PyTorch's layout of the result: that of an elementwise operation on the view, with stride 0 in the block, and the indices."""
         view, at, k = self.chosen.view.spec, self.at, len(self.block)
-        steps = [view.steps[d] for d in self.rest]
+        steps = [view.steps[d] for d in self.other_dims]
         operands = [TensorSpec(self.shape, view.dtype, view.device).view(self.shape, (*steps[:at], *(0,) * k, *steps[at:]))]
         for pick in self.chosen.picks:
-            lead = k - len(pick.given.shape)
-            sizes = zip(pick.given.shape, pick.given.steps, self.block[lead:], strict=True)
+            lead = k - len(pick.index_spec.shape)
+            sizes = zip(pick.index_spec.shape, pick.index_spec.steps, self.block[lead:], strict=True)
             own = [0 if n == 1 and wide != 1 else step for n, step, wide in sizes]
             strides = (*(0,) * (at + lead), *own, *(0,) * (len(self.shape) - at - k))
             operands.append(TensorSpec(self.shape, dtypes.int64, view.device).view(self.shape, strides))
@@ -350,7 +353,7 @@ class _Picked:
 
 
 def picked(chosen: Selection) -> TensorProxy:
-    """The elements at the picked positions, in storage of their own."""
+    """Return the elements at the picked positions, in new storage."""
     place = _Picked(chosen)
     indices, view = place.indices(), chosen.view
     if len(indices) == 1 and len(place.block) == 1:
@@ -361,12 +364,12 @@ def picked(chosen: Selection) -> TensorProxy:
 
 
 def in_layout(x: TensorProxy, layout: TensorSpec) -> TensorProxy:
-    """x with the strides of `layout`, a dense spec of its shape; x itself where it has them."""
+    """Return x with the strides of `layout`, a dense spec of its shape; x itself where it has them."""
     return x if x.spec.strides == layout.strides else copied(x, layout)
 
 
 def copied(x: TensorProxy, layout: TensorSpec) -> TensorProxy:
-    """x in storage of its own, with the strides of `layout`, a dense spec of its shape."""
+    """Copy x to new storage with the strides of `layout`, a dense spec of its shape."""
     if layout.strides is None:
         return prims.clone(x)
     steps = layout.strides
@@ -374,19 +377,19 @@ def copied(x: TensorProxy, layout: TensorSpec) -> TensorProxy:
 
 
 def clone(x: TensorProxy) -> TensorProxy:
-    """x in storage of its own, its dimensions in the order that they lie in memory."""
+    """Copy x to new storage, keeping the memory order of its dimensions."""
     return copied(x, dense(x.spec))
 
 
 def with_picked(chosen: Selection, value: TensorProxy, *, accumulate: bool = False) -> TensorProxy:
-    """The view with `value`, broadcast, at the picked positions, or added to them."""
+    """Return the view with `value` broadcast and written to, or added to, the picked positions."""
     place = _Picked(chosen)
     value = place.block_in_front(fitting(value, place.shape))
     return place.back(prims.index_put(place.in_front(chosen.view), place.indices(), value, accumulate=accumulate))
 
 
 def fitting(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """`value` broadcast to `shape`; sizes of 1 that it has in front beyond that are dropped."""
+    """Broadcast `value` to `shape`, dropping extra leading dimensions of size 1."""
     own = value.spec.shape
     spare = len(own) - len(shape)
     if spare > 0 and all([n == 1 for n in own[:spare]]):
@@ -397,9 +400,9 @@ def fitting(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
 
 
 def with_masked(chosen: Selection, value: Any, refuse: Callable[[], None], *, combine: Callable[[Any, Any], Any] | None = None) -> TensorProxy:
-    """The view with `value` where the one mask holds; `combine(view, value)` is written instead where it is given.
+    """Return the view with `value`, or `combine(view, value)`, where the one mask holds.
 
-    `value`, a number or a tensor of the view's dtype, may not vary along the dimension of the chosen elements; `refuse` is called when it does.
+    `value`, a number or a tensor of the view's dtype, may not vary along the dimension of the selected elements; where it does, `refuse` is called.
     """
     (at, mask), view = chosen.masks[0], chosen.view
     if mask.spec.dtype is not dtypes.bool_:

@@ -14,12 +14,12 @@ _NUMBER_KINDS = {"bool": dtypes.bool_, "int": dtypes.int64}
 
 
 def default_float() -> DType:
-    """The dtype of a Python float: float32, or what torch.set_default_dtype says."""
+    """Return the dtype of a Python float: float32, or the one set by torch.set_default_dtype."""
     return recorder.get().environment.default_float()
 
 
 def number_dtype(number: Any) -> DType:
-    """The dtype a Python number has among tensors."""
+    """Return the dtype a Python number has among tensors."""
     kind = number.spec.kind if isinstance(number, NumberProxy) else kind_of(number)
     if kind in _NUMBER_KINDS:
         return _NUMBER_KINDS[kind]
@@ -27,23 +27,23 @@ def number_dtype(number: Any) -> DType:
 
 
 def kind_of(number: Any) -> str:
-    """bool, int, float or complex."""
+    """Return the kind of a number: bool, int, float or complex."""
     for kind, type_ in (("bool", bool), ("int", int), ("float", float), ("complex", complex)):
         if isinstance(number, type_):
             return kind
-    require(False, "wants a tensor or a number, got {}", type(number).__name__, error=TypeError)
+    require(False, "expected a tensor or a number, got {}", type(number).__name__, error=TypeError)
 
 
 def promote(*operands: TensorProxy | NumberProxy | complex) -> DType:
-    """The dtype that `operands` are computed in together.
+    """Return the dtype that `operands` promote to.
 
-    Tensors with dimensions decide before 0-d tensors, those before numbers; a weaker operand only counts when its kind is higher.
+    Tensors with dimensions come before 0-d tensors, and those before numbers; a weaker operand counts only where its kind is higher.
     """
     ranks: list[DType | None] = [None, None, None]
     for x in operands:
         rank, dtype = (0 if x.spec.shape else 1, x.spec.dtype) if isinstance(x, TensorProxy) else (2, number_dtype(x))
-        known = ranks[rank]
-        ranks[rank] = dtype if known is None else dtypes.wider(known, dtype)
+        previous = ranks[rank]
+        ranks[rank] = dtype if previous is None else dtypes.wider(previous, dtype)
     result = ranks[2]
     for stronger in (ranks[1], ranks[0]):
         result = result if stronger is None else stronger if result is None else _combined(stronger, result)
@@ -54,18 +54,18 @@ def _combined(strong: DType, weak: DType) -> DType:
     if dtypes.rank(weak.kind) <= dtypes.rank(strong.kind):
         return strong
     if strong.kind == "float":
-        require(strong is not dtypes.float16, "float16 with a complex operand gives complex32, which Dovetail lacks; convert to float32 first")
+        require(strong is not dtypes.float16, "float16 with a complex operand gives complex32, which is not supported; convert to float32 first")
         return dtypes.COMPLEX_OF[strong]
     return dtypes.wider(strong, weak) if weak.inexact or strong is dtypes.bool_ else strong
 
 
 def inexact_of(dtype: DType) -> DType:
-    """`dtype`, or the default float where it is an integer or bool."""
+    """Return `dtype`, or the default float where it is an integer or bool."""
     return dtype if dtype.inexact else default_float()
 
 
 def wide(dtype: DType) -> DType:
-    """The dtype that a composite operation accumulates in: float32 for float16 and bfloat16, else `dtype`."""
+    """Return the dtype that a composite operation accumulates in: float32 for float16 and bfloat16, else `dtype`."""
     return dtypes.float32 if dtype in _NARROW else dtype
 
 

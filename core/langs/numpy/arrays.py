@@ -153,7 +153,7 @@ def transpose(a: Any, axes: Sequence[int] | None = None):
     """The dimensions in the order `axes`, reversed for None."""
     x = array(a)
     order = tuple(reversed(range(_rank(x)))) if axes is None else tuple(core.canonical_dim(d, _rank(x)) for d in axes)
-    require(len(order) == _rank(x), "axes don't match array: wants {} of them, got {}", _rank(x), axes, error=ValueError)
+    require(len(order) == _rank(x), "axes don't match array: expected {} of them, got {}", _rank(x), axes, error=ValueError)
     return prims.transpose(x, order=order) if _rank(x) > 1 else x
 
 

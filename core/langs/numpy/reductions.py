@@ -197,7 +197,9 @@ def average(a: Any, axis: Axis = None, weights: Any = None, *, keepdims: bool = 
     if weights is None:
         return mean(a, axis, None, keepdims)
     x, w = array(a), array(weights)
-    require(w.spec.shape == x.spec.shape, "wants weights of a's shape {}, got {}; broadcast them first", x.spec.shape, w.spec.shape, error=TypeError)
+    require(
+        w.spec.shape == x.spec.shape, "expected weights of a's shape {}, got {}; broadcast them first", x.spec.shape, w.spec.shape, error=TypeError
+    )
     dtype = dtype_of(np.result_type(*(np.float64 if not t.spec.dtype.inexact else t.spec.dtype.name for t in (x, w))))
     x, w = core.convert(x, dtype), core.convert(w, dtype)
     return core.div(reduced(prims.sum, core.mul(x, w), axis, keepdims), reduced(prims.sum, w, axis, keepdims))

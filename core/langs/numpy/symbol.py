@@ -145,7 +145,7 @@ def array(x: Any, dtype: DType | None = None) -> TensorProxy:
 @numpysymbol("numpy.copyto")
 def copyto(dst: Any, src: Any, casting: str = "same_kind"):
     """Write `src` into `dst`, broadcast, under one of NumPy's casting rules."""
-    require(isinstance(dst, TensorProxy), "wants a traced array to write into, got {}", type(dst).__name__, error=TypeError)
+    require(isinstance(dst, TensorProxy), "expected a traced array to write into, got {}", type(dst).__name__, error=TypeError)
     allowed = np.can_cast(weak(src) if isinstance(src, TensorProxy) else np.min_scalar_type(src), weak(dst), casting)
     require(allowed, "Cannot cast output from {} to {} with casting rule {!r}; convert with astype", weak(src), weak(dst), casting, error=TypeError)
     value = array(src, dst.spec.dtype)

@@ -104,7 +104,9 @@ def _symbol(name: str, operation: Callable) -> NumpySymbol:
 def _applied(ufunc: np.ufunc, operation: Callable, xs: tuple, dtype: Any) -> TensorProxy:
     """`operation` on operands converted as NumPy converts them for `ufunc`: np.exp of int32 is float64, of int8 float16."""
     kinds = tuple(weak(x) if isinstance(x, TensorProxy) else type(x) for x in xs)
-    require(all(k in (bool, int, float, complex) or isinstance(k, np.dtype) for k in kinds), "wants arrays and numbers, got {}", xs, error=TypeError)
+    require(
+        all(k in (bool, int, float, complex) or isinstance(k, np.dtype) for k in kinds), "expected arrays and numbers, got {}", xs, error=TypeError
+    )
     kinds = tuple(np.dtype(bool) if k is bool else k for k in kinds)
     try:
         resolved = ufunc.resolve_dtypes((*kinds, None), **({} if dtype is None else {"signature": (None,) * ufunc.nin + (np.dtype(dtype),)}))

@@ -47,7 +47,7 @@ def _relu(x: Any) -> Any:
 
 
 def _masked(g: Any, x: Any, given: tuple, keep: Any) -> tuple:
-    """The cotangents of x and of the arguments after it: g where `keep`, else 0."""
+    """Return the cotangents of x and of the arguments after it: g where `keep`, else 0."""
     return (core.where(keep, g, 0.0), *(None for _ in given))
 
 
@@ -85,7 +85,7 @@ def _hardtanh(x: Any, low: Any, high: Any) -> Any:
 @torchsymbol("torch.nn.functional.hardtanh")
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
     """input bounded to [min_val, max_val]; its gradient at the bounds is 0."""
-    require(min_val <= max_val, "wants min_val no greater than max_val, got {} and {}", min_val, max_val, error=ValueError)
+    require(min_val <= max_val, "expected min_val no greater than max_val, got {} and {}", min_val, max_val, error=ValueError)
     return _placed(input, hardtanh(input, min_val, max_val) if inplace else _hardtanh(input, min_val, max_val), inplace)
 
 
@@ -144,7 +144,7 @@ def selu(input: Tensor, inplace: bool = False):
 @torchsymbol("torch.nn.functional.celu", "torch.celu")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
     """input where it is positive, else alpha * (exp(input / alpha) - 1)."""
-    require(alpha != 0, "celu wants an alpha that is not 0", error=RuntimeError)
+    require(alpha != 0, "celu: expected an alpha that is not 0", error=RuntimeError)
     return _placed(input, _elu(input, alpha, 1.0, 1.0 / alpha), inplace)
 
 
@@ -159,7 +159,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 @torchsymbol("torch.nn.functional.rrelu", "torch.rrelu")
 def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False):
     """input where it is positive, else a slope times input: drawn from [lower, upper] in training, else the middle."""
-    require(lower <= upper, "wants lower no greater than upper, got {} and {}", lower, upper)
+    require(lower <= upper, "expected lower no greater than upper, got {} and {}", lower, upper)
     require_float(input)
 
     def compute(x: Any) -> Any:
@@ -298,12 +298,12 @@ def softshrink(input: Tensor, lambd: Number = 0.5):
 def prelu(input: Tensor, weight: Tensor):
     """input where it is positive, else weight * input, with one weight or one for each channel (dimension 1)."""
     x, w = input.spec, weight.spec
-    require(x.dtype is w.dtype, "wants a weight of dtype {}, got {}; convert one of them", x.dtype.short, w)
-    require(w.rank <= 1, "wants a weight with at most one dimension, got {}", w)
+    require(x.dtype is w.dtype, "expected a weight of dtype {}, got {}; convert one of them", x.dtype.short, w)
+    require(w.rank <= 1, "expected a weight with at most one dimension, got {}", w)
     if w.numel != 1:
-        require(x.rank > 0, "wants dimensions in input where weight is {}, got {}; pass a single weight", w, x)
+        require(x.rank > 0, "expected dimensions in input where weight is {}, got {}; pass a single weight", w, x)
         channels = x.shape[1] if x.rank > 1 else 1
-        require(w.numel == channels, "wants one weight for each of {} channels of {}, got {}", channels, x, w)
+        require(w.numel == channels, "expected one weight for each of {} channels of {}, got {}", channels, x, w)
     if w.rank and x.rank != 1:
         weight = prims.broadcast_in_dim(weight, shape=(1, w.numel, *[1] * (x.rank - 2)), dims=(1,)) if x.rank else prims.squeeze(weight, dims=(0,))
     return floating(lambda x, w: core.mul(x, core.where(core.gt(x, 0.0), 1.0, w)), input, weight)  # no gradient passes by a weight not used
@@ -334,7 +334,7 @@ def shifted(x: Any, dim: int) -> Any:
 
 
 def along(reduced: Any, x: Any, dim: int) -> Any:
-    """A reduction of x over `dim`, with that dimension back as size 1."""
+    """Return a reduction of x over `dim`, with that dimension back as size 1."""
     return core.keep_dims(reduced, x.spec.shape, (dim,))
 
 
@@ -389,7 +389,7 @@ def log_softmax_function(input: Tensor, dim: int | None = None, _stacklevel: int
 
 
 def _of_result(pull: Callable[[Any, Any, Any], Any], g: Any, out: Any, input: Any, *given: Any, dim: int | None = None, **_: Any) -> tuple:
-    """The cotangents of a softmax, from its result alone: nothing has to be kept or computed again.
+    """Return the cotangents of a softmax, from its result alone: nothing has to be kept or computed again.
 
     `pull(g, y, total)` is that of what goes in, where `total` sums up along the dimension.
     """
@@ -419,7 +419,7 @@ def log_softmax_vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
 
 
 def _usual_dim(x: Any) -> int:
-    """The dimension that PyTorch takes when none is given."""
+    """Return the dimension that PyTorch takes when none is given."""
     return 0 if x.spec.rank in (0, 1, 3) else 1
 
 

@@ -14,7 +14,7 @@ from dovetail.prims.shape import replaced
 
 
 def flipped(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """A copy of x with the order along `dims` reversed."""
+    """Return a copy of x with the order along `dims` reversed."""
     dims = [core.canonical_dim(d, len(x.spec.shape)) for d in dims]
     require(len(set(dims)) == len(dims), "dim {} appears multiple times in the list of dims", dims)
     return prims.flip(x, dims=tuple(sorted(dims)) if x.spec.shape else ())
@@ -85,7 +85,7 @@ def _rolled(x: Tensor, shift: int, dim: int) -> Tensor:
 
 
 def diagonal_dims(x: Tensor, dim1: int, dim2: int) -> dict[str, int]:
-    """The two dimensions of a diagonal, counted from 0."""
+    """Return the two dimensions of a diagonal, counted from 0."""
     rank = len(x.spec.shape)
     dim1, dim2 = core.canonical_dim(dim1, rank), core.canonical_dim(dim2, rank)
     require(dim1 != dim2, "diagonal dimensions cannot be identical {}, {}", dim1, dim2)
@@ -99,7 +99,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1):
 
 
 def embedded(x: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
-    """Zeros with the vectors in x's last dimension on the diagonals of the matrices in dim1 and dim2."""
+    """Return zeros with the vectors in x's last dimension on the diagonals of the matrices in dim1 and dim2."""
     *batch, n = x.spec.shape
     rank = len(batch) + 2
     dim1, dim2 = core.canonical_dim(dim1, rank), core.canonical_dim(dim2, rank)

@@ -58,11 +58,11 @@ def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor
     require(q.device is k.device is v.device, "Expected query, key, and value to have the same device, got {}, {} and {}", q, k, v)
     require(min(q.rank, k.rank, v.rank) >= 2, "Expected query, key, and value to all be at least 2 dimensional, got {}, {} and {}", q, k, v)
     require(q.dtype.kind == "float", "attention is not implemented for {}; convert to a floating dtype", q, error=NotImplementedError)
-    require(q.shape[-1] == k.shape[-1], "wants query and key of one width, got {} and {}", q, k)
-    require(k.shape[-2] == v.shape[-2], "wants one value for each key, got {} and {}", k, v)
+    require(q.shape[-1] == k.shape[-1], "expected query and key of one width, got {} and {}", q, k)
+    require(k.shape[-2] == v.shape[-2], "expected one value for each key, got {} and {}", k, v)
     if mask is not None:
         require(not is_causal, "Explicit attn_mask should not be set when is_causal=True; put the causal mask into attn_mask")
-        require(mask.spec.rank >= 2 or q.rank != 4, "wants a mask of at least 2 dimensions, got {}", mask.spec, error=IndexError)
+        require(mask.spec.rank >= 2 or q.rank != 4, "expected a mask of at least 2 dimensions, got {}", mask.spec, error=IndexError)
         known = mask.spec.dtype in (dtypes.bool_, dtypes.float32, q.dtype)
         require(known, "Expected attn_mask dtype to be bool or float or to match query dtype, got {} and {}", mask.spec, q)
 
@@ -70,7 +70,7 @@ def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor
 def _like(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> TensorSpec | None:
-    """A tensor whose dimensions lie in memory as those of the result, None for row-major.
+    """Return a tensor whose dimensions lie in memory as those of the result, None for row-major.
 
     PyTorch's fused CPU kernel follows the query, its plain path does not; other devices have many kernels, so torch is asked.
     """
@@ -98,7 +98,7 @@ def _placed(out: Tensor, like: TensorSpec) -> Tensor:
 def _shared(x: Tensor, q: TensorSpec) -> Tensor:
     """x with each of its heads repeated for the query heads that share it."""
     shape = x.spec.shape
-    require(min(len(shape), q.rank) >= 3, "enable_gqa wants heads at dimension -3, got {} and {}", q, x.spec, error=IndexError)
+    require(min(len(shape), q.rank) >= 3, "enable_gqa: expected heads at dimension -3, got {} and {}", q, x.spec, error=IndexError)
     times, rest = divmod(q.shape[-3], shape[-3]) if shape[-3] else (0, 1)
     require(rest == 0, "Number of heads in key and value must divide the number of heads in query, got {} and {}", x.spec, q)
     if times == 1:
@@ -122,7 +122,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _causal(scores: Tensor) -> Tensor:
-    """Whether the key is no later than the query."""
+    """Return whether the key is no later than the query."""
     rows, columns = scores.spec.shape[-2:]
     shape = (rows, columns)
     row = prims.broadcast_in_dim(positions(scores, rows), shape=shape, dims=(0,))
@@ -145,7 +145,7 @@ def _weights(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     """scores + mask, -inf where a boolean mask is False."""
     shape, dtype = scores.spec.shape, scores.spec.dtype
-    require(core.broadcast_shapes(shape, mask.spec.shape) == shape, "wants a mask that broadcasts to {}, got {}", shape, mask.spec)
+    require(core.broadcast_shapes(shape, mask.spec.shape) == shape, "expected a mask that broadcasts to {}, got {}", shape, mask.spec)
     if mask.spec.dtype is dtypes.bool_:
         return prims.where(core.expand(mask, shape), scores, -math.inf)
     return prims.add(scores, core.fit(mask, shape, dtype))
@@ -153,5 +153,5 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 @torchquery(NESTED_FROM_MASK)
 def left_aligned(*_: Any) -> bool:
-    """Whether nn.TransformerEncoder may drop padding by nested tensors: it depends on values, and the plain path is right for every mask."""
+    """Return whether nn.TransformerEncoder may drop padding by nested tensors: it depends on values, and the plain path is right for every mask."""
     return False

@@ -105,7 +105,7 @@ def isneginf(input: Tensor):
 
 
 def _is_infinity(x: Any, infinity: float) -> Any:
-    require(x.spec.dtype.kind != "complex", "wants a real tensor, got {}; ask of x.real and x.imag", x.spec)
+    require(x.spec.dtype.kind != "complex", "expected a real tensor, got {}; ask of x.real and x.imag", x.spec)
     return core.eq(x, infinity) if x.spec.dtype.kind == "float" else core.isinf(x)
 
 
@@ -127,9 +127,9 @@ def signbit(input: Tensor):
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
     """Whether |input - other| <= atol + rtol * |other|, or both are equal."""
     dtype = input.spec.dtype
-    require(dtype is other.spec.dtype, "wants tensors of one dtype, got {} and {}; convert one of them", input.spec, other.spec)
-    require(rtol >= 0, "wants an rtol that is not negative, got {}", rtol)
-    require(atol >= 0, "wants an atol that is not negative, got {}", atol)
+    require(dtype is other.spec.dtype, "expected tensors of one dtype, got {} and {}; convert one of them", input.spec, other.spec)
+    require(rtol >= 0, "expected an rtol that is not negative, got {}", rtol)
+    require(atol >= 0, "expected an atol that is not negative, got {}", atol)
     close = core.eq(input, other)
     if equal_nan and dtype.inexact:
         close = core.bitwise_or(close, core.bitwise_and(core.isnan(input), core.isnan(other)))
@@ -171,13 +171,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
     require(mask.spec.dtype is dtypes.bool_, "masked_fill only supports boolean masks, got {}; write mask != 0", mask.spec)
     if isinstance(value, Tensor):
         require(not value.spec.shape, "masked_fill only supports a 0-dimensional value tensor, got {}; choose with torch.where", value.spec)
-    require(core.promote(value).kind != "complex" or dtype.kind == "complex", "wants a real value for {}, got {}", dtype.short, value)
+    require(core.promote(value).kind != "complex" or dtype.kind == "complex", "expected a real value for {}, got {}", dtype.short, value)
     value = core.convert(value, dtype) if isinstance(value, Tensor) else core.fit(value, (), dtype)
     return core.where(row_major(mask), value, row_major(input))
 
 
 def _bound_clamp(input: Any, min: Any = None, max: Any = None) -> tuple[tuple, dict]:
-    """The arguments of clamp; a tensor is positional even where it is the upper bound alone, since only those have cotangents."""
+    """Return the arguments of clamp; a tensor is positional even where it is the upper bound alone, since only those have cotangents."""
     if min is None and isinstance(max, (bool, int, float, complex, NoneType)):
         return (input,), {} if max is None else {"max": max}
     return (input, min) if max is None else (input, min, max), {}
@@ -188,7 +188,7 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
     """input, or the nearer of `min` and `max` where it lies outside them; `max` where they cross."""
     require(min is not None or max is not None, "At least one of 'min' or 'max' must not be None")
     sized = [isinstance(x, Tensor) and x.spec.rank > 0 for x in (min, max) if x is not None]
-    require(len(set(sized)) == 1, "wants two tensors or two numbers for min and max, got {} and {}", min, max, error=TypeError)
+    require(len(set(sized)) == 1, "expected two tensors or two numbers for min and max, got {} and {}", min, max, error=TypeError)
     return _clamped(input, min, max)
 
 
@@ -296,7 +296,7 @@ def copysign(input: Tensor, other: Tensor | Number):
 def nextafter(input: Tensor, other: Tensor):
     """The next representable number after input towards other."""
     dtype = core.promote(input, other)
-    require(dtype.kind == "float", "wants floating tensors, got {} and {}; convert them first", input.spec, other.spec, error=NotImplementedError)
+    require(dtype.kind == "float", "expected floating tensors, got {} and {}; convert them first", input.spec, other.spec, error=NotImplementedError)
     return core.nextafter(input, other)
 
 

@@ -109,8 +109,8 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
     x = input if rank == 3 else prims.broadcast_in_dim(input, shape=(1, *input.spec.shape), dims=(1, 2))
     batch, rows, columns = x.spec.shape
     counts = [_count(*window) for window in zip(sizes, kernel, dilation, padding, stride, strict=True)]
-    require(rows % prod(kernel) == 0, "wants a multiple of the kernel's {} elements before the last dimension, got {}", prod(kernel), input.spec)
-    require(all([n > 0 for n in counts]) and columns == prod(counts), "wants {} windows in the last dimension, got {}", tuple(counts), input.spec)
+    require(rows % prod(kernel) == 0, "expected a multiple of the kernel's {} elements before the last dimension, got {}", prod(kernel), input.spec)
+    require(all([n > 0 for n in counts]) and columns == prod(counts), "expected {} windows in the last dimension, got {}", tuple(counts), input.spec)
     channels = rows // prod(kernel)
     x = prims.transpose(flat_reshape(x, (batch, channels, *kernel, *counts)), order=(0, 1, 4, 5, 2, 3))
     for d in (3, 2):
@@ -126,7 +126,7 @@ def ints(values: Any, count: int, name: str) -> tuple[int, ...]:
     values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
     if not all([isinstance(n, int) and not isinstance(n, bool) for n in values]):
         wrong_type("the operation", name, f"an int or {count} of them", next(n for n in values if not isinstance(n, int) or isinstance(n, bool)))
-    require(len(values) in (1, count), "wants one or {} values for {}, got {}", count, name, values)
+    require(len(values) in (1, count), "expected one or {} values for {}, got {}", count, name, values)
     return values if len(values) == count else values * count
 
 
@@ -140,7 +140,7 @@ def sliding(x: Tensor, dim: int, size: int, step: int, dilation: int) -> Tensor:
 
 
 def _overlaid(x: Tensor, dim: int, size: int, step: int, dilation: int, length: int) -> Tensor:
-    """The adjoint of `sliding`; `length` is the size of `dim` in the result."""
+    """Return the adjoint of `sliding`; `length` is the size of `dim` in the result."""
     rank = len(x.spec.shape)
     if dilation > 1:
         none = (0,) * rank
@@ -150,7 +150,7 @@ def _overlaid(x: Tensor, dim: int, size: int, step: int, dilation: int, length: 
 
 
 def _count(n: int, kernel: int, dilation: int, padding: int, stride: int) -> int:
-    """How many windows there are."""
+    """Return how many windows there are."""
     return (n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
@@ -198,12 +198,12 @@ def _require_weight(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None
     require(len(weight.spec.shape) == spatial + 2, "expected a weight of {} dimensions, got {}", spatial + 2, weight.spec)
     for other in (weight,) if bias is None else (weight, bias):
         alike = other.spec.dtype is x.spec.dtype and other.spec.device is x.spec.device
-        require(alike, "wants input, weight and bias of one dtype and device, got {} and {}; convert one of them", x.spec, other.spec)
+        require(alike, "expected input, weight and bias of one dtype and device, got {} and {}; convert one of them", x.spec, other.spec)
 
 
 def _named_padding(padding: str, x: Tensor, weight: Tensor, stride: tuple, dilation: tuple) -> tuple[Tensor, tuple[int, ...]]:
     """x and the padding that `padding` means; what cannot be the same on both sides goes into x."""
-    require(padding in ("same", "valid"), "Invalid padding string: wants 'same' or 'valid', got {!r}", padding)
+    require(padding in ("same", "valid"), "Invalid padding string: expected 'same' or 'valid', got {!r}", padding)
     kernel = weight.spec.shape[2:]
     if padding == "valid":
         return x, (0,) * len(kernel)

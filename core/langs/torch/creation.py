@@ -43,7 +43,7 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def full_of(value: Any, shape: Sequence[Any], dtype: DType, device: Device) -> Tensor:
-    """A row-major tensor full of a Python number, a number that the program computes, or a 0-d tensor."""
+    """Return a row-major tensor full of a Python number, a number that the program computes, or a 0-d tensor."""
     shape = sizes(shape)
     require(not isinstance(value, str), "full(): argument 'fill_value' must be a number, not {!r}", value, error=TypeError)
     value = value if isinstance(value, TensorProxy) else as_number(value, dtype, device)
@@ -89,7 +89,7 @@ def _filled_with(number: int, *names: str) -> None:
 
 
 def full_like_of(x: Tensor, value: Any, dtype: Any = None, device: Any = None, memory_format: Any = None) -> Tensor:
-    """A tensor of x's shape full of `value`, laid out like x unless `memory_format` says otherwise."""
+    """Return a tensor of x's shape full of `value`, laid out like x unless `memory_format` says otherwise."""
     spec = TensorSpec(x.spec.shape, dtype_of(dtype, x.spec.dtype), x.spec.device if device is None else device_of(device), x.spec.strides)
     return _like(spec, value, formatted(x.spec, memory_format))
 
@@ -106,7 +106,7 @@ _filled_with(0, "empty")
 
 @factory("torch.full")
 def full(size: Sequence[int], fill_value: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A tensor full of one number, in the number's dtype unless another is named."""
+    """Return a tensor full of one number, in the number's dtype unless another is named."""
     plain(layout, requires_grad, pin_memory)
     if dtype is None and isinstance(fill_value, TensorProxy):
         own = fill_value.spec.dtype
@@ -140,11 +140,11 @@ def new_full(self: Tensor, size: Sequence[int], fill_value: Any, *, dtype=None, 
 
 
 def strided(shape: Sequence[int], stride: Sequence[int], dtype: DType, device: Device) -> Tensor:
-    """Zeros with these strides, which leave no gaps."""
+    """Return zeros with these strides, which leave no gaps."""
     shape, stride = sizes(shape), tuple(stride)
     message = "mismatch in length of strides and shape: {} and {}"
     require(len(shape) == len(stride), message, list(stride), list(shape))
-    require(all([n >= 0 for n in stride]), "wants strides that are not negative, got sizes={} and strides={}", list(shape), list(stride))
+    require(all([n >= 0 for n in stride]), "expected strides that are not negative, got sizes={} and strides={}", list(shape), list(stride))
     layout = TensorSpec(shape, dtype, device).view(shape, stride)
     if not layout.is_dense and 0 not in shape:
         raise Unsupported(
@@ -155,7 +155,7 @@ def strided(shape: Sequence[int], stride: Sequence[int], dtype: DType, device: D
 
 @factory("torch.empty_strided", tags=UNINITIALIZED)
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A tensor of whatever the memory held (here zeros), with these strides."""
+    """Return a tensor of whatever the memory held (here zeros), with these strides."""
     plain(layout, requires_grad, pin_memory)
     return strided(size, stride, dtype_of(dtype), device_of(device))
 
@@ -173,7 +173,7 @@ def new_empty_strided(
 def empty_permuted(
     size: Sequence[int], physical_layout: Sequence[int], *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
 ):
-    """A tensor of whatever the memory held (here zeros), whose dimensions lie in the order `physical_layout`, slowest first."""
+    """Return a tensor of whatever the memory held (here zeros), whose dimensions lie in the order `physical_layout`, slowest first."""
     plain(layout, requires_grad, pin_memory)
     made = full_of(0, size, dtype_of(dtype), device_of(device))
     right = sorted(physical_layout) == list(range(len(made.spec.shape)))
@@ -250,14 +250,14 @@ def _scalar(x: Any, dtype: DType) -> Any:
 
 
 def _end(x: Any, dtype: DType) -> Any:
-    """An end of a range as a tensor of `dtype` would hold it: an integer has no fraction."""
+    """Return an end of a range as a tensor of `dtype` would hold it: an integer has no fraction."""
     if dtype.inexact:
         return x
     return core.convert(x, dtype) if isinstance(x, TensorProxy) else int(x)
 
 
 def _spaced_dtype(dtype: Any, *ends: Any) -> DType:
-    """The named dtype, or the default float, complex when an end is."""
+    """Return the named dtype, or the default float, complex when an end is."""
     complex_ = any([x.spec.dtype.kind == "complex" if isinstance(x, TensorProxy) else isinstance(x, complex) for x in ends])
     if dtype is None:
         return dtypes.COMPLEX_OF[core.default_float()] if complex_ else core.default_float()
@@ -323,14 +323,14 @@ def _triangle(row: int, col: int, offset: int, dtype: Any, device: Any, make: An
 
 @factory("torch.tril_indices")
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False):
-    """The positions of the lower triangle of a matrix: a row of rows and a row of columns."""
+    """Return the positions of the lower triangle of a matrix: a row of rows and a row of columns."""
     plain(layout, False, pin_memory)
     return _triangle(row, col, offset, dtype, device, torch.tril_indices)
 
 
 @factory("torch.triu_indices")
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False):
-    """The positions of the upper triangle of a matrix: a row of rows and a row of columns."""
+    """Return the positions of the upper triangle of a matrix: a row of rows and a row of columns."""
     plain(layout, False, pin_memory)
     return _triangle(row, col, offset, dtype, device, torch.triu_indices)
 
@@ -339,7 +339,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, layout=None
 
 
 def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) -> Tensor:
-    """A new tensor of Python numbers, of the values of another tensor, or of NumPy's."""
+    """Return a new tensor of Python numbers, of the values of another tensor, or of NumPy's."""
     own = like.device if like is not None and device is None else None
     if isinstance(data, TensorProxy):
         target = dtype_of(dtype, like.dtype if like is not None else data.spec.dtype)
@@ -388,7 +388,7 @@ def _nested(data: Any, dtype: DType) -> Any:
 
 @factory("torch.tensor", in_place=False)
 def tensor(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """A new tensor of these numbers."""
+    """Return a new tensor of these numbers."""
     plain(None, requires_grad, pin_memory)
     return of_data(data, dtype, device)
 
@@ -402,7 +402,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype=None, device=None, requires_gra
 
 @factory("torch.as_tensor", in_place=False)
 def as_tensor(data: Any, *, dtype: Any = None, device: Any = None):
-    """A tensor of these numbers; a tensor that fits already, itself."""
+    """Return a tensor of these numbers; a tensor that fits already, itself."""
     if isinstance(data, TensorProxy):
         return converted(data, None if dtype is None else dtype_of(dtype), None if device is None else device_of(device), False, None)
     return of_data(data, dtype, device)
@@ -410,6 +410,6 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None):
 
 @factory("torch.scalar_tensor")
 def scalar_tensor(s: Number, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A number as a tensor of no dimensions, in the default float unless a dtype is named."""
+    """Return a number as a tensor of no dimensions, in the default float unless a dtype is named."""
     plain(layout, requires_grad, pin_memory)
     return full_of(s, (), dtype_of(dtype), device_of(device))

@@ -34,12 +34,12 @@ def nll_loss(
 
 
 def class_dim(x: Any) -> int:
-    """The dimension of the classes: the first of one dimension, else the second."""
+    """Return the dimension of the classes: the first of one dimension, else the second."""
     return 0 if x.spec.rank == 1 else 1
 
 
 def _class_weight(input: Any, weight: Any, wide: dtypes.DType) -> Any:
-    """The weights of the classes, checked, in the dtype that is computed in."""
+    """Return the weights of the classes, checked, in the dtype that is computed in."""
     require(input.spec.rank > 0, "Expected 1 or more dimensions (got {})", input.spec.rank, error=ValueError)
     if weight is None:
         return None
@@ -59,11 +59,11 @@ def _require_targets(x: Any, target: Any) -> None:
     wanted = shape[:at] + shape[at + 1 :]
     if wanted and got.shape and wanted[0] != got.shape[0]:
         require(False, "Expected input batch_size ({}) to match target batch_size ({}).", wanted[0], got.shape[0], error=ValueError)
-    require(got.shape == wanted, "wants a target of shape {} for input {}, got {}", wanted, x.spec, got)
+    require(got.shape == wanted, "expected a target of shape {} for input {}, got {}", wanted, x.spec, got)
 
 
 def _nll(x: Any, target: Any, weight: Any, ignore_index: int, how: str) -> Any:
-    """The loss; what is ignored is looked up at class 0 and does not count, so that no shape depends on values."""
+    """Return the loss; what is ignored is looked up at class 0 and does not count, so that no shape depends on values."""
     _require_targets(x, target)
     at = class_dim(x)
     ignored = core.eq(target, ignore_index)
@@ -79,7 +79,7 @@ def _nll(x: Any, target: Any, weight: Any, ignore_index: int, how: str) -> Any:
 
 
 def _weight_of(ignored: Any, counts: Any, dtype: dtypes.DType) -> Any:
-    """What the places that are not ignored weigh together."""
+    """Return what the places that are not ignored weigh together."""
     return total(core.convert(core.bitwise_not(ignored), dtype) if counts is None else core.where(ignored, 0.0, counts))
 
 
@@ -116,7 +116,7 @@ def cross_entropy(
 
 
 def _by_class(weight: Any, x: Any) -> Any:
-    """The weights of the classes, shaped to multiply x."""
+    """Return the weights of the classes, shaped to multiply x."""
     return prims.broadcast_in_dim(weight, shape=x.spec.shape, dims=(class_dim(x),))
 
 

@@ -87,7 +87,7 @@ def _kept(x: Tensor, p: float, drawn: Drawn) -> Tensor:
 
 
 def _unchanged(x: Tensor, p: float, train: bool) -> bool:
-    """Whether x is returned as it is; raises where p is no probability."""
+    """Return whether x is returned as it is; raises where p is no probability."""
     require(0.0 <= p <= 1.0, "dropout probability has to be between 0 and 1, but got {}", p)
     return p == 0 or not train or x.spec.numel == 0
 

@@ -36,7 +36,7 @@ class Labelled(NamedTuple):
 
 def _einsum_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
     """(equation, *operands), from that or from operands and lists of subscripts by turns; operands may come in one list."""
-    require(len(args) >= 2 and not kwargs, "wants an equation and operands, or operands and lists of subscripts", error=ValueError)
+    require(len(args) >= 2 and not kwargs, "expected an equation and operands, or operands and lists of subscripts", error=ValueError)
     equation, *operands = args
     if isinstance(equation, (Tensor, torch.Tensor)):
         equation = ",".join(map(_subscripts, args[1::2]))
@@ -54,10 +54,10 @@ def _einsum_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
 
 
 def _subscripts(numbers: Any) -> str:
-    """A list of subscripts as letters: 0 is A, 26 is a."""
+    """Return a list of subscripts as letters: 0 is A, 26 is a."""
     for n in numbers:
         known = n is Ellipsis or (isinstance(n, int) and 0 <= n < len(LETTERS))
-        require(known, "einsum(): wants subscripts from 0 to {}, got {}", len(LETTERS) - 1, n, error=ValueError)
+        require(known, "einsum(): expected subscripts from 0 to {}, got {}", len(LETTERS) - 1, n, error=ValueError)
     return "".join("..." if n is Ellipsis else LETTERS[n] for n in numbers)
 
 
@@ -100,7 +100,7 @@ def _parsed(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[Labelled]
 
 
 def _letters(word: str, where: Any) -> tuple[str, ...]:
-    """One operand's subscripts: letters, and "..." once."""
+    """Return one operand's subscripts: letters, and "..." once."""
     marks = re.findall(r"\.\.\.|.", word)
     require("." not in marks and marks.count("...") <= 1, "einsum(): found '.' for {} that is not part of one ellipsis", where)
     for mark in marks:
@@ -110,7 +110,7 @@ def _letters(word: str, where: Any) -> tuple[str, ...]:
 
 
 def _labels(word: str, rank: int, operand: int) -> tuple[Label, ...]:
-    """A label for each dimension of an operand: a letter, or for the dimensions of an ellipsis a number below 0, the last being -1."""
+    """Return a label for each dimension of an operand: a letter, or for the dimensions of an ellipsis a number below 0, the last being -1."""
     marks = _letters(word, f"operand {operand}")
     hidden = rank - len(marks) + ("..." in marks)
     fits = hidden >= 0 if "..." in marks else hidden == 0
@@ -119,7 +119,7 @@ def _labels(word: str, rank: int, operand: int) -> tuple[Label, ...]:
 
 
 def _common_sizes(terms: list[Labelled]) -> dict[Label, int]:
-    """The size of each label: 1 gives way to any other."""
+    """Return the size of each label: 1 gives way to any other."""
     sizes: dict[Label, int] = {}
     for i, term in enumerate(terms):
         own: dict[Label, int] = {}
@@ -135,7 +135,7 @@ def _common_sizes(terms: list[Labelled]) -> dict[Label, int]:
 
 
 def _thin(term: Labelled, sizes: dict[Label, int], order: tuple[Label, ...]) -> Labelled:
-    """An operand with each label once, in order, and without the dimensions of size 1."""
+    """Return an operand with each label once, in order, and without the dimensions of size 1."""
     x, labels = term
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -150,7 +150,7 @@ def _thin(term: Labelled, sizes: dict[Label, int], order: tuple[Label, ...]) -> 
 
 
 def arranged(term: Labelled, order: Any) -> Labelled:
-    """The same term with its dimensions in the order of their labels."""
+    """Return the same term with its dimensions in the order of their labels."""
     labels = tuple([label for label in order if label in term.labels])
     if labels == term.labels:
         return term
@@ -158,7 +158,7 @@ def arranged(term: Labelled, order: Any) -> Labelled:
 
 
 def _summed(term: Labelled, wanted: set[Label]) -> Labelled:
-    """The sum over the labels that are not `wanted`."""
+    """Return the sum over the labels that are not `wanted`."""
     dims = tuple([d for d, label in enumerate(term.labels) if label not in wanted])
     x = total(prims.sum, term.x, dims, False, total_dtype(term.x, None)) if dims else term.x
     return Labelled(x, tuple([label for label in term.labels if label in wanted]))
@@ -189,14 +189,14 @@ def contract(a: Labelled, b: Labelled, wanted: set[Label], order: tuple[Label, .
 
 
 def _spread(term: Labelled, labels: tuple[Label, ...], shape: tuple[int, ...]) -> Tensor:
-    """The term repeated along the labels that it lacks."""
+    """Return the term repeated along the labels that it lacks."""
     if term.labels == labels:
         return term.x
     return prims.broadcast_in_dim(term.x, shape=shape, dims=tuple([labels.index(label) for label in term.labels]))
 
 
 def _folded(term: Labelled, batch: list[Label], rows: list[Label], columns: list[Label]) -> Tensor:
-    """The term as matrices: [batch, rows, columns], or [rows, columns] where there is no batch."""
+    """Return the term as matrices: [batch, rows, columns], or [rows, columns] where there is no batch."""
     sizes = term.sizes()
     shape = tuple([product(sizes[label] for label in group) for group in ([batch] if batch else []) + [rows, columns]])
     return flat_reshape(arranged(term, (*batch, *rows, *columns)).x, shape)
@@ -211,7 +211,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     require(len(shape) == 3 and one and one[-1] == shape[1], "bilinear(): input1 size does not match weight size: got {} and {}", one, shape)
     require(two[-1] == shape[2], "bilinear(): input2 size does not match weight size: got {} and {}", two, shape)
     fits = bias is None or bias.spec.shape == shape[:1]
-    require(fits, "bilinear(): wants a bias of {} elements, got {}", shape[0], bias if bias is None else bias.spec)
+    require(fits, "bilinear(): expected a bias of {} elements, got {}", shape[0], bias if bias is None else bias.spec)
     out = einsum("...i,oij,...j->...o", input1, weight, input2)
     out = out if out.spec.strides is None else prims.clone(out)
     return out if bias is None else core.add(out, bias)
@@ -237,7 +237,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2):
 
 
 def _summed_to_one(x: Tensor, dim: int) -> Tensor:
-    """The sum over `dim`, which stays as a size of 1, in x's own dtype."""
+    """Return the sum over `dim`, which stays as a size of 1, in x's own dtype."""
     return core.keep_dims(total(prims.sum, x, dim, False, x.spec.dtype), x.spec.shape, (dim,))
 
 

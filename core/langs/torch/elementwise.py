@@ -25,7 +25,7 @@ UNARY = (  # core operations, each followed by torch's other names for it; the p
 
 
 def symbols(table: tuple[str, ...]) -> dict[str, Callable]:
-    """A symbol of one tensor for each row of `table`: torch.name, torch.special.name and the method, under all its names."""
+    """Return a symbol of one tensor for each row of `table`: torch.name, torch.special.name and the method, under all its names."""
     made = {}
     for row in table:
         names = row.split()
@@ -76,7 +76,7 @@ def cotangent(g: Any, x: Any) -> Any:
 
 
 def is_bool(x: Any) -> bool:
-    """Whether a tensor or number is boolean."""
+    """Return whether a tensor or number is boolean."""
     return core.promote(x) is dtypes.bool_
 
 
@@ -84,7 +84,7 @@ def require_float(x: Any, *kinds: str) -> None:
     """Raise unless the dtype of x is floating, or of one of `kinds`."""
     wanted = ("float", *kinds)
     fits = x.spec.dtype.kind in wanted
-    require(fits, "wants a tensor of kind {}, got {}; convert it first", " or ".join(wanted), x.spec, error=NotImplementedError)
+    require(fits, "expected a tensor of kind {}, got {}; convert it first", " or ".join(wanted), x.spec, error=NotImplementedError)
 
 
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
@@ -95,7 +95,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     if factor == 1 and kind != "bool":
         return x
     allowed = dtype.kind == "bool" or dtypes.rank(kind) <= dtypes.rank(dtype.kind)
-    require(allowed, "wants an alpha of kind {} for operands of that kind, got {!r}; convert an operand first", dtype.kind, factor)
+    require(allowed, "expected an alpha of kind {} for operands of that kind, got {!r}; convert an operand first", dtype.kind, factor)
     fits = kind != "bool" or dtype.kind == "bool"
     require(fits, "Boolean alpha only supported for Boolean results, got {!r} for {}; pass 1 or 0", factor, dtype.short)
     if isinstance(x, Tensor):
@@ -145,9 +145,11 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
         return core.div(input, other)
     if rounding_mode == "floor":
         return core.floordiv(input, other)
-    require(rounding_mode == "trunc", "wants rounding_mode None, 'trunc' or 'floor', got {!r}", rounding_mode)
+    require(rounding_mode == "trunc", "expected rounding_mode None, 'trunc' or 'floor', got {!r}", rounding_mode)
     kind = core.promote(input, other).kind
-    require(kind in ("int", "float"), "wants integer or floating operands with rounding_mode, got {} and {}", input, other, error=NotImplementedError)
+    require(
+        kind in ("int", "float"), "expected integer or floating operands with rounding_mode, got {} and {}", input, other, error=NotImplementedError
+    )
     if kind == "int":
         return _truncdiv(input, other)
     return core.trunc(core.div(input, other))  # of bfloat16 too: eager rounds the quotient before it drops the fraction
@@ -290,7 +292,7 @@ def atan2(input: Tensor, other: Tensor):
 def hypot(input: Tensor, other: Tensor):
     """sqrt(input**2 + other**2), without overflow on the way."""
     kind = core.promote(input, other).kind
-    require(kind == "float", "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
+    require(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
 
     def compute(a: Any, b: Any) -> Any:
         a, b = core.abs(a), core.abs(b)
@@ -314,7 +316,7 @@ def hypot_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
     """input + weight * (end - input), computed from the end that is nearer."""
     for x in (end, weight) if isinstance(weight, Tensor) and weight.spec.rank else (end,):  # a weight without dimensions promotes
-        require(x.spec.dtype is input.spec.dtype, "wants tensors of dtype {}, got {}; convert it first", input.spec.dtype.short, x.spec)
+        require(x.spec.dtype is input.spec.dtype, "expected tensors of dtype {}, got {}; convert it first", input.spec.dtype.short, x.spec)
     require_float(input, "complex")
 
     def compute(a: Any, b: Any, w: Any) -> Any:
@@ -339,7 +341,9 @@ def lerp_vjp(g: Any, out: Any, input: Any, end: Any, weight: Any) -> tuple:
 @torchsymbol("torch.addcmul", methods=("addcmul",))
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
     """input + value * tensor1 * tensor2."""
-    require(core.promote(input, tensor1, tensor2) is not dtypes.bool_, "wants numbers, got booleans; convert one of them", error=NotImplementedError)
+    require(
+        core.promote(input, tensor1, tensor2) is not dtypes.bool_, "expected numbers, got booleans; convert one of them", error=NotImplementedError
+    )
     return in_wide(lambda x, a, b: core.add(x, core.mul(_times(a, value), b)), input, tensor1, tensor2, inexact=False)
 
 
@@ -347,7 +351,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
     """input + value * tensor1 / tensor2."""
     dtype = core.promote(input, tensor1, tensor2)
-    require(core.promote(tensor1, tensor2).inexact, "wants a floating quotient, got {}; convert tensor1 or tensor2 first", dtype.short)
+    require(core.promote(tensor1, tensor2).inexact, "expected a floating quotient, got {}; convert tensor1 or tensor2 first", dtype.short)
     return in_wide(lambda x, a, b: core.add(x, core.div(_times(a, value), b)), input, tensor1, tensor2)
 
 
@@ -356,7 +360,9 @@ def _times(x: Any, value: Any) -> Any:
     if value == 1:
         return x
     kind = x.spec.dtype.kind
-    require(core.promote(value).kind != "complex" or kind == "complex", "wants a value of kind {} for operands of that kind, got {!r}", kind, value)
+    require(
+        core.promote(value).kind != "complex" or kind == "complex", "expected a value of kind {} for operands of that kind, got {!r}", kind, value
+    )
     return core.mul(x, core.fit(value, (), x.spec.dtype))
 
 
@@ -369,7 +375,7 @@ def real(input: Tensor):
 @torchsymbol("torch.imag")
 def imag(input: Tensor):
     """The imaginary parts of a complex tensor, a view."""
-    require(input.spec.dtype.kind == "complex", "wants a complex tensor, got {}; the imaginary part of a real one is zeros_like(x)", input.spec)
+    require(input.spec.dtype.kind == "complex", "expected a complex tensor, got {}; the imaginary part of a real one is zeros_like(x)", input.spec)
     return _part(input, 1)
 
 
@@ -405,17 +411,20 @@ def angle(input: Tensor):
 @torchsymbol("torch.complex")
 def complex(real: Tensor, imag: Tensor):
     """real + i * imag, of float32 or float64."""
-    require(real.spec.dtype is imag.spec.dtype, "wants parts of one dtype, got {} and {}; convert one of them", real.spec, imag.spec)
-    require(real.spec.dtype in dtypes.REAL_OF.values(), "wants float32 or float64 parts, got {}; convert them first", real.spec)
+    require(real.spec.dtype is imag.spec.dtype, "expected parts of one dtype, got {} and {}; convert one of them", real.spec, imag.spec)
+    require(real.spec.dtype in dtypes.REAL_OF.values(), "expected float32 or float64 parts, got {}; convert them first", real.spec)
     return prims.complex(*core.alike(real, imag, dtype=real.spec.dtype))
 
 
 @torchsymbol("torch.polar")
 def polar(abs: Tensor, angle: Tensor):
     """abs * (cos(angle) + i * sin(angle)), of float32 or float64."""
-    require(abs.spec.dtype is angle.spec.dtype, "wants parts of one dtype, got {} and {}; convert one of them", abs.spec, angle.spec)
+    require(abs.spec.dtype is angle.spec.dtype, "expected parts of one dtype, got {} and {}; convert one of them", abs.spec, angle.spec)
     require(
-        abs.spec.dtype in dtypes.REAL_OF.values(), "wants float32 or float64 parts, got {}; convert them first", abs.spec, error=NotImplementedError
+        abs.spec.dtype in dtypes.REAL_OF.values(),
+        "expected float32 or float64 parts, got {}; convert them first",
+        abs.spec,
+        error=NotImplementedError,
     )
     return prims.complex(core.mul(abs, core.cos(angle)), core.mul(abs, core.sin(angle)))
 

@@ -22,7 +22,7 @@ def embedding(
     """weight[input]; rows at `padding_idx` get no gradient."""
     rows = weight.spec.shape[0] if weight.spec.shape else 0
     if padding_idx is not None:
-        require(-rows <= padding_idx < rows, "wants padding_idx within the {} rows of weight, got {}", rows, padding_idx, error=AssertionError)
+        require(-rows <= padding_idx < rows, "expected padding_idx within the {} rows of weight, got {}", rows, padding_idx, error=AssertionError)
         padding_idx %= rows
     if max_norm is not None:
         raise Unsupported("embedding with max_norm rewrites the looked-up rows of weight; renormalize weight outside the compiled function")

@@ -30,7 +30,7 @@ def _require_long(name: str, index: Tensor) -> None:
 
 
 def _vector(x: Tensor) -> Tensor:
-    """A number as a vector of one."""
+    """Return a number as a vector of one."""
     return x if x.spec.shape else prims.reshape(x, shape=(1,))
 
 
@@ -81,7 +81,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None):
 
 
 def _source(name: str, x: Tensor, index: Tensor, src: Any) -> Tensor:
-    """What is put at `index`: a tensor of its shape, cut from a larger one."""
+    """Return what is put at `index`: a tensor of its shape, cut from a larger one."""
     if not isinstance(src, TensorProxy):
         number = as_number(src, x.spec.dtype, x.spec.device)
         if isinstance(number, TensorProxy):
@@ -169,7 +169,7 @@ def _source_rows(name: str, x: Tensor, dim: int, index: Tensor, source: Tensor) 
     require(source.spec.dtype is x.spec.dtype, message, name, x.spec.dtype.short, source.spec.dtype.short)
     shape = replaced(x.spec.shape, dim, index.spec.shape[0])
     source = _vector(source) if len(shape) == 1 else source
-    message = "{}(): wants a source of shape {}: that of self, with the length of index at dim {}; got {}"
+    message = "{}(): expected a source of shape {}: that of self, with the length of index at dim {}; got {}"
     require(source.spec.shape == shape, message, name, list(shape), dim, list(source.spec.shape))
     return source
 

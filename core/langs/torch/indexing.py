@@ -19,13 +19,13 @@ _MASKED = "the shape of what a mask picks depends on its values; use torch.where
 
 
 def _symbol(name: str, meta: Any, id: str | None = None) -> TorchSymbol:
-    """A symbol that prints and runs as the function `name` of Python's `operator`."""
+    """Return a symbol that prints and runs as the function `name` of Python's `operator`."""
     path = f"operator.{name}"
     return register(TorchSymbol(name, meta, id=id or path, path=path, callable=getattr(operator, name)))
 
 
 def _torch_key(key: Any) -> Any:
-    """A list with anything but numbers in it stands for a tuple, as in PyTorch."""
+    """Return a list with anything but numbers in it stands for a tuple, as in PyTorch."""
     if isinstance(key, list) and any([isinstance(k, (list, tuple, slice, TensorProxy)) or k is None or k is Ellipsis for k in key]):
         return tuple(key)
     return key
@@ -58,7 +58,7 @@ getitem_at = _symbol("getitem", _getitem_at, id="operator.getitem.at")
 
 
 def is_position(item: Any) -> bool:
-    """Whether an item of a key is a traced tensor that counts as an int."""
+    """Return whether an item of a key is a traced tensor that counts as an int."""
     return isinstance(item, TensorProxy) and not item.spec.shape and item.spec.dtype.kind == "int" and item.spec.dtype is not dtypes.uint8
 
 
@@ -86,7 +86,7 @@ def _require_dtype(x: Tensor, value: Tensor) -> None:
 
 
 def _value(value: Any, place: Tensor) -> Any:
-    """What is assigned, as a number of the kind or a tensor of the dtype of `place`."""
+    """Return what is assigned, as a number of the kind or a tensor of the dtype of `place`."""
     spec = place.spec
     if isinstance(value, TensorProxy):
         if value.spec.device is not spec.device and not value.spec.shape:
@@ -100,7 +100,7 @@ def _value(value: Any, place: Tensor) -> Any:
 
 
 def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
-    """A Python number as one of `dtype`'s kind, cut off like a cast; a number that the program computes as a 0-d tensor."""
+    """Return a Python number as one of `dtype`'s kind, cut off like a cast; a number that the program computes as a 0-d tensor."""
     if isinstance(value, NumberProxy):
         return core.convert(prims.full(shape=(), value=value, dtype=core.number_dtype(value), device=device), dtype)
     if isinstance(value, complex) and dtype.kind != "complex":

@@ -31,24 +31,24 @@ class Line(NamedTuple):
         return 1.0 / self.factor if self.factor is not None and self.factor > 0 else self.n / self.size
 
     def take(self, index: Tensor) -> Tensor:
-        """The elements at `index`, the border's beyond it."""
+        """Return the elements at `index`, the border's beyond it."""
         return prims.take(self.x, core.minimum(core.maximum(index, 0), self.n - 1), dim=self.dim)
 
     def spread(self, values: Tensor) -> Tensor:
-        """One number for each new element, as x is then shaped."""
+        """Return one number for each new element, as x is then shaped."""
         shape = (*self.x.spec.shape[: self.dim], self.size, *self.x.spec.shape[self.dim + 1 :])
         return prims.broadcast_in_dim(core.convert(values, self.x.spec.dtype), shape=shape, dims=(self.dim,))
 
 
 def _nearest(line: Line, offset: float) -> Tensor:
-    """The element that each new one falls into; its position is rounded to float32, as in PyTorch, before the fraction goes."""
+    """Return the element that each new one falls into; its position is rounded to float32, as in PyTorch, before the fraction goes."""
     dtype = dtypes.float64 if line.x.spec.dtype is dtypes.float64 else dtypes.float32
     at = core.mul(positions(line.x, line.size, start=offset, step=1.0, dtype=dtype), line.step)
     return line.take(core.convert(prims.floor(core.convert(at, dtypes.float32)), dtypes.int64))
 
 
 def _source(line: Line, align_corners: bool, dtype: DType) -> Tensor:
-    """Where each new element lies between the elements of x."""
+    """Return where each new element lies between the elements of x."""
     if align_corners:
         step = (line.n - 1) / (line.size - 1) if line.size > 1 else 0.0
         return core.mul(positions(line.x, line.size, start=0.0, step=1.0, dtype=dtype), step)
@@ -64,7 +64,7 @@ def _linear(line: Line, align_corners: bool) -> Tensor:
 
 
 def _cubic(line: Line, align_corners: bool) -> Tensor:
-    """A cubic through four neighbours (Keys, "Cubic convolution interpolation for digital image processing", 1981), with a = -0.75."""
+    """Return a cubic through four neighbours (Keys, "Cubic convolution interpolation for digital image processing", 1981), with a = -0.75."""
     at = _source(line, align_corners, line.x.spec.dtype)
     below = prims.floor(at)
     share, below = core.sub(at, below), core.convert(below, dtypes.int64)
@@ -76,19 +76,19 @@ def _cubic(line: Line, align_corners: bool) -> Tensor:
 
 
 def _near(t: Tensor) -> Tensor:
-    """The weight of a neighbour at distance t <= 1: (1.25 t - 2.25) t^2 + 1."""
+    """Return the weight of a neighbour at distance t <= 1: (1.25 t - 2.25) t^2 + 1."""
     return core.add(core.mul(core.mul(core.sub(core.mul(t, 1.25), 2.25), t), t), 1.0)
 
 
 def _far(t: Tensor) -> Tensor:
-    """The weight of a neighbour at distance 1 <= t <= 2: -0.75 t^3 + 3.75 t^2 - 6 t + 3."""
+    """Return the weight of a neighbour at distance 1 <= t <= 2: -0.75 t^3 + 3.75 t^2 - 6 t + 3."""
     return core.add(core.mul(core.sub(core.mul(core.add(core.mul(t, -0.75), 3.75), t), 6.0), t), 3.0)
 
 
 def _lines(x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> list[tuple[int, int, float | None]]:
     """(dimension, new size, factor) for each of the last `spatial` dimensions."""
     shape = x.spec.shape
-    require(len(shape) == spatial + 2, "wants [batch, channels] and {} dimensions after them, got {}", spatial, x.spec)
+    require(len(shape) == spatial + 2, "expected [batch, channels] and {} dimensions after them, got {}", spatial, x.spec)
     require((output_size is None) != (scale_factors is None), "Must specify exactly one of output_size and scale_factors")
     given = output_size if scale_factors is None else scale_factors
     require(len(given) == spatial, "It is expected that there are {} output sizes or factors, got {}", spatial, given)

@@ -19,7 +19,7 @@ from dovetail.trace import TensorProxy
 
 def require_tensors(name: str, tensors: Any) -> None:
     """Raise unless `tensors` is a sequence of tensors with at least one."""
-    require(isinstance(tensors, (tuple, list)), "{}(): wants a tuple or list of tensors, got {}", name, type(tensors).__name__, error=TypeError)
+    require(isinstance(tensors, (tuple, list)), "{}(): expected a tuple or list of tensors, got {}", name, type(tensors).__name__, error=TypeError)
     for i, x in enumerate(tensors):
         require(isinstance(x, TensorProxy), "{}(): expected Tensor as element {}, but got {}", name, i, type(x).__name__, error=TypeError)
     require(len(tensors) > 0, "{}(): expected a non-empty list of Tensors", name)
@@ -40,7 +40,7 @@ def joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def common_dtype(tensors: Sequence[Tensor]) -> DType:
-    """The dtype that `tensors` promote to, whatever their ranks."""
+    """Return the dtype that `tensors` promote to, whatever their ranks."""
     found = tensors[0].spec.dtype
     for x in tensors[1:]:
         found = dtypes.wider(found, x.spec.dtype)
@@ -156,7 +156,7 @@ def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij"):
 
 
 def sliced(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
-    """The view x[start:stop:step] in dimension `dim`, counted from 0."""
+    """Return the view x[start:stop:step] in dimension `dim`, counted from 0."""
     shape = x.spec.shape
     starts, steps = replaced((0,) * len(shape), dim, start), replaced((1,) * len(shape), dim, step)
     return prims.strided_slice(x, starts=starts, stops=replaced(shape, dim, stop), steps=steps)
@@ -275,7 +275,7 @@ def dsplit(input: Tensor, indices_or_sections: Any):
 
 
 def selected(x: Tensor, dim: int, index: int) -> Tensor:
-    """The view x[..., index, ...] in dimension `dim`, counted from 0."""
+    """Return the view x[..., index, ...] in dimension `dim`, counted from 0."""
     return prims.squeeze(sliced(x, dim, index, index + 1), dims=(dim,))
 
 

@@ -13,7 +13,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, operators, torchsymbol
 from dovetail.langs.torch.reduction import reduced, require_inexact
-from dovetail.prims.linalg import turned
+from dovetail.prims.linalg import transposed
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod as product
 from dovetail.prims.spec import view_strides
@@ -22,7 +22,7 @@ from dovetail.prims.spec import view_strides
 def require_rank(function: str, rank: int, **tensors: Tensor) -> None:
     """Raise unless each tensor has `rank` dimensions."""
     for name, x in tensors.items():
-        require(len(x.spec.shape) == rank, "{}: wants {} with {} dimensions, got {}", function, name, rank, x.spec)
+        require(len(x.spec.shape) == rank, "{}: expected {} with {} dimensions, got {}", function, name, rank, x.spec)
 
 
 def unsqueezed(x: Tensor, dim: int) -> Tensor:
@@ -33,7 +33,7 @@ def unsqueezed(x: Tensor, dim: int) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """The sum of a * b over one dimension; a's conjugate is the caller's."""
+    """Return the sum of a * b over one dimension; a's conjugate is the caller's."""
     shapes = a.spec.shape == b.spec.shape
     require(shapes, "inconsistent tensor size, expected tensor {} and src {} to have the same number of elements", a.spec, b.spec)
     require(a.spec.dtype is b.spec.dtype, "dot : expected both vectors to have same dtype, but found {} and {}", a.spec, b.spec)
@@ -52,12 +52,12 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if m == 1:
         return prims.linear(b, a) if n == 2 else prims.squeeze(prims.linear(a, unsqueezed(b, 0)), dims=(n - 1,))
     if n == 1:
-        return prims.linear(a, turned(b)) if m == 2 else prims.squeeze(prims.linear(turned(b), unsqueezed(a, 0)), dims=(m - 1,))
+        return prims.linear(a, transposed(b)) if m == 2 else prims.squeeze(prims.linear(transposed(b), unsqueezed(a, 0)), dims=(m - 1,))
     if n == m == 2:
         return prims.matmul(a, b)
     rows = product(a.spec.shape[:-1])
     if m == 2 and view_strides(a.spec, (rows, a.spec.shape[-1])) is not None:
-        return prims.linear(a, turned(b))  # all rows of a meet one matrix
+        return prims.linear(a, transposed(b))  # all rows of a meet one matrix
     batch = core.broadcast_shapes(a.spec.shape[:-2], b.spec.shape[:-2])
     return prims.matmul(core.expand(a, (*batch, *a.spec.shape[-2:])), core.expand(b, (*batch, *b.spec.shape[-2:])))
 
@@ -105,7 +105,7 @@ def vdot(input: Tensor, other: Tensor):
 
 
 def conjugate(x: Tensor) -> Tensor:
-    """The conjugate of a complex tensor; a real one is its own."""
+    """Return the conjugate of a complex tensor; a real one is its own."""
     return prims.conj(x) if x.spec.dtype.kind == "complex" else x
 
 
@@ -174,7 +174,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
     require_rank("addbmm", 3, batch1=batch1, batch2=batch2)
     b, n, k = batch1.spec.shape
     fits = batch2.spec.shape[:2] == (b, k)
-    require(fits, "addbmm: wants batches [b, n, k] and [b, k, m], got {} and {}", batch1.spec, batch2.spec)
+    require(fits, "addbmm: expected batches [b, n, k] and [b, k, m], got {} and {}", batch1.spec, batch2.spec)
     side_by_side = flat_reshape(prims.transpose(batch1, order=(1, 0, 2)), (n, b * k))  # so one product sums over the batch too
     products = prims.matmul(side_by_side, flat_reshape(batch2, (b * k, batch2.spec.shape[2])))
     return scaled_sum(input, products, beta, alpha, "addbmm")
@@ -200,7 +200,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None):
     """input @ weight.T + bias."""
     rank = len(weight.spec.shape)
-    require(rank in (1, 2), "linear: wants a weight [out, in] or [in], got {}", weight.spec)
+    require(rank in (1, 2), "linear: expected a weight [out, in] or [in], got {}", weight.spec)
     require(len(input.spec.shape) > 0, "both arguments to linear need to be at least 1D, got {}", input.spec)
     if rank == 1:
         require(bias is None, "linear: mat2 must be a matrix, got 1-D tensor; give a weight [out, in] with a bias")
@@ -210,7 +210,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None):
         return out
     require(bias.spec.dtype is out.spec.dtype, "linear: input and bias must have the same dtype, but got {} and {}", input.spec, bias.spec)
     fits = core.broadcast_shapes(bias.spec.shape, out.spec.shape) == out.spec.shape
-    require(fits, "linear: wants a bias that expands to {}, got {}", out.spec.shape, bias.spec)
+    require(fits, "linear: expected a bias that expands to {}, got {}", out.spec.shape, bias.spec)
     return core.add(out, bias)
 
 
@@ -324,7 +324,7 @@ def multi_dot(tensors: Any):
 
 
 def _chained(matrices: list[Tensor]) -> Tensor:
-    """The product of `matrices`, split where it is cheapest: the textbook dynamic program over intervals."""
+    """Return the product of `matrices`, split where it is cheapest: the textbook dynamic program over intervals."""
     sizes = [matrices[0].spec.shape[0], *[x.spec.shape[1] for x in matrices]]
     count = len(matrices)
     cost = {(i, i): 0 for i in range(count)}

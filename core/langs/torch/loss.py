@@ -24,17 +24,17 @@ def reduction_of(reduction: str, size_average: bool | None = None, reduce: bool 
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
         warnings.warn(f"size_average and reduce args will be deprecated, please use reduction={reduction!r} instead.", stacklevel=2)
-    require(reduction in ("none", "mean", "sum"), "wants reduction 'none', 'mean' or 'sum', got {!r}", reduction, error=ValueError)
+    require(reduction in ("none", "mean", "sum"), "expected reduction 'none', 'mean' or 'sum', got {!r}", reduction, error=ValueError)
     return reduction
 
 
 def summed(x: Any, dims: tuple[int, ...]) -> Any:
-    """The sum over `dims`, of integers in int64."""
+    """Return the sum over `dims`, of integers in int64."""
     return prims.sum(x if x.spec.dtype.inexact else core.convert(x, dtypes.int64), dims=dims)
 
 
 def total(x: Any) -> Any:
-    """The sum of all elements."""
+    """Return the sum of all elements."""
     return summed(x, tuple(range(x.spec.rank)))
 
 
@@ -44,7 +44,7 @@ def reduced(loss: Any, how: str) -> Any:
         return loss
     if how == "sum":
         return total(loss)
-    require(loss.spec.dtype.inexact, "wants a floating loss to take the mean of, got {}; convert the input first", loss.spec)
+    require(loss.spec.dtype.inexact, "expected a floating loss to take the mean of, got {}; convert the input first", loss.spec)
     return core.div(total(loss), float(loss.spec.numel))
 
 
@@ -97,7 +97,7 @@ def _apart(x: Any, t: Any) -> Any:
 def _require_float(*operands: Any) -> None:
     """Raise unless `operands` promote to a floating dtype."""
     dtype = core.promote(*operands)
-    require(dtype.kind == "float", "wants floating tensors, got {}; convert one of them", dtype.short, error=NotImplementedError)
+    require(dtype.kind == "float", "expected floating tensors, got {}; convert one of them", dtype.short, error=NotImplementedError)
 
 
 def _require_castable(out: Any, *operands: Any) -> None:
@@ -208,9 +208,9 @@ def binary_cross_entropy(
     """
     how = reduction_of(reduction, size_average, reduce)
     same = input.spec.shape == target.spec.shape
-    require(same, "wants a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
+    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
     for x in (target, *([weight] if weight is not None else [])):
-        require(x.spec.dtype is input.spec.dtype, "wants the dtype of input, {}, got {}; convert it first", input.spec.dtype.short, x.spec)
+        require(x.spec.dtype is input.spec.dtype, "expected the dtype of input, {}, got {}; convert it first", input.spec.dtype.short, x.spec)
 
     def compute(x: Any, t: Any, *weight: Any) -> Any:
         rest = core.sub(1.0, t)
@@ -269,7 +269,7 @@ def binary_cross_entropy_with_logits(
     """The binary cross entropy of sigmoid(input), without overflow; `pos_weight` multiplies what positive targets cost."""
     how = reduction_of(reduction, size_average, reduce)
     same = input.spec.shape == target.spec.shape
-    require(same, "wants a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
+    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
     _require_float(input)
     _require_castable(target, input)
 
@@ -315,7 +315,7 @@ def kl_div(
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
     """log(1 + exp(-target * input)), without overflow."""
     inexact = core.promote(input, target).inexact
-    require(inexact, "wants floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec, error=NotImplementedError)
+    require(inexact, "expected floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec, error=NotImplementedError)
     _require_castable(input, target)
     how = reduction_of(reduction, size_average, reduce)
 
@@ -345,7 +345,9 @@ def margin_ranking_loss(
     """max(0, -target * (input1 - input2) + margin)."""
     how = reduction_of(reduction, size_average, reduce)
     ranks = {x.spec.rank for x in (input1, input2, target)}
-    require(len(ranks) == 1, "wants inputs and target with the same number of dimensions, got {}, {} and {}", input1.spec, input2.spec, target.spec)
+    require(
+        len(ranks) == 1, "expected inputs and target with the same number of dimensions, got {}, {} and {}", input1.spec, input2.spec, target.spec
+    )
     return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), float(margin))), how, input1, input2, target)
 
 
@@ -383,7 +385,7 @@ def cosine_embedding_loss(
     how = reduction_of(reduction, size_average, reduce)
     rank = target.spec.rank
     fits = rank <= 1 and input1.spec.rank == input2.spec.rank == rank + 1
-    require(fits, "wants a 0D target with 1D inputs or a 1D target with 2D inputs, got {}, {} and {}", target.spec, input1.spec, input2.spec)
+    require(fits, "expected a 0D target with 1D inputs or a 1D target with 2D inputs, got {}, {} and {}", target.spec, input1.spec, input2.spec)
 
     def dot(a: Any, b: Any) -> Any:
         product = core.mul(a, b)
@@ -408,13 +410,13 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | Number, full:
     if not isinstance(var, Tensor):
         require(var >= 0, "var has negative entry/entries, got {}", var, error=ValueError)
         var = prims.full(shape=input.spec.shape, value=float(var), dtype=input.spec.dtype, device=input.spec.device)
-    require(var.spec.dtype.inexact, "wants a floating var, got {}; convert it first", var.spec)
+    require(var.spec.dtype.inexact, "expected a floating var, got {}; convert it first", var.spec)
     have, wanted = var.spec.shape, input.spec.shape
     if have != wanted and have == wanted[:-1]:
         var = prims.broadcast_in_dim(var, shape=(*have, 1), dims=tuple(range(len(have))))
     elif have != wanted:
         odd = [n for m, n in zip(wanted, have, strict=False) if m != n]
-        require(len(have) == len(wanted) and odd == [1], "var is of incorrect size {}, wants that of input, {}", have, wanted, error=ValueError)
+        require(len(have) == len(wanted) and odd == [1], "var is of incorrect size {}, expected that of input, {}", have, wanted, error=ValueError)
 
     def compute(x: Any, t: Any, v: Any) -> Any:
         # The bound moves v and not its gradient, as PyTorch's in-place clamp without grad does.
@@ -474,7 +476,7 @@ def triplet_margin_loss(
     how = reduction_of(reduction, size_average, reduce)
     require(margin > 0, "margin must be greater than 0, got {}", margin, error=ValueError)
     ranks = {x.spec.rank for x in (anchor, positive, negative)}
-    require(len(ranks) == 1, "wants tensors with the same number of dimensions, got {}, {} and {}", anchor.spec, positive.spec, negative.spec)
+    require(len(ranks) == 1, "expected tensors with the same number of dimensions, got {}, {} and {}", anchor.spec, positive.spec, negative.spec)
 
     def compute(a: Any, near: Any, far: Any) -> Any:
         away = _distance(a, far, p, eps)
@@ -486,7 +488,7 @@ def triplet_margin_loss(
 
 
 def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
-    """The p-norm of a - b + eps over the last dimension."""
+    """Return the p-norm of a - b + eps over the last dimension."""
     d = core.abs(core.add(core.sub(a, b), eps))
     dims = (d.spec.rank - 1,)
     if p == 1:

@@ -22,13 +22,13 @@ _CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
 
 
 def formatted(spec: TensorSpec, memory_format: Any) -> TensorSpec:
-    """A dense spec of the same shape in `memory_format`; None and preserve_format keep the order that the dimensions lie in."""
+    """Return a dense spec of the same shape in `memory_format`; None and preserve_format keep the order that the dimensions lie in."""
     if memory_format in (None, torch.preserve_format):
         return dense(spec)
     if memory_format is torch.contiguous_format:
         return spec.fresh()
     rank = _CHANNELS_LAST.get(memory_format)
-    require(rank is not None, "wants a torch.memory_format, got {!r}", memory_format, error=TypeError)
+    require(rank is not None, "expected a torch.memory_format, got {!r}", memory_format, error=TypeError)
     require(len(spec.shape) == rank, "required rank {} tensor to use {} format, got {}", rank, memory_format, spec)
     return laid_out(spec.fresh(), channels_last_order(rank))
 
@@ -65,7 +65,7 @@ LANGUAGE.properties["data"] = detach
 
 @torchquery(methods=("requires_grad_",))
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Any:
-    """The tensor itself, when it says that already."""
+    """Return the tensor itself, when it says that already."""
     if requires_grad == self.spec.requires_grad:
         return self
     if self.spec.dtype.inexact:
@@ -91,7 +91,7 @@ def converted(x: Tensor, dtype: DType | None, device: Any, copy: bool, memory_fo
 
 
 def _to_arguments(self: Tensor, *given: Any, other: Any = None, **named: Any) -> tuple[tuple, dict]:
-    """The overloads of `to` as they are written, with `other` in front; each of them runs on real tensors."""
+    """Return the overloads of `to` as they are written, with `other` in front; each of them runs on real tensors."""
     given = (other, *given) if other is not None else given
     return (self, *given), {k: v for k, v in named.items() if v is not None and v is not False}
 
@@ -163,7 +163,7 @@ def type_to(self: Tensor, dtype: Any, non_blocking: bool = False):
 
 @torchquery(methods=("type",))
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The name of the tensor's old type, or the tensor in another dtype."""
+    """Return the name of the tensor's old type, or the tensor in another dtype."""
     if dtype is not None:
         return type_to(self, dtype)
     name = _LEGACY_NAMES.get(self.spec.dtype) or f"{str(TO_TORCH[self.spec.dtype]).removeprefix('torch.').title()}Tensor"
@@ -241,7 +241,7 @@ def fill_(input: Tensor, value: Number | Tensor):
 
 
 def filled(x: Tensor, value: Any, layout: TensorSpec | None = None) -> Tensor:
-    """A tensor of x's shape, dtype and device full of `value`, laid out like x or like `layout`."""
+    """Return a tensor of x's shape, dtype and device full of `value`, laid out like x or like `layout`."""
     spec = x.spec
     if isinstance(value, TensorProxy):
         require(not value.spec.shape, "fill_ only supports 0-dimension value tensor but got tensor with {} dimensions.", len(value.spec.shape))

@@ -57,7 +57,7 @@ def standardized(x: Tensor, mean: Tensor, variance: Tensor, eps: Number, *dims: 
 
 
 def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Tensor | None) -> tuple[int, ...]:
-    """The dimensions of x that `shape` names, after the checks that layer_norm and rms_norm share."""
+    """Return the dimensions of x that `shape` names, after the checks that layer_norm and rms_norm share."""
     if not isinstance(shape, (tuple, list)):
         require(False, "{}(): argument 'normalized_shape' must be tuple of ints, not {}", function, type(shape).__name__, error=TypeError)
     shape = tuple(shape)
@@ -74,10 +74,10 @@ def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Ten
 def require_parameters_like(x: Tensor, function: str, **parameters: Tensor | None) -> None:
     """Raise unless parameters have x's dtype, or all of them float32 beside a half x."""
     given = [one.spec for one in parameters.values() if one is not None]
-    require(len({spec.dtype for spec in given}) <= 1, "{}: wants {} of one dtype, got {}", function, " and ".join(parameters), given)
+    require(len({spec.dtype for spec in given}) <= 1, "{}: expected {} of one dtype, got {}", function, " and ".join(parameters), given)
     for name, one in parameters.items():
         fits = one is None or one.spec.dtype in (x.spec.dtype, core.wide(x.spec.dtype))
-        require(fits, "{}: wants {} of dtype {} like the input, got {}", function, name, x.spec.dtype.short, one if one is None else one.spec)
+        require(fits, "{}: expected {} of dtype {} like the input, got {}", function, name, x.spec.dtype.short, one if one is None else one.spec)
 
 
 @torchsymbol("torch.nn.functional.layer_norm")
@@ -205,7 +205,7 @@ def batch_norm(
     shape = input.spec.shape
     if shape == (0,):
         return core.clone(input)
-    require(len(shape) >= 2, "Dimension out of range: batch_norm wants channels at dimension 1, got {}", input.spec, error=IndexError)
+    require(len(shape) >= 2, "Dimension out of range: batch_norm expected channels at dimension 1, got {}", input.spec, error=IndexError)
     others = tuple([d for d in range(len(shape)) if d != 1])
     count = product(shape[d] for d in others)
     require(not training or count != 1, "Expected more than 1 value per channel when training, got input size {}", shape, error=ValueError)
@@ -232,7 +232,7 @@ def batch_norm(
 
 
 def _is_plain(x: Tensor, running_mean: Tensor | None, *more: Tensor | None) -> bool:
-    """Whether there are running statistics, and everything is float32, or float64."""
+    """Return whether there are running statistics, and everything is float32, or float64."""
     return (
         running_mean is not None and x.spec.dtype in EPSILON and all([one is None or one.spec.dtype is x.spec.dtype for one in (running_mean, *more)])
     )

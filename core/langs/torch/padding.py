@@ -23,7 +23,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     low, high = _borders(input, pad)
     if mode == "constant":
         return _filled(input, low, high, 0 if value is None else value)
-    require(mode in _SOURCES, "Unrecognised padding mode {!r}: wants one of constant, {}", mode, ", ".join(_SOURCES), error=NotImplementedError)
+    require(mode in _SOURCES, "Unrecognised padding mode {!r}: expected one of constant, {}", mode, ", ".join(_SOURCES), error=NotImplementedError)
     require(value is None or value == 0, "Padding mode {!r} doesn't take in value argument, got {}", mode, value)
     _require_supported(input.spec, mode, len(pad) // 2)
     left = [n + a + b for n, a, b in zip(input.spec.shape, low, high, strict=True)][-(len(pad) // 2) :]
@@ -53,7 +53,7 @@ def in_memory_format(out: Tensor, *inputs: Tensor) -> Tensor:
 
 
 def slow_to_fast(spec: TensorSpec) -> tuple[int, ...]:
-    """The dimensions as torch.empty_like lays them out, slowest first."""
+    """Return the dimensions as torch.empty_like lays them out, slowest first."""
     steps = dense(spec).steps
     return tuple(sorted(range(spec.rank), key=lambda d: (-steps[d], spec.shape[d] == 1, d)))
 
@@ -77,7 +77,7 @@ def _filled(x: Tensor, low: list[int], high: list[int], value: Any) -> Tensor:
 
 
 def _borders(x: Tensor, pad: Any) -> tuple[list[int], list[int]]:
-    """How much goes before and after each dimension."""
+    """Return how much goes before and after each dimension."""
     if not isinstance(pad, (tuple, list)) or not all([isinstance(n, int) and not isinstance(n, bool) for n in pad]):
         wrong_type("pad", "pad", "a tuple of ints", pad)
     rank = len(x.spec.shape)
@@ -95,7 +95,7 @@ def _require_supported(x: TensorSpec, mode: str, count: int) -> None:
     require(fits, "mode {!r} pads the last 1, 2 or 3 dimensions, one or two before them; got {} of {}", mode, count, x, error=NotImplementedError)
     if mode != "circular":
         require(x.dtype is not bool_, "mode {!r} is not implemented for bool; pad the tensor as uint8", mode, error=NotImplementedError)
-        require(all([n > 0 for n in x.shape[x.rank - count - 1 :]]), "wants sizes other than 0 but for the batch, got {}", x)
+        require(all([n > 0 for n in x.shape[x.rank - count - 1 :]]), "expected sizes other than 0 but for the batch, got {}", x)
 
 
 def _require_room(mode: str, d: int, n: int, low: int, high: int) -> None:
@@ -120,7 +120,7 @@ def _clamped(x: Tensor, n: int, low: int, high: int) -> Tensor:
 
 
 def _around(x: Tensor, n: int, low: int, high: int) -> Tensor:
-    """What is left of n after cropping goes around."""
+    """Return what is left of n after cropping goes around."""
     first, left = max(-low, 0), n + min(low, 0) + min(high, 0)
     return core.add(core.remainder(positions(x, n + low + high, start=-max(low, 0)), max(left, 1)), first)
 

@@ -176,7 +176,7 @@ def fractional_max_pool3d(
 def _require_poolable(x: TensorSpec, spatial: int) -> None:
     fits = x.rank in (spatial + 1, spatial + 2)
     require(fits, "expected {}D (unbatched) or {}D (batched) input, got {}", spatial + 1, spatial + 2, x)
-    require(prod(x.shape[x.rank - spatial - 1 :]) != 0, "wants sizes other than 0 but for the batch, got {}", x)
+    require(prod(x.shape[x.rank - spatial - 1 :]) != 0, "expected sizes other than 0 but for the batch, got {}", x)
 
 
 class _Windows:
@@ -199,7 +199,7 @@ class _Windows:
         require(min(self.counts) > 0, "the windows {} do not fit into {}: Output size is too small", self.kernel, x.spec)
 
     def _count(self, i: int, ceil_mode: bool) -> int:
-        """How many windows dimension i has; with `ceil_mode` the last may reach beyond the end, but must not start there."""
+        """Return how many windows dimension i has; with `ceil_mode` the last may reach beyond the end, but must not start there."""
         n, stride, padding = self.sizes[i], self.stride[i], self.padding[i]
         room = n + 2 * padding - self.reach[i]
         if not ceil_mode:
@@ -219,13 +219,13 @@ class _Windows:
         return x
 
     def _beyond(self) -> tuple[int, ...]:
-        """What the last window needs after the end of each dimension; negative where it ends before."""
+        """Return what the last window needs after the end of each dimension; negative where it ends before."""
         per_dim = zip(self.counts, self.stride, self.reach, self.sizes, self.padding, strict=True)
         ends = [(count - 1) * stride + reach - n - padding for count, stride, reach, n, padding in per_dim]
         return tuple([max(n, 0) for n in ends])
 
     def coordinate(self, i: int, within: Tensor) -> Tensor:
-        """Where element `within` of each window is in dimension i of x."""
+        """Return where element `within` of each window is in dimension i of x."""
         starts = positions(self.x, self.counts[i], start=-self.padding[i], step=self.stride[i])
         at = core.add(core.mul(within, self.dilation[i]), _along(starts, within.spec.shape, self.spatial - i))
         # The first element of a window of nothing but the least value may lie before the border: its first element inside is meant.
@@ -233,7 +233,7 @@ class _Windows:
 
 
 def _along(values: Tensor, shape: tuple[int, ...], from_end: int) -> Tensor:
-    """One-dimensional `values` along dimension -from_end of `shape`."""
+    """Return one-dimensional `values` along dimension -from_end of `shape`."""
     return prims.broadcast_in_dim(values, shape=shape, dims=(len(shape) - from_end,))
 
 
@@ -276,7 +276,7 @@ def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
 
 
 def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], coordinate: Any, return_indices: bool, formatted: int) -> Any:
-    """The largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is where element k of dimension i is in x.
+    """Return the largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is where element k of dimension i is in x.
 
     `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may be asked for, elements are looked
     up by position, so that it goes to the first of several, or to the last NaN, as in PyTorch.
@@ -301,7 +301,7 @@ def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], 
 
 
 def _of_the_largest(flat: Tensor) -> Tensor:
-    """The position along the last dimension of the last NaN; where there is none, of the first of the largest elements."""
+    """Return the position along the last dimension of the last NaN; where there is none, of the first of the largest elements."""
     dim = len(flat.spec.shape) - 1
     first = prims.argmax(flat, dim=dim)
     if flat.spec.dtype.kind != "float":
@@ -332,7 +332,7 @@ def _avg_pool(
 
 
 def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Tensor) -> Any:
-    """How many elements each window is the mean of; what it has beyond the padding never counts."""
+    """Return how many elements each window is the mean of; what it has beyond the padding never counts."""
     if (count_include_pad and not ceil_mode) or (not any(windows.padding) and not ceil_mode):
         return core.fit(prod(windows.kernel), (), out.spec.dtype)
     counts = None
@@ -346,12 +346,12 @@ def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Te
 
 
 def _output_sizes(x: TensorSpec, spatial: int, output_size: Any) -> tuple[int, ...]:
-    """The sizes that adaptive pooling gives; None keeps the input's."""
+    """Return the sizes that adaptive pooling gives; None keeps the input's."""
     _require_poolable(x, spatial)
     require(x.dtype.kind == "float", "adaptive pooling is not implemented for {}; convert it to a floating dtype", x, error=NotImplementedError)
     sizes = x.shape[x.rank - spatial :]
     if isinstance(output_size, (tuple, list)):
-        require(len(output_size) == spatial, "wants {} output sizes, got {}", spatial, output_size)
+        require(len(output_size) == spatial, "expected {} output sizes, got {}", spatial, output_size)
         output_size = tuple([n if asked is None else asked for asked, n in zip(output_size, sizes, strict=True)])
     counts = ints(output_size, spatial, "output_size")
     require(min(counts) >= 0, "output sizes must not be negative, got {}", counts)
@@ -374,7 +374,7 @@ class _Cover:
         self.end = core.floordiv(core.add(core.mul(core.add(i, 1), self.n), count - 1), max(count, 1))
 
     def taken(self, x: Tensor, dim: int) -> Tensor:
-        """The windows of x, counted at `dim`, in a new last dimension."""
+        """Return the windows of x, counted at `dim`, in a new last dimension."""
         if self.even:
             return prims.unfold(x, dim=dim, size=self.length, step=self.length)
         shape = (self.count, self.length)
@@ -386,7 +386,7 @@ class _Cover:
         return prims.transpose(rows, order=(*range(dim + 1), *range(dim + 2, rank), dim + 1))
 
     def mean(self, x: Tensor, dim: int) -> Tensor:
-        """The means of the windows."""
+        """Return the means of the windows."""
         taken = self.taken(x, dim)
         last = len(taken.spec.shape) - 1
         if self.even:
@@ -399,7 +399,7 @@ class _Cover:
         return core.div(total, _along(core.convert(sizes, total.spec.dtype), total.spec.shape, len(total.spec.shape) - dim))
 
     def coordinate(self, within: Tensor, from_end: int) -> Tensor:
-        """Where element `within` of each window is."""
+        """Return where element `within` of each window is."""
         shape = within.spec.shape
         return core.minimum(core.add(_along(self.start, shape, from_end), within), _along(core.sub(self.end, 1), shape, from_end))
 

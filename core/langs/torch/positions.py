@@ -50,7 +50,7 @@ class _Walk:
         self.putting_back = None
 
     def put_back(self, line: BoundSymbol) -> Any:
-        """The rows that x[key] = rows puts where they came from, or None."""
+        """Return the rows that x[key] = rows puts where they came from, or None."""
         if line.symbol is setitem:
             rows = self.root(line.args[2])
             if rows in self.changed and self.rows[rows] == self.source(line):

@@ -124,7 +124,7 @@ def randint(*bounds: Any, generator=None, dtype=None, layout=None, device=None, 
 
 
 def _ends(*ends: Any) -> tuple[int, int]:
-    require(1 <= len(ends) <= 2, "randint() wants high, or low and high, got {}", ends, error=TypeError)
+    require(1 <= len(ends) <= 2, "randint(): expected high, or low and high, got {}", ends, error=TypeError)
     low, high = (0, *ends)[-2:]
     low, high = operator.index(low), operator.index(high)
     require(low < high, "random_ expects 'from' to be less than 'to', but got from={} >= to={}", low, high)
@@ -161,7 +161,7 @@ def randint_like(
 
 @factory("torch.randperm")
 def randperm(n: int, *, generator=None, dtype=torch.int64, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """The integers from 0 to n - 1 in a random order."""
+    """Return the integers from 0 to n - 1 in a random order."""
     plain(layout, requires_grad, pin_memory)
     require(n >= 0, "n must be non-negative, got {}", n)
     target, place = dtype_of(dtype), device_of(device)
@@ -194,7 +194,7 @@ def normal(
     plain(layout, requires_grad, pin_memory)
     tensors = [x for x in (mean, std) if isinstance(x, TensorProxy)]
     if not tensors:
-        require(size is not None, "normal() wants a size where neither mean nor std is a tensor", error=TypeError)
+        require(size is not None, "normal(): expected a size where neither mean nor std is a tensor", error=TypeError)
         require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
         target, place = dtype_of(dtype), device_of(device)
         if generator is not None:
@@ -218,7 +218,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator=None):
         return _with_generator(torch.bernoulli, input, *(() if p is None else (p,)), generator=generator)
     if p is None:
         known = input.spec.dtype.kind == "float"
-        require(known, "bernoulli is not implemented for {}: wants floating point probabilities", input.spec, error=NotImplementedError)
+        require(known, "bernoulli is not implemented for {}: expected floating point probabilities", input.spec, error=NotImplementedError)
         return prims.bernoulli(input)
     return _chances(input, p)
 
@@ -251,7 +251,7 @@ def _write(x: Tensor, value: Tensor) -> Tensor:
 
 
 def _place(name: str, x: Tensor) -> Tensor:
-    """Where floating numbers are drawn into x: a complex tensor's parts."""
+    """Return where floating numbers are drawn into x: a complex tensor's parts."""
     require(x.spec.dtype.inexact, '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short, error=NotImplementedError)
     return prims.view_as_real(x) if x.spec.dtype.kind == "complex" else x
 

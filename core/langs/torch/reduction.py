@@ -28,22 +28,22 @@ def reduced(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, **options: Any) -
 
 
 def kept(out: Tensor, x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-    """A reduction's result, with the `dims` of x back as size 1 where `keepdim`."""
+    """Return a reduction's result, with the `dims` of x back as size 1 where `keepdim`."""
     return core.keep_dims(out, x.spec.shape, dims) if keepdim and dims else out
 
 
 def count(x: Tensor, dim: Dims) -> int:
-    """How many elements of x are reduced into one."""
+    """Return how many elements of x are reduced into one."""
     return product(x.spec.shape[d] for d in core.canonical_dims(dim, len(x.spec.shape)))
 
 
 def total_dtype(x: Tensor, dtype: torch.dtype | None) -> DType:
-    """The dtype of a sum or a product: as asked, else int64 for integers and booleans."""
+    """Return the dtype of a sum or a product: as asked, else int64 for integers and booleans."""
     return dtype_of(dtype, x.spec.dtype if x.spec.dtype.inexact else dtypes.int64)
 
 
 def total(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, dtype: DType) -> Tensor:
-    """A sum or product of x converted to `dtype`, collected in its wide form; of booleans as booleans, whether any or all hold."""
+    """Return a sum or product of x converted to `dtype`, collected in its wide form; of booleans as booleans, whether any or all hold."""
     if dtype is dtypes.bool_:
         prim = prims.any if prim is prims.sum else prims.all
     return core.convert(reduced(prim, core.convert(x, core.wide(dtype)), dim, keepdim), dtype)
@@ -51,7 +51,7 @@ def total(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, dtype: DType) -> Te
 
 def require_inexact(x: Tensor, function: str) -> None:
     """Raise unless x is floating or complex."""
-    require(x.spec.dtype.inexact, "{}: wants a floating point or complex dtype, got {}; convert with .float() first", function, x.spec.dtype.short)
+    require(x.spec.dtype.inexact, "{}: expected a floating point or complex dtype, got {}; convert with .float() first", function, x.spec.dtype.short)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
@@ -83,7 +83,9 @@ def without_nan(x: Tensor) -> Tensor:
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
     """The sum over `dim` by the number of its elements."""
     target = dtype_of(dtype, input.spec.dtype)
-    require(target.inexact, "could not infer output dtype: wants a floating point or complex dtype, got {}; pass dtype=torch.float32", target.short)
+    require(
+        target.inexact, "could not infer output dtype: expected a floating point or complex dtype, got {}; pass dtype=torch.float32", target.short
+    )
     x = core.convert(input, core.wide(target))
     return core.convert(core.div(reduced(prims.sum, x, dim, keepdim), count(x, dim)), target)
 
@@ -106,14 +108,14 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: to
 @torchsymbol("torch.prod", methods=("prod",))
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
     """The product over one dimension or all; of integers in int64."""
-    require(not isinstance(dim, (tuple, list)), "wants one int for dim, got {!r}; reduce the dimensions one after the other", dim, error=TypeError)
+    require(not isinstance(dim, (tuple, list)), "expected one int for dim, got {!r}; reduce the dimensions one after the other", dim, error=TypeError)
     return total(prims.prod, input, dim, keepdim, total_dtype(input, dtype))
 
 
 def require_some(x: Tensor, dim: Any, function: str, error: type[Exception] = RuntimeError) -> None:
     """Raise where a reduction over all dimensions has no element to pick from."""
     some = x.spec.numel != 0 or not (dim is None or dim == ())
-    require(some, "{}: wants at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
+    require(some, "{}: expected at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
 
 
 @torchsymbol("torch.amax", methods=("amax",))
@@ -145,7 +147,7 @@ def amax_vjp(g: Any, out: Any, input: Any, *given: Any, **options: Any) -> tuple
 @torchsymbol("torch.aminmax", methods=("aminmax",))
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False):
     """The smallest and the largest element over one dimension or all."""
-    require(not isinstance(dim, (tuple, list)), "wants one int for dim, got {!r}; call amin and amax", dim, error=TypeError)
+    require(not isinstance(dim, (tuple, list)), "expected one int for dim, got {!r}; call amin and amax", dim, error=TypeError)
     require_some(input, dim, "aminmax")
     dims = () if dim is None else dim
     return torch.return_types.aminmax((amin(input, dims, keepdim), amax(input, dims, keepdim)))
@@ -176,13 +178,13 @@ def min(input: Tensor, dim: int | None = None, keepdim: bool = False, *, other: 
 
 
 def _extreme(result: Any, rules: tuple, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None) -> Any:
-    """The three meanings of max and min: `rules` reduce, point, and compare."""
+    """Return the three meanings of max and min: `rules` reduce, point, and compare."""
     reduce, point, compare = rules
     other = dim if isinstance(dim, Tensor) else other
     if other is not None:
         return compare(input, other)
     if dim is None:
-        require(not keepdim, "wants a dim when keepdim is given; call amax or amin to keep all dimensions", error=TypeError)
+        require(not keepdim, "expected a dim when keepdim is given; call amax or amin to keep all dimensions", error=TypeError)
         require_some(input, None, reduce.name[1:])
         return reduced(reduce, input, None, False)
     return result(picked(point, input, dim, keepdim))
@@ -202,7 +204,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False):
 
 def _position(prim: Symbol, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     comparable = x.spec.dtype.kind in ("int", "float")
-    require(comparable, "wants integers or floating point numbers, got {}; convert first", x.spec, error=RuntimeError)
+    require(comparable, "expected integers or floating point numbers, got {}; convert first", x.spec, error=RuntimeError)
     require_some(x, dim, prim.name, IndexError)
     d = None if dim is None or not x.spec.shape else core.canonical_dim(dim, len(x.spec.shape))
     if dim is not None:

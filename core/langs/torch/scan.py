@@ -15,7 +15,7 @@ from dovetail.prims import Symbol
 
 
 def _running(prim: Symbol, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    """A running sum or product of x converted to its dtype, collected in the wide form of that."""
+    """Return a running sum or product of x converted to its dtype, collected in the wide form of that."""
     d, target = core.canonical_dim(dim, len(x.spec.shape)), total_dtype(x, dtype)
     if not x.spec.shape:
         return prims.clone(x) if x.spec.dtype is target else core.convert(x, target)
@@ -94,7 +94,7 @@ def _sort_arguments(input: Any = None, *args: Any, **kwargs: Any) -> tuple[tuple
     named = dict(zip(("dim", "descending"), args, strict=False))
     known = len(args) <= 2 and not kwargs.keys() - {"dim", "descending", "stable"} and not kwargs.keys() & named.keys()
     known = known and isinstance(input, (Tensor, torch.Tensor)) and not (args and "stable" in kwargs)
-    require(known, "wants (input, dim=-1, descending=False, *, stable=False), got {} and {}", args, kwargs, error=TypeError)
+    require(known, "expected (input, dim=-1, descending=False, *, stable=False), got {} and {}", args, kwargs, error=TypeError)
     given = {"dim": -1, "descending": False, "stable": None} | named | kwargs
     if given["stable"] is not None:
         return (input,), {name: x for name, x in given.items() if (name, x) not in (("dim", -1), ("descending", False))}
@@ -130,8 +130,8 @@ def msort(input: Tensor):
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
     """(values, indices): the k largest elements along `dim`, or smallest."""
     d = core.canonical_dim(dim, len(input.spec.shape))
-    require(input.spec.dtype.kind in ("int", "float"), "topk wants integers or floating point numbers, got {}; convert first", input.spec)
+    require(input.spec.dtype.kind in ("int", "float"), "topk: expected integers or floating point numbers, got {}; convert first", input.spec)
     if not input.spec.shape:
-        require(0 <= k <= 1, "selected index k out of range: wants k of at most 1, got {}", k)
+        require(0 <= k <= 1, "selected index k out of range: expected k of at most 1, got {}", k)
         return torch.return_types.topk(only(input))
     return torch.return_types.topk(prims.topk(input, k=k, dim=d, largest=largest, sorted=sorted))

@@ -137,7 +137,7 @@ def permute(input: Tensor, dims: Sequence[int]):
 
 
 def swapped(x: Tensor, a: int, b: int) -> Tensor:
-    """A view of x with dimensions a and b exchanged."""
+    """Return a view of x with dimensions a and b exchanged."""
     rank = len(x.spec.shape)
     a, b = core.canonical_dim(a, rank), core.canonical_dim(b, rank)
     order = list(range(rank))
@@ -216,7 +216,7 @@ def unsqueeze(input: Tensor, dim: int):
 
 
 def unsqueezed(x: Tensor, dim: int) -> Tensor:
-    """A view of x with a size of 1 at `dim`, counted from 0."""
+    """Return a view of x with a size of 1 at `dim`, counted from 0."""
     shape = x.spec.shape
     dims = tuple([d for d in range(len(shape) + 1) if d != dim])
     return prims.broadcast_in_dim(x, shape=(*shape[:dim], 1, *shape[dim:]), dims=dims)
@@ -234,7 +234,7 @@ def _sizes(size: tuple, **named: Any) -> tuple:
 
 
 def expanded(x: Tensor, size: Sequence[int]) -> Tensor:
-    """A view of x as `size`, in which -1 stands for the size that x has."""
+    """Return a view of x as `size`, in which -1 stands for the size that x has."""
     shape, lead = x.spec.shape, len(size) - len(x.spec.shape)
     message = "expand: the number of sizes provided ({}) must be greater or equal to the number of dimensions in the tensor ({})"
     require(lead >= 0, message, len(size), len(shape))
@@ -265,7 +265,7 @@ def broadcast_to(input: Tensor, size: Sequence[int]):
 
 
 def _spread(*tensors: Any) -> tuple[tuple, dict]:
-    """The arguments of a function that takes each tensor as an argument of its own, or all in one list."""
+    """Return the arguments of a function that takes each tensor as an argument of its own, or all in one list."""
     return tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors, {}
 
 
@@ -284,7 +284,7 @@ def repeat(self: Tensor, repeats: Sequence[int]):
 
 
 def repeated(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    """A row-major copy of x with dimension i of the result repeats[i] times as long."""
+    """Return a row-major copy of x with dimension i of the result repeats[i] times as long."""
     lead = len(repeats) - len(x.spec.shape)
     message = "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor, got {} and {}"
     require(lead >= 0, message, len(repeats), len(x.spec.shape))
@@ -410,7 +410,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int):
 
 
 def _dealt_out(x: Tensor, parts: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    """A copy of x, seen as `parts` and these transposed, as `shape`; channels last where x is."""
+    """Return a copy of x, seen as `parts` and these transposed, as `shape`; channels last where x is."""
     return in_memory_format(prims.reshape(prims.clone(prims.transpose(reshaped(x, parts), order=order)), shape=shape), x)
 
 

@@ -30,7 +30,7 @@ def polygamma_method(self: Tensor, n: int):
 
 
 def _polygamma(n: int, x: Any) -> Any:
-    require(n >= 0, "polygamma wants an order that is not negative, got {}", n)
+    require(n >= 0, "polygamma: expected an order that is not negative, got {}", n)
     return prims.polygamma(core.convert(x, core.inexact_of(x.spec.dtype)), n=n) if n else core.digamma(x)
 
 
@@ -109,7 +109,7 @@ def xlog1py_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
 
 def _require_real(input: Tensor | Number, other: Tensor | Number) -> None:
     real = core.promote(input, other).kind != "complex"
-    require(real, "wants real arguments, got {} and {}; convert them to a real dtype", input, other, error=NotImplementedError)
+    require(real, "expected real arguments, got {} and {}; convert them to a real dtype", input, other, error=NotImplementedError)
 
 
 def _zero_first(x: Any, y: Any, log: Any) -> Any:
@@ -121,7 +121,7 @@ def _zero_first(x: Any, y: Any, log: Any) -> Any:
 
 
 def _log_product_vjp(g: Any, input: Any, other: Any, log: Any, pole: float) -> tuple:
-    """The cotangents of input * log(other), where log(`pole`) is infinite."""
+    """Return the cotangents of input * log(other), where log(`pole`) is infinite."""
 
     def of_input(g: Any, x: Any, y: Any) -> Any:
         settled = core.bitwise_and(core.eq(x, 0.0), core.le(y, pole))
@@ -198,7 +198,7 @@ def sinc_vjp(g: Any, out: Any, input: Any) -> tuple:
 def logaddexp(input: Tensor, other: Tensor):
     """log(exp(input) + exp(other)), without overflow."""
     require(
-        core.promote(input, other).inexact, "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError
+        core.promote(input, other).inexact, "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError
     )
     return in_wide(_logaddexp_complex if core.promote(input, other).kind == "complex" else _logaddexp, input, other)
 
@@ -226,7 +226,7 @@ def _logaddexp(a: Any, b: Any) -> Any:
 
 
 def _logaddexp_complex(a: Any, b: Any) -> Any:
-    """The number with the larger real part goes first."""
+    """Return the number with the larger real part goes first."""
     real = prims.real(a), prims.real(b)
     first = core.ge(*real)
     settled = core.bitwise_and(core.isinf(real[0]), core.eq(*real))
@@ -239,7 +239,7 @@ def _logaddexp_complex(a: Any, b: Any) -> Any:
 def logaddexp2(input: Tensor, other: Tensor):
     """log2(2**input + 2**other), without overflow."""
     kind = core.promote(input, other).kind
-    require(kind == "float", "wants floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
+    require(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
     return in_wide(lambda a, b: core.div(_logaddexp(core.mul(a, math.log(2)), core.mul(b, math.log(2))), math.log(2)), input, other)
 
 

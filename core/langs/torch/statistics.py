@@ -11,7 +11,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.linalg import conjugate, unsqueezed
 from dovetail.langs.torch.reduction import Dims, kept, require_inexact, safe_sqrt
-from dovetail.prims.linalg import turned
+from dovetail.prims.linalg import transposed
 
 
 def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> tuple[Tensor, Tensor]:
@@ -23,7 +23,7 @@ def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Num
     require_inexact(x, "std and var")
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    require(correction is None or unbiased is True, "wants either unbiased or correction, got both", error=TypeError)
+    require(correction is None or unbiased is True, "expected either unbiased or correction, got both", error=TypeError)
     correction = (1 if unbiased else 0) if correction is None else correction
     dims = core.canonical_dims(dim, len(x.spec.shape))
     wide = dtypes.float64 if x.spec.device is cpu and x.spec.dtype.kind == "float" else core.wide(x.spec.dtype)
@@ -68,7 +68,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 
 
 def _covariance_dtype(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> dtypes.DType:
-    """The result's dtype, after the checks of cov."""
+    """Return the result's dtype, after the checks of cov."""
     require(len(x.spec.shape) <= 2, "cov(): expected input to have two or fewer dimensions but got {}", x.spec)
     require(x.spec.dtype is not dtypes.bool_, "cov(): bool dtype is not supported for input; convert with .float() first")
     observations = x.spec.shape[-1:] or (1,)
@@ -97,7 +97,7 @@ def _covariances(input: Tensor, correction: int, fweights: Tensor | None, aweigh
         freedom = core.maximum(core.sub(total, lost if lost is not total else correction), 0)
     centred = core.sub(x, unsqueezed(core.div(prims.sum(weighted, dims=(1,)), total), 1))
     other = centred if weights is None else core.mul(centred, weights)
-    out = core.div(prims.matmul(centred, conjugate(turned(other))), freedom)
+    out = core.div(prims.matmul(centred, conjugate(transposed(other))), freedom)
     ones = tuple([d for d, n in enumerate(out.spec.shape) if n == 1])
     return prims.squeeze(out, dims=ones) if ones else out
 

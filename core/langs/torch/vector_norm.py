@@ -37,7 +37,7 @@ def vector_norm(input: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool 
 
 
 def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
-    """The norm of x; of |x| already where that matters."""
+    """Return the norm of x; of |x| already where that matters."""
     if ord in (math.inf, -math.inf) or ord < 0:
         for d in core.canonical_dims(dim, len(x.spec.shape)):
             require(x.spec.shape[d] != 0, "linalg.vector_norm cannot compute the {} norm on the dimension {} because it is empty", ord, d)

@@ -68,33 +68,33 @@ def takes(
     """The checker: whether the kernel can compute this loss, or why not.  Devices and dtypes are declared, and were looked at before."""
     x, y = input.spec, target.spec
     if x.dtype.kind != "float" or x.dtype.bytes > 4:
-        return f"wants logits of f16, bf16 or f32, got {x}"
+        return f"expected logits of f16, bf16 or f32, got {x}"
     if x.rank != 2:
-        return f"wants logits of shape [N, C], got {x}; reshape them to two dimensions"
+        return f"expected logits of shape [N, C], got {x}; reshape them to two dimensions"
     if y.dtype is not dtypes.int64 or y.rank != 1:
-        return f"wants int64 classes [N] for targets, got {y}"
+        return f"expected int64 classes [N] for targets, got {y}"
     if y.device is not x.device:
-        return f"wants targets on {x.device}, where the logits are, got {y}"
+        return f"expected targets on {x.device}, where the logits are, got {y}"
     if weight is not None:
         return "the kernel has no class weights"
     if size_average is not None or reduce is not None:
-        return "wants reduction= in place of size_average and reduce"
+        return "expected reduction= in place of size_average and reduce"
     if reduction not in ("none", "mean", "sum"):
-        return f"wants the reduction 'none', 'mean' or 'sum', got {reduction!r}"
+        return f"expected the reduction 'none', 'mean' or 'sum', got {reduction!r}"
     if type(label_smoothing) not in (int, float):
-        return f"wants a label_smoothing that is known when the program is compiled, got {label_smoothing}"
+        return f"expected a label_smoothing that is known when the program is compiled, got {label_smoothing}"
     return _fits(x)
 
 
 def _fits(x: TensorSpec) -> bool | str:
     """Whether the kernel reads the logits within their bounds."""
     if x.numel == 0:
-        return f"wants at least one row and one class, got {x}"
+        return f"expected at least one row and one class, got {x}"
     if x.numel >= MOST_ELEMENTS:
         return f"counts elements in 32 bits, and {x} has 2^32 or more"
     classes = x.shape[1]
     aligned = classes * x.dtype.bytes % ALIGNMENT == 0
-    return aligned or classes >= SAFE_CLASSES or f"wants {SAFE_CLASSES} classes or more, or rows of a multiple of {ALIGNMENT} bytes, got {x}"
+    return aligned or classes >= SAFE_CLASSES or f"expected {SAFE_CLASSES} classes or more, or rows of a multiple of {ALIGNMENT} bytes, got {x}"
 
 
 def _forward(input: TensorSpec, target: TensorSpec, *, ignore_index: int, reduction: str, smoothing: float) -> tuple[TensorSpec, TensorSpec]:

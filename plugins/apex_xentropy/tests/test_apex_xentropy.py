@@ -130,16 +130,16 @@ class Trained(torch.nn.Module):
 
 X, Y = problem()
 REFUSED = {  # what is asked, and the refusal
-    "dtype": ((X.double(), Y), {}, r"wants tensors of i64, bf16, f16 or f32, got t0: \"cpu f64"),
-    "rank 1": ((X[0], Y[0]), {}, r"wants logits of shape \[N, C\], got cpu f32\[40\]; reshape them"),
-    "rank 3": ((X.view(2, 40, 3), Y.view(2, 3)), {}, r"wants logits of shape \[N, C\], got cpu f32\[2, 40, 3\]"),
-    "probabilities": ((X, X.softmax(1)), {}, "wants int64 classes"),
-    "uint8": ((X, Y.to(torch.uint8)), {}, 'wants tensors of .*, got t1: "cpu u8'),
+    "dtype": ((X.double(), Y), {}, r"expected tensors of i64, bf16, f16 or f32, got t0: \"cpu f64"),
+    "rank 1": ((X[0], Y[0]), {}, r"expected logits of shape \[N, C\], got cpu f32\[40\]; reshape them"),
+    "rank 3": ((X.view(2, 40, 3), Y.view(2, 3)), {}, r"expected logits of shape \[N, C\], got cpu f32\[2, 40, 3\]"),
+    "probabilities": ((X, X.softmax(1)), {}, "expected int64 classes"),
+    "uint8": ((X, Y.to(torch.uint8)), {}, 'expected tensors of .*, got t1: "cpu u8'),
     "weight": ((X, Y, torch.ones(40)), {}, "the kernel has no class weights"),
-    "legacy": ((X, Y), {"size_average": False}, "wants reduction= in place of size_average and reduce"),
-    "no rows": ((X[:0], Y[:0]), {}, "wants at least one row and one class"),
-    "few classes": ((X[:, :5].contiguous(), Y % 5), {}, "wants 32 classes or more, or rows of a multiple of 16 bytes, got cpu f32"),
-    "few classes, half": ((X[:, :12].half(), Y % 12), {}, "wants 32 classes or more, or rows of a multiple of 16 bytes, got cpu f16"),
+    "legacy": ((X, Y), {"size_average": False}, "expected reduction= in place of size_average and reduce"),
+    "no rows": ((X[:0], Y[:0]), {}, "expected at least one row and one class"),
+    "few classes": ((X[:, :5].contiguous(), Y % 5), {}, "expected 32 classes or more, or rows of a multiple of 16 bytes, got cpu f32"),
+    "few classes, half": ((X[:, :12].half(), Y % 12), {}, "expected 32 classes or more, or rows of a multiple of 16 bytes, got cpu f16"),
 }
 
 
@@ -161,14 +161,14 @@ def test_a_device_is_a_refusal(stand_in):
     torch.testing.assert_close(jitted(X, Y), F.cross_entropy(X, Y))
 
     assert not stand_in.calls
-    assert 'apex_xentropy refuses: wants tensors on cuda, got t0: "cpu f32[6, 40]"' in str(dovetail.explain(jitted))
+    assert 'apex_xentropy refuses: expected tensors on cuda, got t0: "cpu f32[6, 40]"' in str(dovetail.explain(jitted))
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"reduction": "median"}, "wants the reduction 'none', 'mean' or 'sum', got 'median'"),
-        ({"label_smoothing": object()}, "wants a label_smoothing that is known when the program is compiled"),
+        ({"reduction": "median"}, "expected the reduction 'none', 'mean' or 'sum', got 'median'"),
+        ({"label_smoothing": object()}, "expected a label_smoothing that is known when the program is compiled"),
     ],
 )
 def test_limits_that_the_operation_has_itself_are_refusals_too(changed, sentence):
@@ -291,7 +291,7 @@ def test_seed_002_registered_by_hand_it_is_asked_first_or_where_it_is_named(regi
 
     assert get_executor("apex_xentropy") is made and made.version == dovetail_apex_xentropy.__version__
     assert made.implementation(dovetail.extend.symbol_for(F.cross_entropy)).grad is executor.rule
-    assert ("apex_xentropy refuses: wants tensors on cuda" in str(dovetail.explain(jitted))) is default
+    assert ("apex_xentropy refuses: expected tensors on cuda" in str(dovetail.explain(jitted))) is default
 
 
 def test_registered_by_hand_where_there_is_no_kernel_it_says_so(no_apex):

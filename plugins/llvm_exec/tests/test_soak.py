@@ -35,7 +35,7 @@ def norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.skipif(not STATM.exists(), reason="wants Linux, where a process can read how much of it is in memory")
+@pytest.mark.skipif(not STATM.exists(), reason="expected Linux, where a process can read how much of it is in memory")
 def test_memory_does_not_grow_over_two_thousand_calls_at_changing_shapes(monkeypatch):
     monkeypatch.setattr(launch, "LARGE", 4 * MIB)  # some results from the pool, some not
     before = POOL.statistics().reused

@@ -64,13 +64,13 @@ def takes(
     if attn_mask is not None or type(dropout_p) not in (int, float) or dropout_p != 0:
         return "attends without a mask and without dropout"
     if scale is not None and type(scale) not in (int, float):
-        return f"wants a scale that is known when the program is compiled, got {scale}"
+        return f"expected a scale that is known when the program is compiled, got {scale}"
     if not q.rank == k.rank == v.rank == 4 or q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3] or q.shape[3] != v.shape[3]:
-        return f"wants query, key and value of [batch, heads, length, width] with as many heads each, got {q}, {k} and {v}"
+        return f"expected query, key and value of [batch, heads, length, width] with as many heads each, got {q}, {k} and {v}"
     if q.shape[3] % 8 or q.shape[3] > WIDEST or 0 in (q.numel, k.numel):
-        return f"wants heads of a width that is a multiple of 8 up to {WIDEST}, got {q}"
+        return f"expected heads of a width that is a multiple of 8 up to {WIDEST}, got {q}"
     if is_causal and q.shape[2] != k.shape[2]:
-        return f"wants as many queries as keys where the mask is causal, got {q} and {k}"
+        return f"expected as many queries as keys where the mask is causal, got {q} and {k}"
     return True
 
 

@@ -63,19 +63,19 @@ def fits() -> bool | str:
     if wheel is None:
         return True  # built from source: importing it will say
     if Version(wheel.version) < FLOOR:
-        return f"wants nvFuser 0.2.34 or later, and {wheel.name} {wheel.version} is installed; pip install --pre --upgrade {wheel.name}"
+        return f"expected nvFuser 0.2.34 or later, and {wheel.name} {wheel.version} is installed; pip install --pre --upgrade {wheel.name}"
     if wheel.torch is not None and wheel.torch != torch_version():
         return f"{wheel.name} {wheel.version} was built for torch {_dotted(wheel.torch)}, and torch {version} is installed; {_other(wheel)}"
     if torch.version.cuda is None:
         index = f"https://download.pytorch.org/whl/cu{(wheel.cuda or '12.8').replace('.', '')}"
-        return f"wants a torch for CUDA, and torch {version} is built without it; pip install torch=={Version(version).public} --index-url {index}"
+        return f"expected a torch for CUDA, and torch {version} is built without it; pip install torch=={Version(version).public} --index-url {index}"
     return True
 
 
 def _absent(wheel: Wheel | None) -> str:
     """What to do where there is no `nvfuser_direct`."""
     if wheel is not None:
-        return f"wants {MODULE}, which {wheel.name} {wheel.version} does not bring; pip uninstall {wheel.name}, then {_install()}"
+        return f"expected {MODULE}, which {wheel.name} {wheel.version} does not bring; pip uninstall {wheel.name}, then {_install()}"
     return f"nvFuser is not installed; {_install()}"
 
 

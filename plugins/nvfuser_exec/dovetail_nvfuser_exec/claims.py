@@ -69,7 +69,7 @@ def _tensor(p: Any) -> Verdict:
     if spec.rank > MOST_DIMS:
         return f"takes tensors of at most {MOST_DIMS} dimensions, and {p.name} has {spec.rank}"
     if spec.numel == 0:
-        return f"wants elements to compute with, and {p.name} is {spec}"
+        return f"expected elements to compute with, and {p.name} is {spec}"
     return True
 
 
@@ -84,7 +84,7 @@ def _kind(line: BoundSymbol) -> Verdict:
         if p.spec.kind not in NUMBERS:
             return f"computes with real numbers, and {p.name} is {p.spec.kind}"
         if not any([p is a for a in line.args]):
-            return f"wants the numbers that {name} is called with to be known when the program is compiled, and {p.name} is computed"
+            return f"expected the numbers that {name} is called with to be known when the program is compiled, and {p.name} is computed"
     return True
 
 
@@ -138,13 +138,13 @@ def _pads(line: BoundSymbol) -> Verdict:
 
 
 def _embedding(line: BoundSymbol) -> Verdict:
-    return line.args[1].spec.rank > 0 or "wants an index of at least one dimension"
+    return line.args[1].spec.rank > 0 or "expected an index of at least one dimension"
 
 
 def _along(line: BoundSymbol) -> Verdict:
     (x, index), dim = (p.spec for p in line.args), line.kwargs["dim"]
     equal = all([n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim])
-    return equal or f"wants an index as large as {x} but along dim {dim}, got {index}"
+    return equal or f"expected an index as large as {x} but along dim {dim}, got {index}"
 
 
 CHECKS: dict[str, Callable[[BoundSymbol], Verdict]] = {

@@ -177,7 +177,7 @@ def result_kind(op: str, args: tuple, kwargs: dict, tensors: list[TensorView]) -
         return kinds[1] if op == "embedding_fwd" else kinds[0]
     if op in ("cat", "where"):
         kinds = kinds[op == "where" :]
-        assert op == "where" or len(set(kinds)) == 1, "cat wants tensors of one dtype"
+        assert op == "where" or len(set(kinds)) == 1, "cat expects tensors of one dtype"
         return kinds[0] if len(set(kinds)) == 1 else DataType.Float
     if op in ("sum", "prod", "max", "min"):
         assert kinds[0] not in LOW, "a reduction in low precision"

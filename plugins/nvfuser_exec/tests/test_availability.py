@@ -85,7 +85,7 @@ def test_the_obsolete_distribution_is_not_it(wheel, monkeypatch):
     nothing_installed(monkeypatch)
     monkeypatch.setattr(availability, "_WHEEL", availability.re.compile("none"))
 
-    assert "wants nvfuser_direct, which nvfuser 0.0.9.dev20230508 does not bring; pip uninstall nvfuser" in availability.available()
+    assert "expected nvfuser_direct, which nvfuser 0.0.9.dev20230508 does not bring; pip uninstall nvfuser" in availability.available()
 
 
 def test_one_for_another_torch_is_not_imported_and_both_versions_are_named(wheel, cuda):
@@ -105,7 +105,7 @@ def test_one_that_is_too_old(wheel, cuda):
     cuda(True)
 
     assert (
-        "wants nvFuser 0.2.34 or later, and " in availability.available()
+        "expected nvFuser 0.2.34 or later, and " in availability.available()
         and f"pip install --pre --upgrade {BUILT_FOR_THIS}" in availability.available()
     )
 

@@ -31,7 +31,7 @@ REFUSALS = {
     "and t0 is of c64": (lambda x: prims.exp(x), X.to(torch.complex64)),
     "takes tensors of at most 8 dimensions, and t0 has 9": (lambda x: prims.exp(x), torch.ones((1,) * 9)),
     "takes tensors of at most 8 dimensions, and t1 has 9": (lambda x: prims.reshape(x, shape=(2,) * 4 + (1,) * 5), X),
-    "wants elements to compute with, and t0 is cpu f32[0, 2]": (lambda x: prims.exp(x), torch.ones(0, 2)),
+    "expected elements to compute with, and t0 is cpu f32[0, 2]": (lambda x: prims.exp(x), torch.ones(0, 2)),
     "has no isnan of i64": (lambda i: prims.isnan(i), INDEX),
     "has no sign of b8": (lambda c: prims.sign(c), INDEX.bool()),
     "computes with real numbers here": (lambda x: prims.complex(x, x), X),
@@ -85,7 +85,7 @@ def test_an_option_opens_what_it_names(option, fn, args):
 
 
 def test_with_their_options_prims_have_their_limits():
-    assert "wants an index as large as" in said(lambda x, i: prims.take_along_axis(x, i, dim=0), X, INDEX[:, :2], indexing=True)
+    assert "expected an index as large as" in said(lambda x, i: prims.take_along_axis(x, i, dim=0), X, INDEX[:, :2], indexing=True)
     assert "at least one dimension" in said(lambda x, i: prims.embedding(x, i), X, torch.tensor(1), embedding=True)
 
 
@@ -103,7 +103,7 @@ def test_numbers_that_the_program_computes_are_operands_and_nothing_else():
     x = torch.ones(2)
     assert said(lambda x: prims.mul(x, prims.item(prims.sum(x, dims=(0,)))), x) is True
     fill = said(lambda x: prims.full(shape=(2,), value=prims.item(prims.sum(x, dims=(0,))), dtype=dtypes.float32, device=devices.cpu), x)
-    assert "wants the numbers that full is called with to be known when the program is compiled" in fill
+    assert "expected the numbers that full is called with to be known when the program is compiled" in fill
 
 
 def test_every_prim_is_translated_or_refused_in_words_of_its_own():

@@ -139,7 +139,7 @@ def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:
     if not tried:
         return f"{case}: {row.lost.get(ways[-1], 'oneDNN has no way to compute it')}"
     best = min(tried, key=row.times.get)
-    return f"{case} is of a class that takes {times(row, best)}; wants {margin:g} times the speed"
+    return f"{case} is of a class that takes {times(row, best)}; expected {margin:g} times the speed"
 
 
 def times(row: Row, way: str) -> str:

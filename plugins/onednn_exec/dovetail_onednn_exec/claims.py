@@ -27,9 +27,9 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Product | str:
     """torch.nn.functional.linear."""
     x, w = input.spec, weight.spec
     if w.rank != 2:
-        return f"wants a weight [m, k], got {w}"
+        return f"expected a weight [m, k], got {w}"
     if bias is not None and (bias.spec.rank != 1 or bias.spec.shape != w.shape[:1] or bias.spec.strides is not None):
-        return f"wants a bias of one number for each row of the weight {w}, got {bias.spec}"
+        return f"expected a bias of one number for each row of the weight {w}, got {bias.spec}"
     return _product(x, w, bias is not None)
 
 
@@ -41,7 +41,7 @@ def linear_prim(x: Any, weight: Any) -> Product | str:
 def matmul_prim(a: Any, b: Any) -> Product | str:
     """prims.matmul, torch.mm: two matrices."""
     if a.spec.rank != 2:
-        return f"wants two matrices, got {a.spec} and {b.spec}: {BATCHES}"
+        return f"expected two matrices, got {a.spec} and {b.spec}: {BATCHES}"
     return _product(a.spec, _turned(b.spec), False)
 
 
@@ -49,7 +49,7 @@ def matmul(input: Any, other: Any) -> Product | str:
     """torch.matmul: rows that all meet one matrix."""
     a, b = input.spec, other.spec
     if b.rank != 2:
-        return f"wants rows [..., k] and one matrix [k, m], got {a} and {b}: {BATCHES}"
+        return f"expected rows [..., k] and one matrix [k, m], got {a} and {b}: {BATCHES}"
     return _product(a, _turned(b), False)
 
 
@@ -61,7 +61,7 @@ def mm(input: Any, mat2: Any) -> Product | str:
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Product | str:
     """torch.addmm where what is added is a bias, or a matrix."""
     if type(beta) not in (int, float) or type(alpha) not in (int, float) or beta != 1 or alpha != 1:
-        return f"wants beta and alpha to be 1, got {beta} and {alpha}"
+        return f"expected beta and alpha to be 1, got {beta} and {alpha}"
     rows, columns = mat1.spec.shape[0], mat2.spec.shape[1]
     bias = input.spec.shape == (columns,)
     if not (bias or input.spec.shape == (rows, columns)) or input.spec.strides is not None:
@@ -94,9 +94,9 @@ def _with_epilogue(product: Product, epilogue: str) -> Product | str:
 def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Convolution | str:
     """torch.nn.functional.conv2d of a batch of images."""
     if isinstance(padding, str):
-        return f"wants padding in numbers, got {padding!r}"
+        return f"expected padding in numbers, got {padding!r}"
     if bias is not None and bias.spec.strides is not None:
-        return f"wants a bias without gaps, got {bias.spec}"
+        return f"expected a bias without gaps, got {bias.spec}"
     return _convolution(input.spec, weight.spec, bias is not None, pair(stride), pair(padding), pair(dilation), groups)
 
 
@@ -105,7 +105,7 @@ def convolution(
 ) -> Convolution | str:
     """prims.convolution of a batch of images."""
     if transposed or x.spec.rank != 4:
-        return f"wants convolutions of images that are not transposed, got {x.spec}" + " to be transposed" * transposed
+        return f"expected convolutions of images that are not transposed, got {x.spec}" + " to be transposed" * transposed
     return _convolution(x.spec, weight.spec, False, stride, padding, dilation, groups)
 
 
@@ -129,7 +129,7 @@ def _product(x: TensorSpec, weight: TensorSpec, bias: bool) -> Product | str:
     turned = _by_columns(x), _by_columns(weight)
     for one, by_columns in zip((x, weight), turned, strict=True):
         if one.strides is not None and not by_columns:
-            return f"wants matrices that lie in memory by rows or by columns, without gaps, got {one}"
+            return f"expected matrices that lie in memory by rows or by columns, without gaps, got {one}"
     columns, inner = weight.shape
     if x.shape[-1:] != (inner,):
         return f"multiplies rows of as many elements, got {x} and {weight}"
@@ -140,14 +140,14 @@ def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, p
     if library.convolution is None:
         return library.lacks("convolution")
     if x.rank != 4 or weight.rank != 4 or x.shape[1] != weight.shape[1] * groups:
-        return f"wants images [batch, channels, height, width] with a weight for as many channels, got {x} and {weight}"
+        return f"expected images [batch, channels, height, width] with a weight for as many channels, got {x} and {weight}"
     if (refusal := _unsupported(x, weight)) is not None:
         return refusal
     layouts = []
     for one in (x, weight):
         last = one.strides is not None
         if last and not _channels_last(one):
-            return f"wants images row-major or with channels innermost, without gaps, got {one}"
+            return f"expected images row-major or with channels innermost, without gaps, got {one}"
         layouts.append(last)
     return Convolution(TO_TORCH[x.dtype], x.shape, weight.shape, stride, padding, dilation, groups, *layouts, bias)
 

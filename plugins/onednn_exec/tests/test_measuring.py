@@ -46,7 +46,7 @@ def test_the_faster_way_is_taken(measured):
     measured(SLOW)
     assert (
         verdict(CASE, HOW, packs=True) == "f32 [5, 7] @ [7, 3] is of a class that takes 15 us with oneDNN, its weight packed, "
-        "and 10 us without; wants 1.05 times the speed"
+        "and 10 us without; expected 1.05 times the speed"
     )
     measured(PACKING_PAYS)
     assert verdict(CASE, HOW, packs=True) == Claim(

@@ -38,7 +38,7 @@ def available() -> bool | str:
     if found is None:
         return f"triton is not installed; pip install 'triton{SUPPORTED}', or a PyTorch built for CUDA, which brings it"
     if found != "unknown" and found not in SUPPORTED:
-        return f"wants triton {SUPPORTED}, and {found} is installed; pip install 'triton{SUPPORTED}'"
+        return f"expected triton {SUPPORTED}, and {found} is installed; pip install 'triton{SUPPORTED}'"
     if interpreting():
         return True
     if torch.version.hip is not None:

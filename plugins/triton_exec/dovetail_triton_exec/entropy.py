@@ -41,23 +41,23 @@ def takes(
     """The checker: whether the kernels compute this loss, or why not."""
     x, y = input.spec, target.spec
     if x.dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
-        return f"wants logits of f16, bf16 or f32, got {x}"
+        return f"expected logits of f16, bf16 or f32, got {x}"
     if x.rank != 2 or x.numel == 0:
-        return f"wants logits of shape [N, C] with at least one row and one class, got {x}"
+        return f"expected logits of shape [N, C] with at least one row and one class, got {x}"
     if y.dtype is not dtypes.int64 or y.shape != x.shape[:1]:
-        return f"wants int64 classes [N] for targets, got {y}"
+        return f"expected int64 classes [N] for targets, got {y}"
     if y.device is not x.device or (weight is not None and weight.spec.device is not x.device):
-        return f"wants targets and weights on {x.device}, where the logits are"
+        return f"expected targets and weights on {x.device}, where the logits are"
     if weight is not None and weight.spec.requires_grad:
         return "has no gradient for weights"
     if weight is not None and (weight.spec.shape != x.shape[1:] or weight.spec.dtype not in (x.dtype, dtypes.float32)):
-        return f"wants one weight for each of the {x.shape[1]} classes, of {x.dtype.short} or f32, got {weight.spec}"
+        return f"expected one weight for each of the {x.shape[1]} classes, of {x.dtype.short} or f32, got {weight.spec}"
     if size_average is not None or reduce is not None:
-        return "wants reduction= in place of size_average and reduce"
+        return "expected reduction= in place of size_average and reduce"
     if reduction not in ("none", "mean", "sum"):
-        return f"wants the reduction 'none', 'mean' or 'sum', got {reduction!r}"
+        return f"expected the reduction 'none', 'mean' or 'sum', got {reduction!r}"
     if type(label_smoothing) not in (int, float) or not 0 <= label_smoothing <= 1:
-        return f"wants a label_smoothing from 0 to 1 that is known when the program is compiled, got {label_smoothing}"
+        return f"expected a label_smoothing from 0 to 1 that is known when the program is compiled, got {label_smoothing}"
     return True
 
 

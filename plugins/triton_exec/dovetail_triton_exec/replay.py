@@ -102,7 +102,7 @@ def refusal(computation: Trace | None, devices: Sequence[str] = ("cuda",)) -> bo
         if type(spec) is not TensorSpec:
             return f"a graph computes with tensors, and {name} is a number"
         if spec.device.type not in devices:
-            return f"a graph wants everything on a CUDA device, and {name} is on {spec.device}"
+            return f"a graph expects everything on a CUDA device, and {name} is on {spec.device}"
     if not computation.inputs:
         return "a graph without inputs would compute the same again"
     if len({spec.device for _, spec in specs}) > 1:

@@ -95,10 +95,10 @@ def test_a_class_out_of_bounds_is_an_error():
 
 
 REFUSED = {
-    "wants tensors of": lambda x, t: F.cross_entropy(x.double(), t),
-    "wants logits of shape": lambda x, t: F.cross_entropy(x[None].transpose(1, 2), t[None].expand(1, 9)[:, :9]),
-    "wants int64 classes": lambda x, t: F.cross_entropy(x, torch.softmax(x, -1)),
-    "wants reduction= in place": lambda x, t: F.cross_entropy(x, t, size_average=True),
+    "expected tensors of": lambda x, t: F.cross_entropy(x.double(), t),
+    "expected logits of shape": lambda x, t: F.cross_entropy(x[None].transpose(1, 2), t[None].expand(1, 9)[:, :9]),
+    "expected int64 classes": lambda x, t: F.cross_entropy(x, torch.softmax(x, -1)),
+    "expected reduction= in place": lambda x, t: F.cross_entropy(x, t, size_average=True),
 }
 
 

@@ -33,12 +33,12 @@ printing.LITERALS |= {
 
 
 def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> DType:
-    """A torch dtype as ours; None is `default`, or the default float."""
+    """Return a torch dtype as ours; None is `default`, or the default float."""
     if dtype is None:
         return default or default_float()
     if isinstance(dtype, type):
         dtype = {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}.get(dtype, dtype)
-    require(isinstance(dtype, torch.dtype), "wants a torch.dtype, got {!r}", dtype, error=TypeError)
+    require(isinstance(dtype, torch.dtype), "expected a torch.dtype, got {!r}", dtype, error=TypeError)
     found = FROM_TORCH.get(dtype)
     require(
         found is not None, "{} is a dtype that Dovetail does not know; convert the tensor to another dtype first", dtype, error=NotImplementedError
@@ -47,7 +47,7 @@ def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> 
 
 
 def device_of(device: Any) -> Device:
-    """A torch device, its name or its index as ours; None is torch's default device.
+    """Return a torch device, its name or its index as ours; None is torch's default device.
 
     "cuda" means the current one, as in PyTorch.
     """
@@ -75,7 +75,7 @@ def traceable(x: torch.Tensor) -> torch.Tensor:
 
 
 def spec_of(x: torch.Tensor) -> TensorSpec:
-    """What is known of a real tensor; only strided tensors have one."""
+    """Return what is known of a real tensor; only strided tensors have one."""
     if x.layout is not torch.strided or x.is_quantized:
         what = "quantized" if x.is_quantized else str(x.layout)
         raise Unsupported(

@@ -10,7 +10,7 @@ from dovetail.errors import DovetailError
 from dovetail.langs.torch.binding.names import name_of
 from dovetail.langs.torch.binding.symbol import LANGUAGE, TABLE, resolve
 from dovetail.prims import Symbol, recorder
-from dovetail.prims.op import nobody, register
+from dovetail.prims.op import no_recorder, register
 
 _BEFORE: dict[Any, Any] = {}  # the registry: function -> its code, or what the table had for it
 
@@ -59,7 +59,7 @@ def _detour(function: FunctionType, operation: Callable) -> CodeType:
     old.__kwdefaults__ = function.__kwdefaults__
 
     def target(*args: Any, **kwargs: Any) -> Any:
-        return (old if recorder.get() is nobody else operation)(*args, **kwargs)
+        return (old if recorder.get() is no_recorder else operation)(*args, **kwargs)
 
     free = [f"free_{i}" for i in range(len(function.__code__.co_freevars))]
     rows = [f"def outer({', '.join(free)}):", "    def inner(*args, **kwargs):", f"        if 0: [{', '.join(free)}]"]
@@ -72,7 +72,7 @@ def _detour(function: FunctionType, operation: Callable) -> CodeType:
 
 
 def make_symbol(id: str, *, program: Callable, replace: bool = False) -> Symbol:
-    """An operation of your own that decomposes: `make_symbol("mylib.swish", program=lambda x: x * torch.sigmoid(x))`.
+    """Return an operation of your own that decomposes: `make_symbol("mylib.swish", program=lambda x: x * torch.sigmoid(x))`.
 
     `program` is Python on traced tensors, as a function under jit is; what it calls are the lines that the operation decomposes to, by which
     it is run where no executor takes it whole, and differentiated where no rule is given for it.

@@ -18,7 +18,7 @@ _PLACES = (
 
 
 def dotted(func: Callable) -> str:
-    """The name under which a program that imports torch finds `func`: dotted(torch.Tensor.sin) == "torch.Tensor.sin"."""
+    """Return the name under which a program that imports torch finds `func`: dotted(torch.Tensor.sin) == "torch.Tensor.sin"."""
     name, found = _names(func)
     if not found:
         raise not_traced(func, "torch gives it no name that a program could call it by; call it outside the compiled function")
@@ -26,7 +26,7 @@ def dotted(func: Callable) -> str:
 
 
 def name_of(func: Any) -> str:
-    """The dotted name of a torch callable for messages; always an answer."""
+    """Return the dotted name of a torch callable for messages; always an answer."""
     return func if isinstance(func, str) else _names(func)[0]
 
 
@@ -35,7 +35,7 @@ NAMED: dict[Any, str] = {}  # the registry: functions that are not torch's, by t
 
 @cache
 def _names(func: Any) -> tuple[str, bool]:
-    """The best name there is for `func`, and whether it leads back to it."""
+    """Return the best name there is for `func`, and whether it leads back to it."""
     if func in NAMED:
         return NAMED[func], True
     if isinstance(func, OpOverload):
@@ -61,5 +61,5 @@ def _property_name(descriptor: Any) -> str:
 
 
 def not_traced(func: Any, why: str, where: str | None = None) -> Unsupported:
-    """The error that says so, where, and the way out."""
+    """Return the error that says so, where, and the way out."""
     return Unsupported(f"{name_of(func)} is not traced: {why}\n  called at {where or user_line()}")

@@ -148,7 +148,7 @@ FACTORIES.update(fn for name in _NEW if (fn := resolve(f"torch.{name}")) is not 
 
 
 def _with_device(environment: Any, kwargs: dict) -> dict:
-    """A call that takes no tensor depends on the default dtype and device."""
+    """Return a call that takes no tensor depends on the default dtype and device."""
     if (read := getattr(environment, "read", None)) is not None:
         read |= {"default_dtype", "default_device"}
     default = torch.get_default_device()
@@ -182,7 +182,7 @@ def _functional(seen: _Seen, func: Callable, args: tuple, kwargs: dict, given: l
 
 
 def _rebuilt(seen: _Seen, made: list[Any], given: list[Any]) -> Any:
-    """The nest that the user gets: a result that is an argument is that argument."""
+    """Return the nest that the user gets: a result that is an argument is that argument."""
     fresh = iter(made)
     skips = not seen.written  # a functional line returns new results alone, any other line every tensor
 
@@ -282,7 +282,7 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
 
 
 def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Whether the windows overlap enough is a question about values; how long the signal is, is not."""
+    """Return whether the windows overlap enough is a question about values; how long the signal is, is not."""
     names = ("win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
     given = dict(zip(names, args, strict=False)) | kwargs
     length = given.get("length")
@@ -316,7 +316,7 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
 
 
 def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
-    """The dtypes of the tensors that `func` gives for arguments like these, in torch's modes as they are; None where it refuses them."""
+    """Return the dtypes of the tensors that `func` gives for arguments like these, in torch's modes as they are; None where it refuses them."""
     try:
         seen = _run_on_fakes(func, *tree_map(lambda x: getattr(x, "spec", x), (args, kwargs)))
     except Exception:  # whatever it is, it is said when the call is recorded
@@ -354,7 +354,7 @@ def _fake_mode() -> Any:
 
 
 def _as_ours(error: Exception, func: Callable) -> Exception:
-    """An error of a run on fake tensors as the user should see it."""
+    """Return an error of a run on fake tensors as the user should see it."""
     kind = type(error).__name__
     if kind in _VALUES_DECIDE:
         return not_traced(func, "what it returns depends on the values of a tensor; call it outside the compiled function")
@@ -422,7 +422,7 @@ def _without_writing(func: Callable, written: tuple[int, ...], args: tuple, **kw
 
 
 def _pulled(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
-    """The call once more under autograd, and its cotangents."""
+    """Return the call once more under autograd, and its cotangents."""
     numbers, wanted = iter(range(len(_tensors((args, kwargs), torch.Tensor)))), []
 
     def watched(x: Any) -> Any:
@@ -445,7 +445,7 @@ def _pulled(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwar
 
 
 def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
-    """The vjp of any opaque line: one line that runs the call again under autograd."""
+    """Return the vjp of any opaque line: one line that runs the call again under autograd."""
     names, positional = (), args
     if symbol.kind == "opaque_named":
         names, *positional = args

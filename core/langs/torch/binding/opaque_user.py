@@ -12,7 +12,7 @@ from dovetail.langs.torch.binding.names import NAMED
 from dovetail.langs.torch.binding.opaque import STAND_INS, opaque
 from dovetail.langs.torch.binding.symbol import SPACES
 from dovetail.prims import recorder
-from dovetail.prims.op import nobody
+from dovetail.prims.op import no_recorder
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import printing
 
@@ -22,7 +22,7 @@ printing.ROOTS["untraced"] = printing.Root("from dovetail.langs.torch.binding.op
 
 
 def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = None) -> Any:
-    """The decorated function is not looked into: a compiled program calls it, on real tensors, at every call.
+    """Return the decorated function is not looked into: a compiled program calls it, on real tensors, at every call.
 
     It takes tensors, also in nests, and other arguments, which are guarded; it gives tensors, in tuples where they are several, which are
     taken to depend on its arguments alone, or None: then it is called for what it does.  What its results look like is found by running it
@@ -49,7 +49,7 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if recorder.get() is nobody:
+        if recorder.get() is no_recorder:
             return fn(*args, **kwargs)
         with no_torch_function():
             return opaque(real, args, kwargs)

@@ -20,7 +20,7 @@ FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: what can be
 
 @cache
 def python_asks(code: types.CodeType) -> frozenset[int]:
-    """The offsets at which `code` asks what class something is of: isinstance(...), `x.__class__`, `case torch.Tensor():`.
+    """Return the offsets at which `code` asks what class something is of: isinstance(...), `x.__class__`, `case torch.Tensor():`.
 
     Torch's C++ asks the same question of the arguments it is about to read as numbers or sizes, and would then read a proxy's memory as
     a tensor's; it must not be told that a proxy is one, and does not have to be: arguments that are tensors it knows by __torch_function__.

@@ -22,57 +22,57 @@ from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
 
 @torchquery(methods=("size",))
 def size(self: Tensor, dim: int | None = None) -> Any:
-    """The sizes, or the size at `dim`."""
+    """Return the sizes, or the size at `dim`."""
     shape = self.spec.shape
     return torch.Size(shape) if dim is None else shape[core.canonical_dim(dim, len(shape))]
 
 
 @torchquery(methods=("stride",))
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """The strides in elements, or the stride at `dim`."""
+    """Return the strides in elements, or the stride at `dim`."""
     steps = self.spec.steps
     return steps if dim is None else steps[core.canonical_dim(dim, len(steps))]
 
 
 @torchquery("torch.numel", methods=("numel", "nelement"))
 def numel(input: Tensor) -> int:
-    """The number of elements."""
+    """Return the number of elements."""
     return prod(input.spec.shape)
 
 
 @torchquery(methods=("dim", "ndimension"))
 def dim(self: Tensor) -> int:
-    """The number of dimensions."""
+    """Return the number of dimensions."""
     return len(self.spec.shape)
 
 
 @torchquery(methods=("element_size",))
 def element_size(self: Tensor) -> int:
-    """The bytes of one element."""
+    """Return the bytes of one element."""
     return self.spec.dtype.bytes
 
 
 @torchquery("torch.is_floating_point", methods=("is_floating_point",))
 def is_floating_point(input: Tensor) -> bool:
-    """Whether the dtype is a real floating one."""
+    """Return whether the dtype is a real floating one."""
     return input.spec.dtype.kind == "float"
 
 
 @torchquery("torch.is_complex", methods=("is_complex",))
 def is_complex(input: Tensor) -> bool:
-    """Whether the dtype is complex."""
+    """Return whether the dtype is complex."""
     return input.spec.dtype.kind == "complex"
 
 
 @torchquery("torch.is_signed", methods=("is_signed",))
 def is_signed(self: Tensor) -> bool:
-    """Whether the dtype has a sign."""
+    """Return whether the dtype has a sign."""
     return self.spec.dtype.signed
 
 
 @torchquery("torch.is_inference", methods=("is_inference",))
 def is_inference(input: Tensor) -> bool:
-    """Whether it was made in inference mode: not outside of it, and inside some results are and some are not."""
+    """Return whether it was made in inference mode: not outside of it, and inside some results are and some are not."""
     if torch.is_inference_mode_enabled():
         raise not_traced("torch.is_inference", "inference mode is on, and it is decided when the program runs; ask outside the compiled function")
     recorder.get().environment.read.add("inference_mode")
@@ -93,47 +93,47 @@ def _asked(x: Tensor, question: Callable[[torch.Tensor], Any]) -> Any:
 
 @torchquery(methods=("is_contiguous",))
 def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
-    """Whether the elements lie in the order of `memory_format`."""
+    """Return whether the elements lie in the order of `memory_format`."""
     if memory_format is torch.contiguous_format:
         return self.spec.strides is None
     rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
-    require(rank is not None, "wants a memory format, got {!r}", memory_format)
+    require(rank is not None, "expected a memory format, got {!r}", memory_format)
     return len(self.spec.shape) == rank and _asked(self, lambda x: x.is_contiguous(memory_format=memory_format))
 
 
 @torchquery("torch.get_device", methods=("get_device",))
 def get_device(input: Tensor) -> int:
-    """The index of the device, -1 for the CPU."""
+    """Return the index of the device, -1 for the CPU."""
     return -1 if input.spec.device.index is None else input.spec.device.index
 
 
 @torchquery("torch.result_type")
 def result_type(tensor: Tensor | Number, other: Tensor | Number) -> torch.dtype:
-    """The dtype that an operation on both would compute in."""
+    """Return the dtype that an operation on both would compute in."""
     return TO_TORCH[core.promote(tensor, other)]
 
 
 @torchquery("torch.is_same_size", methods=("is_same_size",))
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same shape."""
+    """Return whether both have the same shape."""
     return tuple(input.shape) == tuple(other.shape)
 
 
 @torchquery(methods=("is_set_to",))
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
-    """Whether both are the same view of the same storage: of traced tensors, whether they are one."""
+    """Return whether both are the same view of the same storage: of traced tensors, whether they are one."""
     return self is tensor
 
 
 @torchquery(methods=("dim_order",))
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-    """The dimensions from the slowest to the fastest."""
+    """Return the dimensions from the slowest to the fastest."""
     return _asked(self, lambda x: x.dim_order(ambiguity_check=ambiguity_check))
 
 
 @torchquery(methods=("has_names",))
 def has_names(self: Tensor) -> bool:
-    """Whether a dimension is named: never, while tracing."""
+    """Return whether a dimension is named: never, while tracing."""
     return False
 
 
@@ -145,13 +145,13 @@ def is_nonzero(input: Tensor) -> bool:
 
 @torchquery(methods=("__len__",))
 def length(self: Tensor) -> int:
-    """The size at dimension 0."""
+    """Return the size at dimension 0."""
     return len(self)
 
 
 @torchquery(methods=("__repr__", "__str__"))
 def words(self: Tensor, *, tensor_contents: Any = None) -> str:
-    """A traced tensor prints as its name and type."""
+    """Return a traced tensor prints as its name and type."""
     return f'{self.name}: "{self.spec}"'
 
 
@@ -163,13 +163,13 @@ def hashed(self: Tensor) -> int:
 
 @torchquery(methods=("__format__",))
 def formatted(self: Tensor, format_spec: str = "") -> str:
-    """A traced tensor has no value to format: its name."""
+    """Return a traced tensor has no value to format: its name."""
     return self.name
 
 
 @torchquery(methods=("__dir__",))
 def names_of(self: Tensor) -> list[str]:
-    """What a tensor has."""
+    """Return what a tensor has."""
     return sorted(dir(torch.Tensor))
 
 

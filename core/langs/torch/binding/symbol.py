@@ -49,7 +49,7 @@ class TorchSymbol(Symbol):
 
     @property
     def bind(self) -> Callable[..., tuple[tuple, dict]]:
-        """The arguments as the symbol is given them: defaults dropped, the rest by position until the first gap."""
+        """Return the canonical arguments: defaults dropped, the rest positional up to the first gap."""
         if self._bind is None:
             self._bind = _binder(self.name, self.meta, self.variadic)
         return self._bind
@@ -67,7 +67,7 @@ def torchsymbol(
     tags: Iterable[Tag] = (),
     bind: Callable[..., tuple[tuple, dict]] | None = None,
 ) -> Callable:
-    """The decorated function is what the torch functions `names` and the tensor methods `methods` mean.
+    """Return the decorated function is what the torch functions `names` and the tensor methods `methods` mean.
 
     Names are dotted ("torch.nn.functional.gelu"); one that this torch lacks is left out, and no import fails.  Parameters are named and
     defaulted as torch's; those annotated Tensor, Number, int, ... are checked.  `variadic` is the parameter that also takes its items
@@ -97,7 +97,7 @@ def torchsymbol(
 
 
 def torchquery(*names: str, methods: Iterable[str] = ()) -> Callable:
-    """The decorated function answers the torch functions `names` and the methods `methods` while tracing, and leaves no line."""
+    """Return the decorated function answers the torch functions `names` and the methods `methods` while tracing, and leaves no line."""
 
     def wrap(answer: Callable) -> Callable:
         callables = [fn for name in names if (fn := resolve(name)) is not None]
@@ -113,7 +113,7 @@ SPACES: dict[str, Any] = {"torch": torch}  # the registry: what the first part o
 
 
 def resolve(name: str) -> Any:
-    """What the dotted `name` stands for in this torch, or None."""
+    """Return what the dotted `name` stands for in this torch, or None."""
     root, *parts = name.split(".")
     value: Any = SPACES.get(root, torch)
     for part in parts:
@@ -167,7 +167,7 @@ def wrong_type(function: str, parameter: str, wanted: str, got: Any) -> None:
 
 
 def numpy_number(function: str, parameter: str, wanted: str, got: Any) -> Any:
-    """A NumPy number, where a number will do, as Python's; anything else is of the wrong type."""
+    """Return a NumPy number, where a number will do, as Python's; anything else is of the wrong type."""
     if "Number" in wanted and type(got).__module__ == "numpy" and getattr(got, "ndim", 1) == 0:
         return got.item()
     return wrong_type(function, parameter, wanted, got)
@@ -183,7 +183,7 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tuple[tuple, dict]]:
-    """A function with `meta`'s parameters that gives (args, kwargs); generated, since inspect.Signature.bind takes five times as long."""
+    """Return a function with `meta`'s parameters that gives (args, kwargs); generated, since inspect.Signature.bind takes five times as long."""
     parameters = list(inspect.signature(meta).parameters.values())
     scope: dict[str, Any] = {"_missing": _missing, "_numpy_number": numpy_number, "_lacking": lacking, "_Sequence": (tuple, list)}
     head, body = [], []
@@ -253,7 +253,7 @@ def _differs(p: inspect.Parameter) -> str | None:
 
 
 def _type_check(function: str, p: inspect.Parameter, scope: dict[str, Any]) -> list[str]:
-    """A statement that refuses an argument outside the annotated types; annotations it does not know are not checked."""
+    """Return a statement that refuses an argument outside the annotated types; annotations it does not know are not checked."""
     words = p.annotation.split(" | ") if isinstance(p.annotation, str) else []
     if not words or any(word not in _KINDS for word in words):
         return []
@@ -263,7 +263,7 @@ def _type_check(function: str, p: inspect.Parameter, scope: dict[str, Any]) -> l
 
 
 def symbol_for(operation: Symbol | Callable | str) -> Any:
-    """The symbol that `operation` means: a symbol, its id, a torch callable, or the dotted name of one; None where torch or Dovetail lacks it."""
+    """Return the symbol for a symbol, its id, a torch callable or the dotted name of one; None where torch or Dovetail lacks it."""
     if isinstance(operation, str) and not operation.startswith("torch."):
         return SYMBOLS.get(operation)
     if isinstance(operation, Symbol):
@@ -276,13 +276,13 @@ FACTORIES: set[Any] = set()  # the registry: torch callables that make tensors o
 
 
 def factory(*names: str, **options: Any) -> Callable:
-    """A `torchsymbol` for a function that may be called without any tensor, such as torch.zeros."""
+    """Return a `torchsymbol` for a function that may be called without any tensor, such as torch.zeros."""
     FACTORIES.update(fn for name in names if (fn := resolve(name)) is not None)
     return torchsymbol(*names, **options)
 
 
 def write_out(out: Any, value: Any) -> Any:
-    """What `out=` means: write the results into the given tensors and return those."""
+    """Return what `out=` means: write the results into the given tensors and return those."""
     if isinstance(out, (tuple, list)):
         for x, new in zip(out, value, strict=True):
             write_out(x, new)

@@ -25,11 +25,11 @@ def verdict(line: BoundSymbol) -> Verdict:
         return f"has no code for {line.symbol}"
     for p in (*line.reads, *line.writes):
         if type(p.spec) is not TensorSpec:
-            return f"wants numbers that are known when the program is compiled, and {p.name} is computed"
+            return f"expected numbers that are known when the program is compiled, and {p.name} is computed"
         if p.spec.dtype not in STORED:
             return f"computes with {KNOWN}, and {p.name} is of {p.spec.dtype.short}"
         if p.spec.device.type != "cpu":
-            return f"wants tensors on the CPU, and {p.name} is on {p.spec.device}"
+            return f"expected tensors on the CPU, and {p.name} is on {p.spec.device}"
     return True if check is None else check(line)
 
 
@@ -65,7 +65,7 @@ def _scatter(line: BoundSymbol) -> Verdict:
 
 def _gather(line: BoundSymbol) -> Verdict:
     x = line.args[0].spec
-    return x.numel > 0 or f"wants rows to pick from, got {x}"
+    return x.numel > 0 or f"expected rows to pick from, got {x}"
 
 
 def _pad(line: BoundSymbol) -> Verdict:
