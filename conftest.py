@@ -6,12 +6,16 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+HERE = str(Path(__file__).parent / "tests")
+sys.path[:0] = [HERE] if HERE not in sys.path else []
 
 ALONE = "TEST_RUNS_ALONE"  # set in the process of a test that runs alone
 
@@ -54,6 +58,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if done.returncode:
         pytest.fail(f"in a process of its own:\n{done.stdout}{done.stderr}", pytrace=False)
     return True
+
+
+@pytest.fixture(scope="session")
+def new_process() -> Any:
+    """new_process(["-c", "print(1)"], env=..., cwd=...) runs Python, or the command `dovetail`, in a process that has not imported Dovetail."""
+    import forked
+
+    return forked.run
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

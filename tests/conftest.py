@@ -7,16 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
 HERE = str(Path(__file__).parent)
 sys.path[:0] = [HERE] if HERE not in sys.path else []
 os.environ.setdefault("DOVETAIL_TRIAL_FOLDER", tempfile.mkdtemp(prefix="dovetail-trial-"))
-
-
-@pytest.fixture(scope="session")
-def new_process():
-    """new_process(["-c", "print(1)"], env=..., cwd=...) runs Python, or the command `dovetail`, in a process that has not imported Dovetail."""
-    import forked
-
-    return forked.run

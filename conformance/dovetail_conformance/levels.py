@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from zlib import crc32
 
 from dovetail import dtypes
 from dovetail.dtypes import DType
@@ -13,8 +14,9 @@ class Level:
     """What is tested at a level: dtypes, how many samples of each operation, how many random programs.
 
     `first` means the first of `dtypes` alone that an operation takes; `extremes` are the dtypes whose samples also come with large values,
-    infinities and NaN.  `dealt` means that the first dtype runs a sample for each pair of layout and style of arguments, and each other dtype a
-    share of all samples (see `sampling.py`); checks that hardly depend on the dtype are made of the first alone.
+    infinities and NaN.  `dealt` means that an operation runs with its first dtype and with one of the others, which its name chooses; the first
+    runs a sample for each pair of layout and style of arguments, each other dtype a share of all samples (see `sampling.py`), and checks that
+    hardly depend on the dtype are made of the first alone.
     """
 
     name: str
@@ -32,6 +34,13 @@ class Level:
         """The dtypes of an operation that takes these ones."""
         found = tuple(dtype for dtype in self.dtypes if dtype in accepted)
         return (found[:1] if self.first else found) or accepted[:1]
+
+    def dtypes_run(self, operation: str, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
+        """Return those of `dtypes_for` that a run takes where it is not restricted to some."""
+        first, *others = self.dtypes_for(accepted)
+        if not self.dealt or not others:
+            return (first, *others)
+        return (first, others[crc32(operation.encode()) % len(others)])
 
 
 FEW = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)

@@ -51,11 +51,7 @@ def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
     found += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
     for id, info in opinfos().items():
         if wanted.operation(id):
-            chosen = (
-                [d for d in level.dtypes_for(info.dtypes) if wanted.dtype(d)]
-                if wanted.dtypes is None
-                else [d for d in info.dtypes if wanted.dtype(d)]
-            )
+            chosen = list(level.dtypes_run(id, info.dtypes)) if wanted.dtypes is None else [d for d in info.dtypes if wanted.dtype(d)]
             found += [Task(id, dtype, kind) for kind in kinds for dtype in chosen]
     return found
 
@@ -117,7 +113,7 @@ def mustpass(level: str = "core") -> set[tuple[str, str, str]]:
     """Every (operation, dtype, device) that a complete report has rows for; operations in place, which need not take all dtypes, aside."""
     at = LEVELS[level]
     in_place = {info.symbol.id for info in twins()}
-    cells = {(id, dtype.name, "cpu") for id, info in opinfos().items() if id not in in_place for dtype in at.dtypes_for(info.dtypes)}
+    cells = {(id, dtype.name, "cpu") for id, info in opinfos().items() if id not in in_place for dtype in at.dtypes_run(id, info.dtypes)}
     return cells | {(program.name, "", "cpu") for program in PROGRAMS} | {(name, "", "cpu") for name in WHOLE}
 
 

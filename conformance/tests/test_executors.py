@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from dovetail.extend import executors
@@ -10,7 +11,8 @@ from dovetail_conformance import suite
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 FEWER = {"llvm": ["float32", "bfloat16", "int64", "bool"]}  # a kernel is compiled for each sample; `make conformance` has the other dtypes
 
-found = [ex.name for ex in executors() if ex.available() is True]
-test_executors = suite(*(name for name in found if name not in FEWER), devices=DEVICES)
-for name in FEWER.keys() & set(found):
-    globals()[f"test_{name}"] = suite(name, dtypes=FEWER[name], devices=DEVICES)
+available = [ex.name for ex in executors() if ex.available() is True]
+test_executors = suite(*(name for name in available if name not in FEWER), devices=DEVICES)
+for name in FEWER.keys() & set(available):
+    globals()[f"test_{name}"] = suite(name, level="quick", devices=DEVICES)
+    globals()[f"test_{name}_whole"] = pytest.mark.slow(suite(name, dtypes=FEWER[name], devices=DEVICES))

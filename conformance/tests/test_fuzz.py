@@ -150,6 +150,7 @@ def test_a_fault_above_a_size_is_found_and_shrunk():
     assert small.setup.threads == 1
 
 
+@pytest.mark.slow
 def test_a_campaign_finds_a_fault_above_a_size():
     done = campaign(job_of([wrong_when_large()], seed=4, shrinking=0), programs=60, fail_fast=True)
 
@@ -205,6 +206,7 @@ def test_an_error_that_eager_does_not_raise_is_found():
     assert "no such kernel" in outcome.fault.said
 
 
+@pytest.mark.slow  # two processes
 def test_a_script_ends_with_1_while_it_is_wrong(tmp_path):
     outcome = hunt(wrong_when_large(), SINE)
     script = replay(Finding(SINE, Setup(("torch",)), 0, outcome.fault), "title")

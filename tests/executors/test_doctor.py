@@ -54,6 +54,7 @@ def test_row_14_a_segfault_is_a_row(findings):
     assert found["torch", "loads"].result == "note" and "this test allows only" in found["torch", "loads"].said
 
 
+@pytest.mark.slow
 def test_row_14_wrong_results_and_the_plugins_own_checks_are_rows(findings):
     found = findings("doc_wrong", "doc_good", "doc_idle")
 
@@ -74,6 +75,7 @@ def test_row_14_a_plugin_that_hangs_is_stopped(site):
     assert row.check == "survives" and row.said.startswith("the process was stopped after 8 seconds while ")  # a slow machine is still starting
 
 
+@pytest.mark.slow
 def test_the_command_says_which_and_exits_with_1_where_something_failed(site, monkeypatch):
     site("doc_segfault", SOURCES["doc_segfault"])
     monkeypatch.setenv("DOVETAIL_ALLOW", "doc_segfault")

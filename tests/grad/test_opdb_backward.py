@@ -21,7 +21,7 @@ from dovetail.frontend import trees
 from dovetail.langs.torch import TABLE, TorchSymbol
 
 MOST = 8  # samples per operation
-FEW = 2  # of them in tests that are not slow
+FEW = 1  # of them in tests that are not slow
 
 REFUSED = (dovetail.errors.Unsupported, dovetail.errors.TracedValueError, dovetail.errors.Unclaimed)  # the forward tests know which and why
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -41,9 +39,9 @@ def build(root):
 
 
 @pytest.mark.parametrize("page", EXECUTED)
-def test_the_examples_of_a_page_run_and_print_what_it_says(root, page):
+def test_the_examples_of_a_page_run_and_print_what_it_says(root, page, new_process):
     runner = root / "tests" / "house" / "pages.py"
-    done = subprocess.run([sys.executable, str(runner), page], cwd=root, capture_output=True, text=True)  # examples register things for good
+    done = new_process([runner, page], cwd=root)  # examples register things for good
 
     assert done.returncode == 0, done.stderr
 

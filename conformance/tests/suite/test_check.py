@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pytest import fixture, mark, raises
+from pytest import fixture, mark, param, raises
 
 import dovetail
 from dovetail.extend import OperatorExecutor
@@ -26,12 +26,12 @@ def states(report: Report, name: str) -> set[str]:
 
 
 def test_what_the_executor_ran_is_counted(sine) -> None:
-    report = check(sine, operations=SIN, devices=["cpu"])
+    report = check(sine, operations=SIN, devices=["cpu"], level="quick")
 
     assert not report.failures
     forward = next(row for row in report if row.check == "forward" and row.dtype == "float32")
-    assert forward.ran == forward.samples >= 10 and forward.lines[0] == forward.lines[1] == forward.ran
-    assert report.score[0] == report.score[1] > 50
+    assert forward.ran == forward.samples >= 8 and forward.lines[0] == forward.lines[1] == forward.ran
+    assert report.score[0] == report.score[1] > 20
 
 
 def test_what_others_ran_is_never_a_pass(sine) -> None:
@@ -171,14 +171,15 @@ def test_what_means_nothing_is_refused(sine, how, said) -> None:
 
 
 def test_processes_find_what_one_finds() -> None:
-    one, two = (check("dovetail_conformance.broken:ignores_an_argument", operations=["gelu"], devices=["cpu"], processes=n) for n in (0, 2))
+    how = {"operations": ["gelu"], "dtypes": ["float32"], "devices": ["cpu"], "level": "quick"}
+    one, two = (check("dovetail_conformance.broken:ignores_an_argument", processes=n, **how) for n in (0, 2))
 
     assert [(str(row), row.state, row.said) for row in one] == [(str(row), row.state, row.said) for row in two]
 
 
-@mark.parametrize("processes", [0, 2])
+@mark.parametrize("processes", [0, param(2, marks=mark.slow)])
 def test_the_first_failure_ends_it_where_that_is_asked(processes) -> None:
-    how = {"operations": ["gelu"], "devices": ["cpu"], "processes": processes}
+    how = {"operations": ["gelu"], "devices": ["cpu"], "level": "quick", "processes": processes}
     whole, first = (check("dovetail_conformance.broken:ignores_an_argument", fail_fast=fast, **how) for fast in (False, True))
 
     assert len(first.rows) < len(whole.rows) and first.failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,78 +12,80 @@ import pytest
 HEAD = "from dovetail_conformance import suite\n"
 
 
-def run(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess:
-    """What pytest says of a test file in an empty folder."""
-    Path(folder, "test_mine.py").write_text(HEAD + text)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200, check=False)
+@pytest.fixture
+def run(new_process, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
+    """run(text, *words) runs pytest on a test file in an empty folder."""
+
+    def call(text: str, *words: str) -> subprocess.CompletedProcess:
+        Path(tmp_path, "test_mine.py").write_text(HEAD + text)
+        return new_process(["-m", "pytest", "-p", "no:cacheprovider", "-rs", *words], cwd=tmp_path)
+
+    return call
 
 
-def test_an_installed_executor_by_its_name(tmp_path) -> None:
-    done = run(tmp_path, 'test_it = suite("torch", level="smoke", devices=["cpu"])\n', "-v", "-k", "unfold")
+def test_an_installed_executor_by_its_name(run) -> None:
+    done = run('test_it = suite("torch", level="smoke", devices=["cpu"])\n', "-v", "-k", "unfold")
 
     assert done.returncode == 0, done.stdout
     assert "test_it[torch-torch.Tensor.unfold-float32-cpu] PASSED" in done.stdout
     assert "test_it[torch-prims.unfold-float32-cpu] PASSED" in done.stdout
 
 
-def test_failures_name_operation_and_check_and_bring_a_script(tmp_path) -> None:
-    done = run(
-        tmp_path, 'test_it = suite("dovetail_conformance.broken:ignores_an_argument", operations=["gelu"], dtypes=["float32"], devices=["cpu"])\n'
-    )
+def test_failures_name_operation_and_check_and_bring_a_script(run) -> None:
+    done = run('test_it = suite("dovetail_conformance.broken:ignores_an_argument", operations=["gelu"], dtypes=["float32"], devices=["cpu"])\n')
 
     assert done.returncode == 1
     assert "torch.nn.functional.gelu-float32-cpu-forward: fail" in done.stdout
     assert "To see it without the suite:" in done.stdout and "def program(x0):" in done.stdout
 
 
-def test_a_crash_fails_one_test(tmp_path) -> None:
+def test_a_crash_fails_one_test(run) -> None:
     text = 'test_it = suite("dovetail_conformance.broken:crashes", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"])\n'
 
-    done = run(tmp_path, text, "-q")
+    done = run(text, "-q")
 
     assert "2 failed" in done.stdout and "crashed with SIGSEGV" in done.stdout
 
 
-def test_an_executor_of_the_test_file_itself(tmp_path) -> None:
+def test_an_executor_of_the_test_file_itself(run) -> None:
     text = (
         "import torch\nfrom dovetail.extend import OperatorExecutor\n"
         'ex = OperatorExecutor("mine")\nex.implements("torch.sin", torch.sin)\n'
         'test_it = suite(ex, operations=["torch.sin", "torch.cos"], devices=["cpu"], dtypes=["float32"])\n'
     )
 
-    done = run(tmp_path, text, "-q")
+    done = run(text, "-q")
 
     assert done.returncode == 0, done.stdout
     assert "1 passed in" in done.stdout
     assert "conformance: 1 cells of mine are deselected: its declaration excludes them" in done.stdout
 
 
-def test_a_declaration_that_excludes_everything_is_an_error(tmp_path) -> None:
+def test_a_declaration_that_excludes_everything_is_an_error(run) -> None:
     text = (
         "import torch\nfrom dovetail.extend import OperatorExecutor\n"
         'ex = OperatorExecutor("mine")\nex.implements("torch.sin", torch.sin)\ntest_it = suite(ex, operations=["torch.cos"])\n'
     )
 
-    done = run(tmp_path, text)
+    done = run(text)
 
     assert done.returncode != 0
     assert "the declaration of mine excludes every operation that is asked for" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_the_report_of_a_run(tmp_path, workers) -> None:
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_the_report_of_a_run(run, tmp_path, workers) -> None:
     file = tmp_path / "report.json"
 
-    run(tmp_path, 'test_it = suite("torch", level="smoke", operations=["cumsum"], devices=["cpu"])\n', "-n", workers, "--conformance-json", str(file))
+    run('test_it = suite("torch", level="smoke", operations=["cumsum"], devices=["cpu"])\n', "-n", workers, "--conformance-json", str(file))
 
     report = json.loads(file.read_text())
     assert report["executor"]["name"] == "torch" and report["level"] == "smoke"
     assert {row["operation"] for row in report["rows"]} == {"prims.cumsum", "torch.cumsum", "torch.Tensor.cumsum_"}
 
 
-def test_a_mistake_is_said_when_tests_are_collected(tmp_path) -> None:
-    done = run(tmp_path, 'test_it = suite("torch", operations=["sinusoid"])\n')
+def test_a_mistake_is_said_when_tests_are_collected(run) -> None:
+    done = run('test_it = suite("torch", operations=["sinusoid"])\n')
 
     assert done.returncode != 0
     assert "no operation matches sinusoid" in done.stdout + done.stderr

@@ -81,6 +81,7 @@ def test_it_is_asked_where_somebody_names_it():
     assert found() == [["ready", ""], False, [True, True]]
 
 
+@pytest.mark.slow
 def test_without_a_compiler_it_is_a_row_with_the_remedy(tmp_path):
     (status, reason), by_default, _ = found(CXX=str(tmp_path / "none"), DOVETAIL_OPTIONS="")
     assert found(CXX=str(tmp_path / "none")) == [["ready", ""], False, [True, True]], "the other backends need none"

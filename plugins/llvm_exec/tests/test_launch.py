@@ -177,7 +177,7 @@ def out_of_memory(call):
 @pytest.mark.alone
 @needs_fork
 @pytest.mark.skipif(not STATM.exists(), reason="expected Linux, where a process can read how much memory it has")
-@pytest.mark.parametrize("fn", [lambda x: chain(x, x), lambda x: (x + 1, x * 2)])
+@pytest.mark.parametrize("fn", [lambda x: chain(x, x), pytest.param(lambda x: (x + 1, x * 2), marks=pytest.mark.slow)])
 def test_too_little_memory_is_an_error(fn):
     ours, x = compiled(fn), torch.randn(3_500_000)
     ours(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import islice
 
 import pytest
 import stand_in
@@ -61,15 +62,16 @@ def test_every_translator_computes_its_prim(name, dtype):
     same(region(*given), tuple(eager(trace, given)))
 
 
-def test_samples_of_the_conformance_suite():
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_samples_of_the_conformance_suite(every):
     count = 0
-    for name, dtype, trace, given in samples():
+    for name, dtype, trace, given in islice(samples(), 0, None, every):
         for got, p, want in zip(Definitions().region(stand_in, trace)(*given), trace.outputs, eager(trace, given), strict=True):
             assert torch.allclose(got.double(), want.double(), rtol=2e-2, atol=2e-2, equal_nan=True), f"{name} of {dtype}: {got} and {want}"
             assert spec_of(got) == p.spec.like(requires_grad=False)
         count += 1
 
-    assert count > 1000
+    assert count > 1000 // every
 
 
 def several(x, w):

@@ -33,6 +33,7 @@ def test_many_writers_leave_one_whole_file(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_same_files(tmp_path):
     program = f"from dovetail_triton_exec import files; [files.written('a = %d' % (i % 5), {str(tmp_path)!r}) for i in range(200)]"
     path = [p for p in sys.path if p]

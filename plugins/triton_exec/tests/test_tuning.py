@@ -119,6 +119,7 @@ def test_a_choice_that_cannot_be_read_is_none(tmp_path, held):
     assert found.put("a", Tile(64, 1, 4, False)) == tune.Choices(tmp_path).get("a")
 
 
+@pytest.mark.slow
 def test_several_processes_write_choices_and_none_is_lost(tmp_path):
     program = (
         "from dovetail_triton_exec import tune, tiles; made = tune.Choices(__import__('pathlib').Path(sys.argv[1])); "
