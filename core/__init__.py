@@ -11,6 +11,12 @@ if __name__ == "core":
     raise ImportError("this folder is the package `dovetail`; write `import dovetail`")
 
 from dovetail import extend as extend
+from dovetail.compiler.api import cache_misses as cache_misses
+from dovetail.compiler.api import jit as jit
+from dovetail.compiler.api import last_backward_traces as last_backward_traces
+from dovetail.compiler.api import last_epilogue_traces as last_epilogue_traces
+from dovetail.compiler.api import last_prologue_traces as last_prologue_traces
+from dovetail.compiler.api import last_traces as last_traces
 from dovetail.errors import DovetailError as DovetailError
 from dovetail.errors import GuardWarning as GuardWarning
 from dovetail.executors import DisagreementWarning as DisagreementWarning
@@ -24,12 +30,6 @@ from dovetail.gradients import vjp as vjp
 from dovetail.inspection import explain as explain
 from dovetail.inspection import profile as profile
 from dovetail.inspection import verify as verify
-from dovetail.jit import cache_misses as cache_misses
-from dovetail.jit import jit as jit
-from dovetail.jit import last_backward_traces as last_backward_traces
-from dovetail.jit import last_epilogue_traces as last_epilogue_traces
-from dovetail.jit import last_prologue_traces as last_prologue_traces
-from dovetail.jit import last_traces as last_traces
 from dovetail.langs.torch import opaque_function as opaque
 from dovetail.replaying import replay as replay
 

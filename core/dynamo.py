@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from dovetail.compiler.api import cache_of, jit
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.fx import run_graph, user_line_of
-from dovetail.jit import cache_of, jit
 from dovetail.langs.torch import OpaqueSymbol, name_of
 from dovetail.torch_internals import INLINES_PARAMETERS, current_compile_id, graph_break_counts, is_set_grad_enabled
 from dovetail.trace import BoundSymbol

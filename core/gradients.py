@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from dovetail.compiler.api import jit
 from dovetail.frontend import trees
 from dovetail.frontend.autograd import nested_grad
-from dovetail.jit import jit
 from dovetail.torch_internals import active_mode
 
 

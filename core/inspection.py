@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
 
+from dovetail.compiler.api import cache_of, jit, last_entry
+from dovetail.compiler.cache import Cache
+from dovetail.compiler.entry import Entry, bound
 from dovetail.dtypes import DType
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, explanation, resolve_executors
@@ -16,7 +18,6 @@ from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.reports.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
 from dovetail.executors.trials.profile import Profile
 from dovetail.executors.trials.reference import referees, zeroed
-from dovetail.jit import Cache, Entry, cache_of, jit, last_entry
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Trace, Transform, compiled
 
@@ -51,13 +52,13 @@ def profile(fn: Any) -> Iterator[Profile]:
     cache, found = cache_of(fn), Profile()
     with cache.lock:
         before, passes, misses = cache.entries, cache.passes, list(cache.misses)
-        cache.entries, cache.passes, cache.trying = (), (*passes, found.timing), False
+        cache.entries, cache.passes, cache.trials_enabled = (), (*passes, found.timing), False
         cache.invalidate()
     try:
         yield found
     finally:
         with cache.lock:
-            cache.entries, cache.passes, cache.misses[:], cache.trying = before, passes, misses, True
+            cache.entries, cache.passes, cache.misses[:], cache.trials_enabled = before, passes, misses, True
             cache.invalidate()
             cache.ran = found.executors
 
@@ -71,7 +72,7 @@ def verify(fn: Any, /, *args: Any, **kwargs: Any) -> Verification:
     arguments are copied, and nothing of what it writes is written.
     """
     cache = cache_of(fn) if isinstance(getattr(fn, "_cache", None), Cache) else cache_of(jit(fn))
-    priority = resolve_executors(cache.wanted)
+    priority = resolve_executors(cache.requested_order)
     reference = referees(priority)
     if not reference:
         raise DovetailError("no executor of last resort is installed, so there is nothing to compare with; install dovetail-torch-exec")
@@ -117,8 +118,7 @@ class _Program:
         self.forward, self.backward = zeroed(self.forward), self.backward and zeroed(self.backward)
         self.traces = [trace for trace in (self.forward, self.backward) if trace is not None]
         guards = entry.prologue_traces[-1]
-        given = replace(guards, constants=guards.constants | {guards.lines[-1].args[0]: lambda *inputs, found=(): inputs})
-        self.inputs = private(compiled(given)(args, kwargs))
+        self.inputs = private(compiled(bound(guards, lambda *inputs, found=(): inputs))(args, kwargs))
 
     def compared(self, reference: list[Executor]) -> tuple[list[Comparison], Any]:
         """The comparison of each program, and the results with the gradients behind them."""

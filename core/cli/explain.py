@@ -19,10 +19,10 @@ from rich.text import Text
 
 import dovetail
 from dovetail import options
+from dovetail.compiler.cache import Cache
 from dovetail.errors import DovetailError
 from dovetail.executors import Explanation, resolve_executors
 from dovetail.executors.discovery import configuration
-from dovetail.jit import Cache
 from dovetail.langs.torch import spec_of
 from dovetail.options import suggestion
 from dovetail.trace.source_location import OURS
@@ -82,7 +82,7 @@ def ran(target: str, inputs: str, executors: str | None) -> tuple[Any, tuple, di
     _fits(plain, args, kwargs, f"{name} does not take what {inputs} in {file} gives, which is {_words(args, kwargs)}")
     if not isinstance(getattr(fn, "_cache", None), Cache):
         fn = ours(dovetail.jit, fn)
-    elif executors and fn._cache.wanted is not None:
+    elif executors and fn._cache.requested_order is not None:
         raise click.UsageError(f"{name} is compiled in {file}, with executors of its own; leave --executors out")
     theirs(f"{name} failed", fn, *args, **kwargs)
     return fn, args, kwargs

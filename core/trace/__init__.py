@@ -8,10 +8,11 @@ from dovetail.trace.ir import brief as brief
 from dovetail.trace.ir import prims_of as prims_of
 from dovetail.trace.ir import recording as recording
 from dovetail.trace.ir import rename as rename
+from dovetail.trace.pass_runner import run_pass as run_pass
 from dovetail.trace.passes.cse import cse as cse
 from dovetail.trace.passes.dce import dce as dce
 from dovetail.trace.passes.functionalize import functionalize as functionalize
-from dovetail.trace.passes.functionalize import written as written
+from dovetail.trace.passes.functionalize import written_inputs as written_inputs
 from dovetail.trace.passes.grad import JointTrace as JointTrace
 from dovetail.trace.passes.grad import constants_of as constants_of
 from dovetail.trace.passes.grad import grad as grad
@@ -35,5 +36,4 @@ from dovetail.trace.proxies import leaves as leaves
 from dovetail.trace.proxies import proxies as proxies
 from dovetail.trace.proxies import tree_map as tree_map
 from dovetail.trace.source_location import user_line as user_line
-from dovetail.trace.timing import timed as timed
 from dovetail.trace.transform import Transform as Transform

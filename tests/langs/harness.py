@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.executors import Executor, OperatorExecutor, get_executor
+from dovetail.compiler.entry import compile_call
+from dovetail.executors import Executor, OperatorExecutor, Priority, get_executor
 from dovetail.frontend import trees
 from dovetail.frontend.native import acquire
-from dovetail.jit import compile
 from dovetail.langs.torch import spec_of
 from dovetail_torch_exec.prims import PRIMS
 
@@ -73,7 +73,7 @@ def ours(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...
 
 def call(fn: Callable, args: tuple, kwargs: dict, executors: tuple[Executor, ...]) -> Any:
     """What `fn`, compiled for these executors, gives for these very arguments."""
-    return compile(fn, args, kwargs, executors, ()).call(args, kwargs)
+    return compile_call(fn, args, kwargs, Priority(executors)).call(args, kwargs)
 
 
 def printed(fn: Callable, args: tuple, kwargs: dict) -> Outcome:

@@ -10,7 +10,8 @@ import torch
 import zoo
 
 import dovetail
-from dovetail.jit import compile
+from dovetail.compiler.entry import compile_call
+from dovetail.executors import Priority
 from dovetail.trace import check
 
 pytestmark = pytest.mark.trials
@@ -46,7 +47,7 @@ def test_scenario_61_forward_in_float32_equals_eager(case):
 def test_forward_by_prims_alone_equals_eager(case):
     model, args = case
     with torch.no_grad():
-        entry = compile(model, args, {}, (harness.prims_only(),), ())
+        entry = compile_call(model, args, {}, Priority([harness.prims_only()]))
         for got, expected in zip(flat(entry.call(args, {})), flat(model(*args)), strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item())
 

@@ -19,17 +19,17 @@ from dovetail import options
 from dovetail.errors import ExecutorError, InvalidTrace
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ContractError, named, way_out
-from dovetail.trace import Proxy, TensorProxy, Trace, check, proxies, timed
+from dovetail.trace import Proxy, TensorProxy, Trace, check, proxies, run_pass
 
 
-def prepared(trace: Trace, executors: Sequence[Executor]) -> list[Trace]:
-    """What `trace` becomes, a program for each executor that changes it, in the order in which they are asked; none where nobody does."""
+def rewrite(trace: Trace, executors: Sequence[Executor]) -> list[Trace]:
+    """Let each executor rewrite the program before its lines are offered; return one program for each executor that changes it, in order."""
     made: list[Trace] = []
     for ex in executors:
         if type(ex).prepare is Executor.prepare:
             continue
         before = made[-1] if made else trace
-        after = timed(partial(_by, ex, tuple(executors)), before.derive(f"prepare {ex.name}", lines=list(before.lines)))
+        after = run_pass(partial(_by, ex, tuple(executors)), before.derive(f"prepare {ex.name}", lines=list(before.lines)))
         if after.lines != before.lines or after.outputs is not before.outputs:
             made.append(after)
     return made

@@ -72,17 +72,22 @@ class Override(NamedTuple):
 
 
 class Priority(tuple[Executor, ...]):
-    """The executors in the order in which they are asked; `for_symbol` is the order for one operation.
+    """Executors in priority order; `for_symbol` is the order for one operation.
 
-    `key` is what compiled programs depend on, `provenance` who put each executor where it is, `sources` everywhere that
-    something is said of the order, `notes` who was left out and why.
+    `resolve_executors` makes one of all layers of configuration.  `Priority(executors)` is a fixed order, the same for every operation.
+
+    Attributes:
+        key: what compiled programs depend on; None for a fixed order, whose programs are not kept.
+        provenance: which layer put each executor where it is.
+        sources: every place that configures the order.
+        notes: which executors were left out, and why.
     """
 
-    key: Key
-    provenance: tuple[tuple[str, Source], ...]
-    sources: tuple[str, ...]
-    notes: tuple[str, ...]
-    _overrides: tuple[Override, ...]
+    key: Key | None = None
+    provenance: tuple[tuple[str, Source], ...] = ()
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    _overrides: tuple[Override, ...] = ()
     _orders: dict[str, tuple[Executor, ...]]
     _resolution: _Resolution
 

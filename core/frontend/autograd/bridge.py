@@ -3,83 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
 import torch
 
-from dovetail.errors import NoGradRule
-from dovetail.executors import Executor, FusionExecutor, blame, dispatch, grad_rules, prepared
-from dovetail.executors.trials.budget import Account
-from dovetail.executors.trials.trial import Trial, trial_of
+from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
-from dovetail.frontend.autograd.pullback import Build, Pullback
-from dovetail.frontend.environment import Acquired, compiling
+from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.torch_internals import any_autocast
-from dovetail.trace import (
-    BackwardTrace,
-    Environment,
-    JointTrace,
-    Proxy,
-    TensorProxy,
-    Trace,
-    compiled,
-    constants_of,
-    dce,
-    drop_cotangents,
-    grad,
-    release,
-    schedule,
-    split,
-    take_saved,
-    timed,
-)
-from dovetail.trace.passes.grad import registered
 
 TWICE = (
-    "the gradient of a compiled function was differentiated, and its backward has no history here: {}. Compile a function that takes gradients "
-    "inside, dovetail.grad(dovetail.grad(fn)), or call the function that dovetail.jit was given without compiling it"
+    "the gradient of a compiled function was differentiated, and its backward has no history: {}. Compile a function that takes both gradients "
+    "inside, dovetail.grad(dovetail.grad(fn)), or call the original function without compiling it"
 )
 
 
 @dataclass
 class Bridge:
-    """A forward, and the backwards for the sets of cotangents that calls come with.
+    """A forward program, and a backward program for each set of cotangents that calls come with.
 
-    `forward` takes the inputs and gives (results, saved tensors, saved numbers).  `pulled` are the positions of the results that have a
-    cotangent, `constant` those of the other tensors.  `backward_of(absent)` makes the program for calls in which the cotangents at
-    these positions, counted among `pulled`, are None; it takes a list of what is saved and the other cotangents.  `pullback` computes the
-    same with a history.
+    Attributes:
+        forward: takes the inputs and returns (results, saved tensors, saved numbers).
+        pulled: the positions of the results that have a cotangent.
+        constant: the positions of the other tensors among the results.
+        pullback: computes the gradients with a history of their own.
+        backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
+        backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
     """
 
     forward: Callable[..., tuple]
     pulled: Sequence[int]
     constant: Sequence[int]
     pullback: Pullback
-    backward_of: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+    backward_without: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
     lock: Any = field(default_factory=Lock)
 
     def __call__(self, *inputs: Any) -> tuple:
-        """The results, with a history."""
+        """Return the results, with a history."""
         if torch.is_grad_enabled():
             return Call.apply(self, *inputs)
         with torch.enable_grad():  # the program switches it on
             return Call.apply(self, *inputs)
 
     def beside(self, forward: Callable[..., tuple]) -> Bridge:
-        """The same with another forward program, and the backwards of this one."""
+        """Return a bridge with another forward program and the backwards of this one."""
         return replace(self, forward=forward)
 
     def backward(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
-        """The program for calls without these cotangents; made once."""
-        found = self.backwards.get(absent)
-        if found is None:
+        """Return the program for calls without these cotangents, compiled by the first such call."""
+        program = self.backwards.get(absent)
+        if program is None:
             with self.lock:
-                found = self.backwards.get(absent) or self.backwards.setdefault(absent, self.backward_of(absent))
-        return found
+                program = self.backwards.get(absent) or self.backwards.setdefault(absent, self.backward_without(absent))
+        return program
 
 
 class Call(torch.autograd.Function):
@@ -176,132 +156,3 @@ class _RefuseBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gs: Any) -> tuple:
         raise RuntimeError(TWICE.format(ctx.why))
-
-
-@dataclass
-class Training:
-    """A computation compiled to run with a history: what runs, the programs of each step on the way there, and the trials of both programs."""
-
-    run: Callable[..., tuple]
-    traces: list[Trace]
-    backward_traces: list[Trace]
-    trials: list[Trial]
-    run_beside: Callable[..., tuple] | None
-
-
-class Backward:
-    """A backward program that counts its calls, and runs those that are its trials beside the reference."""
-
-    def __init__(self, run: Callable[..., Sequence[Any]], trial: Trial):
-        self.run, self.trial = run, trial
-
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
-        self.trial.count += 1
-        return self.run(*inputs) if self.trial.count < self.trial.due else self.trial.run(*inputs)
-
-
-def differentiable(
-    acquired: Acquired,
-    pure: Trace,
-    executors: tuple[Executor, ...],
-    *,
-    written: Sequence[Proxy],
-    recompute: str,
-    passes: Sequence[Callable[[Trace], Trace]],
-    account: Account | None,
-) -> Training | None:
-    """`pure`, the computation of an acquired trace, with a backward; None when no result needs one.
-
-    `written` are the inputs that the epilogue writes into, `passes` run last on each of the two programs.
-    """
-    constant = constants_of(acquired.trace)
-    rules = grad_rules(pure, executors)
-
-    def joint_of(program: Trace, environment: Environment | None, rules: Any = registered) -> JointTrace:
-        with torch.no_grad():  # what rules record is no part of any graph
-            return timed(lambda t: grad(t, rules, constant=constant, environment=environment), program)
-
-    def again(program: Trace) -> Callable[..., tuple]:
-        """What runs a backward, with a history."""
-        with compiling():
-            joint = joint_of(program, None)
-            if not joint.cotangents:
-                return compiled(_executed(program, executors, passes, schedule, release)[-1])
-            return _training(joint, again, executors, written=(), recompute=recompute, passes=passes, account=None).run
-
-    joint = joint_of(pure, acquired.trace.environment, rules)
-    if not joint.cotangents:
-        return None
-    differentiated = joint
-    if rules.own:  # the lines of executors' rules may have no rules of their own
-        with suppress(NoGradRule):  # an operation that only its executor can differentiate
-            differentiated = joint_of(pure, acquired.trace.environment)
-    return _training(
-        joint, again, executors, written=written, recompute=recompute, passes=passes, account=account, own=rules.own, differentiated=differentiated
-    )
-
-
-def _executed(
-    program: Trace, executors: Sequence[Executor], passes: Sequence[Callable[[Trace], Trace]], *steps: Callable[[Trace], Trace]
-) -> list[Trace]:
-    """`program`, and what each step on the way to what runs makes of it."""
-    made = [program, *prepared(program, executors)]
-    for step in (lambda t: dispatch(t, executors), *steps, *passes):
-        made.append(timed(step, made[-1]))
-    return made
-
-
-def _training(
-    joint: JointTrace,
-    again: Build,
-    executors: tuple[Executor, ...],
-    *,
-    written: Sequence[Proxy],
-    recompute: str,
-    passes: Sequence[Callable[[Trace], Trace]],
-    account: Account | None,
-    own: Sequence[tuple[Any, Executor]] = (),
-    differentiated: JointTrace | None = None,
-) -> Training:
-    """A joint trace as two programs that run, and what differentiates the second: `again` makes it, from `differentiated` if that is given.
-
-    `own` are the lines that executors differentiate by rules of their own.
-    """
-    live = timed(dce, joint)
-    fused = any([isinstance(ex, FusionExecutor) for ex in executors])
-    forward, backward = timed(lambda t: split(t, recompute=recompute, written=written, fused=fused), live)
-    traces = [joint, live, *_executed(forward, executors, passes, schedule, release)]
-
-    def executed(plain: BackwardTrace) -> list[Trace]:
-        return _executed(plain, executors, passes, schedule, take_saved, release)
-
-    trials: list[Trial] = []
-
-    def tried(made: list[Trace]) -> Callable[..., Any]:
-        trial = trial_of(made, executors, account)
-        if trial is None:
-            return compiled(made[-1])
-        trials.append(trial)
-        return Backward(compiled(made[-1]), trial)
-
-    def backward_of(absent: tuple[int, ...]) -> Callable:
-        with compiling():
-            return tried(executed(drop_cotangents(backward, [backward.cotangents[i] for i in absent])))
-
-    pulled, constant = _positions(joint)
-    backward_traces = executed(backward)
-    if account is not None:
-        account.programs = 2
-    pullback = Pullback(differentiated or live, forward.outputs[1], forward.outputs[2], written, again)
-    bridge = Bridge(compiled(traces[-1]), pulled, constant, pullback, backward_of, {(): tried(backward_traces)})
-    beside = trial_of(traces, executors, account, [(line, ex) for line, ex in own if not ex.last_resort])
-    if beside is not None:
-        trials.insert(0, beside)
-    return Training(bridge, traces, backward_traces, trials, bridge.beside(beside.run) if beside is not None else None)
-
-
-def _positions(joint: JointTrace) -> tuple[list[int], list[int]]:
-    """Where among the results are those that have a cotangent, and the other tensors."""
-    position = {p: i for i, p in enumerate(joint.outputs[0])}
-    pulled = [position[p] for p in joint.pulled]
-    return pulled, [i for p, i in position.items() if isinstance(p, TensorProxy) and i not in set(pulled)]

@@ -46,8 +46,8 @@ def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
         return storages.finish()
 
 
-def written(epilogue: Trace) -> list[Proxy]:
-    """The inputs and constants that an epilogue writes into."""
+def written_inputs(epilogue: Trace) -> list[Proxy]:
+    """Return the inputs and constants that an epilogue writes."""
     of = {line.out: line.args[0] for line in epilogue.lines if line.symbol is prims.detach}
     return [of.get(p, p) for line in epilogue.lines if line.mutates for p in line.args[:1]]
 

@@ -264,7 +264,7 @@ def _just_in_time(lines: list[BoundSymbol], late: set[int], outputs: Any) -> lis
 
 
 def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> BackwardTrace:
-    """The backward for a call in which the cotangents `absent` are None: what only they flow into is left out.
+    """Return the backward for calls in which the cotangents `absent` are None, without the lines that only they flow into.
 
     Every line that a cotangent flows into is linear in the cotangents, so it gives nothing where nothing flows in; in a sum the other
     operand remains; zeros stand in elsewhere.
@@ -316,7 +316,7 @@ def _unpack_saved_python(target: str, saved: str) -> str:
 
 
 def take_saved(backward: BackwardTrace) -> BackwardTrace:
-    """The backward as it runs: it takes `saved` as one list and empties it, so that the program alone holds what was saved."""
+    """Return a backward that takes `saved` as one list and empties it, so that the program alone holds what was saved."""
     new = backward.derive("take_saved")
     holder = Proxy("kept")
     line = BoundSymbol(UNPACK, (holder,), {}, tuple(backward.saved), [holder])

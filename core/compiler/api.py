@@ -1,0 +1,124 @@
+"""The public function `dovetail.jit`, and what can be asked of what it returns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from dovetail.compiler.cache import Cache
+from dovetail.compiler.compilation import Pass
+from dovetail.compiler.entry import Entry
+from dovetail.compiler.pipeline import ACQUIRE
+from dovetail.errors import DovetailError
+from dovetail.executors import Executor, blame
+from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.guards.guard import Miss
+from dovetail.trace import Trace
+
+
+def jit(
+    fn: Callable | None = None,
+    /,
+    *,
+    executors: Iterable[Executor | str] | str | None = None,
+    passes: Iterable[Pass] = (),
+    recompute: str = "balanced",
+    interpretation: str | None = None,
+    cache: str = "guards",
+) -> Any:
+    """Compile `fn`, a function or a torch.nn.Module, once for each kind of call.
+
+    The result is called like `fn`, and has `cache_info()`, `clear_cache()` and `explain_miss(*args, **kwargs)`, which lists the guards that
+    such a call would fail.  Without `fn`, a decorator is returned.
+
+    Args:
+        executors: who runs operations, in priority order, executors of last resort behind them; None for the configured order, else all that
+            are installed.  Edits change the order: "+name" puts one first, "-name" leaves it out, "a > b" puts a before b.
+        passes: functions from trace to trace, run last on the computation, or on forward and backward.  A `dovetail.extend.Transform` among
+            them also gets the prologue, the pure computation and the epilogue.
+        recompute: what the backward computes again rather than save: "none", "balanced" (what is cheap) or "all".
+        interpretation: how `fn` is traced.  "bytecode" guards everything that it reads, and does its writes at every call; "native" runs it
+            once on traced tensors, and guards only its arguments and the state of a module.  None is the option of that name.
+        cache: which calls run a program again: "guards", those that it fits; "same input", all of them, unchecked; "none" compiles each call.
+
+    Raises:
+        TypeError: `fn` is compiled already, or cannot be called.
+        DovetailError: an argument has none of these values.
+        ExecutorError: an executor is unknown, or cannot be used.
+    """
+    again = functools.partial(jit, executors=executors, passes=passes, recompute=recompute, interpretation=interpretation, cache=cache)
+    if fn is None:
+        return again
+    if isinstance(getattr(fn, "_cache", None), Cache):
+        raise TypeError("the function is compiled already; pass jit the one it was made from")
+    if not callable(fn):
+        raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
+    if interpretation not in (None, *ACQUIRE):
+        raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
+    if cache not in ("guards", "same input", "none"):
+        raise DovetailError(f"cache is 'guards', 'same input' or 'none', not {cache!r}")
+    programs = Cache(fn, executors, passes, recompute, interpretation, cache)
+    call = _compiled_function(fn, programs)
+    return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
+
+
+def _compiled_function(fn: Callable, cache: Cache) -> Callable:
+    """Return a function that runs the current program where its guards hold; plain Python, since every call pays for it."""
+
+    @functools.wraps(fn, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        cache.calls += 1
+        try:
+            result = cache.last(args, kwargs) if cache.calls < cache.next_trial else cache.run_trial(args, kwargs)
+            return cache.slow_call(args, kwargs) if type(result) is Miss else result
+        except Exception as error:
+            blame(error)
+            raise
+
+    call._cache = cache
+    call.cache_info, call.clear_cache, call.explain_miss = cache.info, cache.clear, cache.explain_miss
+    return call
+
+
+def cache_of(fn: Any) -> Cache:
+    """Return the cache of a compiled function or module.  Raises TypeError for anything else."""
+    cache = getattr(fn, "_cache", None)
+    if not isinstance(cache, Cache):
+        raise TypeError(f"wants what dovetail.jit returned, got {type(fn).__name__}")
+    return cache
+
+
+def last_entry(fn: Any) -> Entry:
+    """Return the program that the last call ran.  Raises DovetailError before the first call."""
+    entries = cache_of(fn).entries
+    if not entries:
+        raise DovetailError("nothing is compiled yet; call the function first")
+    return entries[0]
+
+
+def last_traces(fn: Any) -> list[Trace]:
+    """Return the programs of the last call, from the one that was traced to the one that runs, one for each pass."""
+    return list(last_entry(fn).traces)
+
+
+def last_backward_traces(fn: Any) -> list[Trace]:
+    """Return the backward of the last call, from what was split off to what runs; nothing where nothing required grad."""
+    return list(last_entry(fn).backward_traces)
+
+
+def last_epilogue_traces(fn: Any) -> list[Trace]:
+    """Return what runs eagerly after the last call's computation, to write inputs and to make views; nothing where nothing aliases."""
+    return list(last_entry(fn).epilogue_traces)
+
+
+def last_prologue_traces(fn: Any) -> list[Trace]:
+    """Return the guards of the last call, as programs."""
+    return list(last_entry(fn).prologue_traces)
+
+
+def cache_misses(fn: Any) -> list[str]:
+    """Return why each program was compiled: the guard that failed, in each program there was."""
+    return list(cache_of(fn).misses)

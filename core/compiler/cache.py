@@ -1,0 +1,298 @@
+"""The programs of one compiled function: which of them fits a call, when one is compiled, and which calls are trials."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from threading import RLock
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from dovetail import options
+from dovetail.compiler.compilation import Pass
+from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
+from dovetail.compiler.gradient_trial import gradients_differ
+from dovetail.errors import EagerCall
+from dovetail.executors import Executor, Priority, resolve_executors
+from dovetail.executors.discovery.configuration import WATCH
+from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
+from dovetail.executors.trials.budget import NEVER, Account
+from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.frontend.guards.guard import Miss
+from dovetail.frontend.guards.mismatch import warn_of_guard
+from dovetail.frontend.interpreter.tracking import PendingWrites
+from dovetail.torch_internals import active_mode
+from dovetail.trace.source_location import user_line
+
+
+class CacheInfo(NamedTuple):
+    """How many calls ran a program that was compiled before, how many compiled one, and how many programs there are.
+
+    A call whose program could not be compiled is neither.  Threads may lose a hit.
+    """
+
+    hits: int
+    misses: int
+    programs: int
+
+
+def not_compiled(args: tuple, kwargs: dict) -> Miss:
+    """The call of a function that has no current program."""
+    return Miss("nothing was compiled yet")
+
+
+OTHER_ORDER = Miss("the configuration is another")
+RETIRED = Miss("an executor disagreed with the reference")
+
+
+class Cache:
+    """The programs of one compiled function, the most recent first, and why calls missed them.
+
+    A warm call runs `last`, the call of `entries[0]`; the call numbered `next_trial` runs `last_trial` in its place.  Where `last` misses,
+    `slow_call` looks through the other entries, and compiles if none fits.
+    """
+
+    def __init__(
+        self,
+        fn: Callable,
+        executors: Iterable[Executor | str] | str | None = None,
+        passes: Iterable[Pass] = (),
+        recompute: str = "balanced",
+        interpretation: str | None = None,
+        mode: str = "guards",
+    ):
+        self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
+        self.interpretation, self.mode = interpretation, mode
+        self.calls, self.warned = 0, False
+        self.requested_order = requested_order(executors, user_line())
+        self.entries: tuple[Entry, ...] = ()
+        self.last: Call = not_compiled
+        self.last_trial: Call = not_compiled
+        self.next_trial = NEVER
+        self.retired: list[str] = []  # why programs were given up since the last compilation
+        self.trials_enabled = True
+        self.misses: list[str] = []  # why each program was compiled
+        self.lock = RLock()
+        if self.requested_order is not None:
+            resolve_executors(self.requested_order)  # an unknown name is an error here, not at the first call
+        WATCH.subscribe(self)
+
+    def slow_call(self, args: tuple, kwargs: dict) -> Any:
+        """Answer a call that the current program does not fit; eagerly under a mode that gives operations another meaning."""
+        if active_mode() is not None:
+            self.calls -= 1  # neither a hit nor a miss
+            return self.fn(*args, **kwargs)
+        generation, misses = WATCH.generation, []
+        if self.entries:
+            result = self.run_fitting(args, kwargs, remembered(self.requested_order), generation, misses)
+            if type(result) is not Miss:
+                return result
+        seen = self.entries
+        with self.lock:
+            priority = resolve_executors(self.requested_order)
+            if generation != WATCH.generation or seen is not self.entries:  # configuration has changed, or another thread was here: look again
+                generation, misses = WATCH.generation, []
+                result = self.run_fitting(args, kwargs, priority, generation, misses)
+                if type(result) is not Miss:
+                    return result
+            try:
+                entry = self.compile(args, kwargs, priority, self.passes)
+            except BaseException as error:
+                self.calls -= 1  # neither a hit nor a miss
+                if not isinstance(error, (PendingWrites, EagerCall)):
+                    raise
+                entry, raised = None, error.__cause__
+            else:
+                self.record_miss([*self.retired, *(miss.reason for miss in misses)])
+                self.retired.clear()
+                self.make_current(entry, generation)
+        if entry is None:
+            return _run_eagerly(self.fn, args, kwargs, raised)
+        if options.debug():
+            print(_report(self, entry), file=sys.stderr)
+        result = self.run(entry, args, kwargs)
+        if result is RETIRED:
+            return self.slow_call(args, kwargs)
+        if type(result) is Miss:
+            self.retire(entry, result.reason)
+            warn_of_guard(name_of(self.fn), entry.prologue_traces[-1], result, args, kwargs, user_line())
+            return self.fn(*args, **kwargs)
+        return result
+
+    def compile(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...]) -> Entry:
+        """Compile the function for calls like this one, without keeping the program."""
+        account, began = Account(), perf_counter()
+        entry = compile_call(
+            self.fn,
+            args,
+            kwargs,
+            executors,
+            passes,
+            recompute=self.recompute,
+            interpretation=self.interpretation,
+            account=account if self.trials_enabled else None,
+        )
+        account.seconds = perf_counter() - began
+        account.retire = functools.partial(_retire, weakref.ref(self), entry)
+        account.gradients = gradients_differ
+        return entry
+
+    def run(self, entry: Entry, args: tuple, kwargs: dict) -> Any:
+        """Run `entry`, beside the reference where a trial is due, and set when the next one is; a Miss where its guards fail."""
+        current = bool(self.entries) and self.entries[0] is entry
+        trial_call = entry.trial_call
+        if trial_call is None:
+            return entry.call(args, kwargs)
+        left = self.next_trial - self.calls + 1 if current and self.next_trial < NEVER else trial_call.left
+        try:
+            result = trial_call(args, kwargs) if left <= 1 else entry.call(args, kwargs)
+        except GradientDisagreement:
+            return RETIRED
+        if type(result) is not Miss:
+            trial_call.left = trial_call.left if left <= 1 else left - 1
+            if current:
+                self.next_trial = self.calls + trial_call.left
+        return result
+
+    def run_trial(self, args: tuple, kwargs: dict) -> Any:
+        """Run the current program beside the reference."""
+        entries, last = self.entries, self.last
+        trial_call = entries[0].trial_call if entries else None
+        if trial_call is None or last is not_compiled:
+            self.next_trial = NEVER
+            if trial_call is not None:
+                trial_call.left = 1
+            return last(args, kwargs)
+        try:
+            result = self.last_trial(args, kwargs)
+        except GradientDisagreement:
+            return RETIRED
+        if type(result) is not Miss and self.entries and self.entries[0] is entries[0]:
+            self.next_trial = self.calls + trial_call.left
+        return result
+
+    def run_fitting(self, args: tuple, kwargs: dict, priority: Priority, generation: int, misses: list[Miss]) -> Any:
+        """Run the first entry of this configuration that fits; where none does, return a Miss and add the misses of all to `misses`."""
+        for entry in self.entries if self.mode != "none" else ():
+            if entry.key != priority.key:
+                continue
+            result = self.run(entry, args, kwargs)
+            if type(result) is not Miss:
+                self.make_current(entry, generation, ran=True)
+                return result
+            misses.append(result)
+        misses += [Miss(difference(entry.key, priority)) for entry in self.entries if entry.key != priority.key]
+        return OTHER_ORDER
+
+    def record_miss(self, reasons: list[str]) -> None:
+        """Note why a program was compiled; warn once when that has happened too often."""
+        self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
+        limit = options.RECOMPILE_LIMIT.read()
+        if len(self.misses) <= limit or self.warned or self.mode == "none":
+            return
+        self.warned = True
+        latest = [miss.split("; ")[0] for miss in self.misses[1:]]  # the guard of the program that ran last
+        subjects = [re.split(" (?:is )?no longer | has become | now has | is not there", reason)[0] for reason in latest]
+        subject, times = Counter(subjects).most_common(1)[0]
+        last = latest[len(subjects) - 1 - subjects[::-1].index(subject)]
+        warnings.warn(
+            f"{name_of(self.fn)} was compiled {len(self.misses)} times, {times} times because of {subject} ({last}). A function is compiled for "
+            "each value that it depends on: pass what changes as a tensor, or raise the option recompile_limit",
+            stacklevel=4,
+        )
+
+    def info(self) -> CacheInfo:
+        """Count hits, misses and programs."""
+        return CacheInfo(max(self.calls - len(self.misses), 0), len(self.misses), len(self.entries))
+
+    def clear(self) -> None:
+        """Forget every program; the next call compiles."""
+        with self.lock:
+            self.entries, self.calls, self.next_trial, self.warned = (), 0, NEVER, False
+            self.misses.clear()
+            self.invalidate()
+
+    def explain_miss(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Explain why a call with these arguments would compile: one sentence for each program, none where one of them fits."""
+        reasons = []
+        for entry in self.entries:
+            result = GENERATE(bound(entry.prologue_traces[-1], lambda *inputs, found=(): None))(args, kwargs)
+            if type(result) is not Miss:
+                return []
+            reasons.append(result.reason)
+        return reasons or ["nothing is compiled yet"]
+
+    def make_current(self, entry: Entry, generation: int, *, ran: bool = False) -> None:
+        """Put `entry` first; the next call runs it at once, unless configuration has changed since `generation`.
+
+        `ran` says that this call has run it already.
+        """
+        with self.lock:
+            if self.mode == "none":
+                self.entries, self.next_trial = (entry,), NEVER
+                return
+            before, trial_call = self.entries[0] if self.entries else None, entry.trial_call
+            if before is not entry:
+                if before is not None and before.trial_call is not None:
+                    before.trial_call.left = max(self.next_trial - self.calls + 1, 1)
+                self.next_trial = self.calls + trial_call.left - (not ran) if trial_call is not None else NEVER
+            self.entries = (entry, *[other for other in self.entries if other is not entry])
+            call = entry.call if self.mode == "guards" else GENERATE(unguarded(entry.prologue_traces[-1]))
+            trial = functools.partial(trial_call, guarded=self.mode == "guards") if trial_call is not None else not_compiled
+            self.last, self.last_trial = (_in_scope(call), _in_scope(trial)) if WATCH.scoped else (call, trial)
+            if generation != WATCH.generation:
+                self.invalidate()
+
+    def retire(self, entry: Entry, reason: str) -> None:
+        """Give a program up: the next call compiles another."""
+        with self.lock:
+            self.entries = tuple([other for other in self.entries if other is not entry])
+            self.retired.append(reason)
+            self.next_trial = NEVER
+            self.invalidate()
+
+    def invalidate(self) -> None:
+        """Let the next call look for the entry that fits, since configuration has changed."""
+        self.last = not_compiled
+
+
+def name_of(fn: Callable) -> str:
+    """Return the name that messages have for a function or a module."""
+    return getattr(fn, "__qualname__", type(fn).__name__)
+
+
+def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: BaseException | None) -> Any:
+    """Call a function whose traced run wrote to outside objects and then raised: the writes happen, and so does the exception."""
+    result = fn(*args, **kwargs)
+    if raised is None or isinstance(raised, EagerCall):
+        return result
+    warnings.warn(
+        f"{name_of(fn)} raised {type(raised).__name__} ({raised}) while it was traced, and does not raise it when it runs eagerly; this call was "
+        "not compiled. Please report it as a bug",
+        stacklevel=5,
+    )
+    return result
+
+
+def _retire(cache: weakref.ref[Cache], entry: Entry, reason: str) -> None:
+    if (alive := cache()) is not None:
+        alive.retire(entry, reason)
+
+
+def _in_scope(call: Call) -> Call:
+    """Let `call` miss outside the `dovetail.use` that is open now.  Only processes that have used one pay for this."""
+    current, scope = options.SCOPE.get, options.SCOPE.get()
+    return lambda args, kwargs: call(args, kwargs) if current() is scope else OTHER_ORDER
+
+
+def _report(cache: Cache, entry: Entry) -> str:
+    """Return what DOVETAIL_DEBUG prints of a compilation: at 1 why and how long, at 3 the programs that run, at 4 every program."""
+    level, groups = options.debug(), (entry.prologue_traces, entry.traces, entry.epilogue_traces, entry.backward_traces)
+    seconds = ", ".join(f"{trace.name} {trace.made_by} {trace.took * 1e3:.1f} ms" for group in groups for trace in group)
+    shown: Sequence = [] if level < 3 else [trace for group in groups for trace in (group if level >= 4 else group[-1:])]
+    return "\n\n".join([f"dovetail: compiled {name_of(cache.fn)}: {cache.misses[-1]} ({seconds})", *map(str, shown)])

@@ -1,0 +1,78 @@
+"""How passes are run: what a pass may ask for, and the runner that all programs go through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail import options
+from dovetail.executors import FusionExecutor, Priority
+from dovetail.executors.trials.budget import Account
+from dovetail.trace import Environment, Proxy, Trace, run_pass
+from dovetail.trace.passes.grad import registered
+
+Pass = Callable[..., Any]  # from a trace, and fields of the compilation, to a trace; see `run`
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What is known while the programs of one call are compiled; a pass gets the fields that its parameters name.
+
+    Attributes:
+        executors: who runs operations, in priority order.
+        passes: the user's, from `jit(passes=[...])`.
+        recompute: which values the backward computes again: "none", "balanced" or "all".
+        account: what trials may cost; None where nothing is tried.
+        check: whether executors are held to the run-time contract.
+        history: whether results may get a history, since grad mode is on or the program switches it on.
+        epilogue: the program that runs eagerly after the computation.
+        written: the inputs that the epilogue writes.
+        rules: which grad rules a line has.
+        constant: the values that pass no gradient on.
+        environment: what grad rules record in; None for a plain one.
+    """
+
+    executors: Priority
+    passes: tuple[Pass, ...] = ()
+    recompute: str = "balanced"
+    account: Account | None = None
+    check: bool = field(default_factory=options.CHECK.read)
+    history: bool = True
+    epilogue: Trace | None = None
+    written: tuple[Proxy, ...] = ()
+    rules: Callable[..., Iterable[Callable]] = registered
+    constant: Collection[Proxy] = ()
+    environment: Environment | None = None
+
+    @property
+    def fused(self) -> bool:
+        """Whether an executor fuses operations, so that cheap ones are computed again for less."""
+        return any([isinstance(ex, FusionExecutor) for ex in self.executors])
+
+
+def parameters(step: Pass) -> tuple[str, ...]:
+    """Return the names of what a pass takes besides its trace."""
+    code = step.__code__
+    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+
+
+def apply(step: Pass, trace: Trace, compilation: Compilation) -> Any:
+    """Return what one pass makes of `trace`, with the fields of `compilation` that it names."""
+    return run_pass(step, trace, **{name: getattr(compilation, name) for name in parameters(step)})
+
+
+def run(steps: Iterable[Pass], trace: Trace, compilation: Compilation) -> list[Trace]:
+    """Return `trace` and the result of each pass, each run on the result of the one before.
+
+    A pass returns a trace, or a list of traces where it makes several programs in turn, each of which is kept.  One that has nothing to do
+    returns the trace that it got, which is kept once.
+    """
+    programs = [trace]
+    for step in steps:
+        result = apply(step, programs[-1], compilation)
+        if isinstance(result, list):
+            programs += result
+        elif result is not programs[-1]:
+            programs.append(result)
+    return programs

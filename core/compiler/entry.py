@@ -1,0 +1,162 @@
+"""One compiled call: the programs of the pipeline as functions, joined behind their guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from dovetail import options, prims
+from dovetail.compiler.compilation import Compilation, Pass
+from dovetail.compiler.pipeline import ACQUIRE, GENERATE, Programs, compile_programs
+from dovetail.compiler.training import training
+from dovetail.executors import Priority, fast_call_for
+from dovetail.executors.ordering.resolve_order import Key
+from dovetail.executors.trials.budget import Account
+from dovetail.executors.trials.trial import Trial, trial_of
+from dovetail.frontend.autocast import autocast_off, off
+from dovetail.frontend.autograd.nested_grad import compiling_with
+from dovetail.frontend.environment import Acquired, compiling
+from dovetail.trace import Trace, requires_grad
+
+Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; returns the result, or a Miss where a guard fails
+Run = Callable[..., Any]  # of the inputs that the prologue found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One compiled call.
+
+    Attributes:
+        call: runs the program, or returns a Miss where a guard fails.
+        key: the executors with their versions, options and order; None for an order that no configuration resolved.
+        traces: the steps from the traced program to the computation or forward that runs.
+        prologue_traces: the guards.
+        backward_traces: the steps of the backward, none where nothing requires grad.
+        epilogue_traces: the steps of the epilogue, none where it does nothing.
+        trials: those of the computation, or of forward and backward.
+        trial_call: the same call with its program beside the reference, None where nothing is tried.
+    """
+
+    call: Call
+    key: Key | None
+    traces: tuple[Trace, ...]
+    prologue_traces: tuple[Trace, ...]
+    backward_traces: tuple[Trace, ...] = ()
+    epilogue_traces: tuple[Trace, ...] = ()
+    trials: Sequence[Trial] = ()
+    trial_call: TrialCall | None = None
+
+
+class TrialCall:
+    """A call whose program runs beside the reference, behind the same guards; and when the next such call is due."""
+
+    def __init__(self, trial: Trial, prologue: Trace, run: Run):
+        self.trial, self.prologue, self.run = trial, prologue, run
+        self.calls: dict[bool, Call] = {}
+
+    @property
+    def left(self) -> int:
+        """How many calls it is to the next trial, that one included."""
+        return max(self.trial.due - self.trial.count, 1)
+
+    @left.setter
+    def left(self, calls: int) -> None:
+        self.trial.count = self.trial.due - calls
+
+    def __call__(self, args: tuple, kwargs: dict, *, guarded: bool = True) -> Any:
+        """Return the result, or a Miss where a guard fails; without guards where `guarded` is False."""
+        if guarded not in self.calls:
+            prologue = bound(self.prologue, self.run)
+            self.calls[guarded] = GENERATE(prologue if guarded else unguarded(prologue))
+        return self.calls[guarded](args, kwargs)
+
+
+def compile_call(
+    fn: Callable,
+    args: tuple,
+    kwargs: dict,
+    executors: Priority,
+    passes: tuple[Pass, ...] = (),
+    *,
+    recompute: str = "balanced",
+    interpretation: str | None = None,
+    account: Account | None = None,
+) -> Entry:
+    """Compile `fn` for calls like this one.
+
+    Args:
+        executors: the resolved order; `Priority(executors)` makes a fixed one.
+        passes: run last on the computation, or on forward and backward; transforms among them get the pure programs, too.
+        recompute: what the backward computes again rather than save: "none", "balanced" (what is cheap) or "all".
+        interpretation: how `fn` is traced, "bytecode" or "native"; None is the option of that name.
+        account: what trials of the programs may cost; without one nothing is tried.
+    """
+    with compiling_with(executors):
+        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs)
+        try:
+            with compiling(), autocast_off():
+                switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself
+                history = torch.is_grad_enabled() or switched
+                compilation = Compilation(executors, passes, recompute, account, history=history)
+                return _entry(acquired, compile_programs(acquired, compilation), switched)
+        finally:
+            acquired.forget()
+
+
+def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
+    """Generate code for all programs; `switched` says that the function switches grad mode on."""
+    executors = programs.compilation.executors
+    compute, compute_in_trial, trials = _computation(programs)
+    finish = GENERATE(programs.epilogue[-1]) if programs.epilogue else None
+    if finish is not None and switched and not torch.is_grad_enabled():
+        finish = torch.enable_grad()(finish)  # what was written with grad mode off is written to detached tensors
+    prologue = bound(programs.prologue, _joined(acquired, compute, finish))
+    trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish)) if compute_in_trial is not None else None
+    backward = programs.trained.backward if programs.trained is not None else []
+    alone = programs.trained is None and finish is None and acquired.build is None and not acquired.casts
+    whole = programs.computation[-1] if alone else None
+    call = fast_call_for(GENERATE(prologue), prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
+    return Entry(call, executors.key, tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue), trials, trial_call)
+
+
+def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:
+    """Return what computes the results, the same beside the reference if it is tried, and the trials."""
+    compilation, steps = programs.compilation, programs.computation
+    if programs.trained is not None:
+        built = training(programs.trained, compilation)
+        return built.run, built.run_trial, built.trials
+    run, trial = GENERATE(steps[-1]), trial_of(steps, compilation.executors, compilation.account)
+    run_trial = trial.run if trial is not None else None
+    if torch.is_grad_enabled() and any(map(requires_grad, steps[-1].inputs)):  # no result has a gradient, as under a no_grad of the user's own
+        run, run_trial = torch.no_grad()(run), torch.no_grad()(run_trial) if run_trial is not None else None
+    return run, run_trial, [trial] if trial is not None else []
+
+
+def _joined(acquired: Acquired, compute: Run, finish: Run | None) -> Run:
+    """Return a function from the inputs to what the user's function returns."""
+    if finish is None:
+        run = compute
+    else:
+
+        def run(*inputs: Any) -> Any:
+            return finish(*inputs, *compute(*inputs))
+
+    if acquired.casts:
+        run = off(run)
+    if (build := acquired.build) is None:
+        return run
+    return lambda *inputs, found=(): build(run(*inputs), found)
+
+
+def bound(prologue: Trace, run: Run) -> Trace:
+    """Return a prologue that calls `run` with the inputs it finds."""
+    return replace(prologue, constants=prologue.constants | {prologue.lines[-1].args[0]: run})
+
+
+def unguarded(prologue: Trace) -> Trace:
+    """Return a prologue that finds its inputs and checks nothing but torch's modes."""
+    lines = [inner for line in prologue.lines for inner in (line.body if line.symbol is prims.unpack_state else (line,))]
+    return replace(prologue, lines=[line for line in lines if not line.symbol.name.startswith("check_") or line.symbol is prims.check_modes])

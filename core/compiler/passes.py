@@ -1,0 +1,56 @@
+"""The passes that depend on what the user asked for: their own passes and transforms, writes into inputs, and the run-time contract."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from dovetail import prims
+from dovetail.compiler.compilation import Pass
+from dovetail.errors import InvalidTrace
+from dovetail.executors import Priority, checked, in_place
+from dovetail.trace import Proxy, Trace, Transform, requires_grad, run_pass
+
+
+def user_passes(trace: Trace, passes: Iterable[Pass]) -> list[Trace]:
+    """Return the result of each pass of `jit(passes=[...])`, each run on the result of the one before."""
+    programs: list[Trace] = []
+    for step in passes:
+        programs.append(run_pass(step, programs[-1] if programs else trace))
+    return programs
+
+
+def check_contract(trace: Trace, check: bool) -> Trace:
+    """Hold every implementation to its contract as it runs, where the option `check` says so."""
+    return checked(trace) if check else trace
+
+
+def write_in_place(
+    trace: Trace, executors: Priority, epilogue: Trace | None, written: Collection[Proxy], history: bool, check: bool, passes: Collection[Pass]
+) -> Trace:
+    """Let fused regions write results into the inputs that the epilogue would copy them to.
+
+    Nothing is written where autograd follows a written input, or where a check compares inputs before and after.
+    """
+    followed = history and any(map(requires_grad, written))
+    if not written or followed or check or checked in passes:
+        return trace
+    return in_place(trace, epilogue=epilogue, executors=executors)
+
+
+def has_transforms(passes: Iterable[Any]) -> bool:
+    """Whether one of the user's passes changes more than one program."""
+    return any([isinstance(step, Transform) for step in passes])
+
+
+def transformed(passes: Iterable[Any], prologue: Trace, computation: Trace, epilogue: Trace) -> tuple[Trace, Trace, Trace]:
+    """Return the three programs after the transforms among `passes`, in their order.
+
+    Raises InvalidTrace where the prologue no longer ends in the call of the computation.
+    """
+    for step in passes:
+        if isinstance(step, Transform):
+            prologue, computation, epilogue = step.programs(prologue, computation, epilogue)
+    if not prologue.lines or prologue.lines[-1].symbol is not prims.call_program:
+        raise InvalidTrace("a transform gave a prologue that does not end in prims.call_program, which runs the computation; keep its last line last")
+    return prologue, computation, epilogue

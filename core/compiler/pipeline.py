@@ -1,0 +1,220 @@
+"""Everything that happens to a program, from a call of a Python function to functions that run.  Read this file first.
+
+    ACQUIRE         run the function on proxies and record a trace, with guards on what it read
+    FUNCTIONALIZE   take writes and views out: a pure computation, and an epilogue that writes inputs and makes views
+                    then the transforms of jit(passes=[...]), on prologue, computation and epilogue
+    SIMPLIFY        shorten the computation
+    DIFFERENTIATE   where a result needs a gradient: record results and gradients in one joint program
+    SPLIT           cut that into a forward and a backward
+    LOWER           give each line of each program to an executor, and order, reuse and free memory
+    GENERATE        print each program as Python and compile that
+
+`compile_programs` runs them in this order; `entry.py` calls it, generates code, and joins guards, computation and epilogue to one call.
+
+To add a pass, write a function from trace to trace and name it in a tuple below.  A further parameter is filled with the field of that name
+of `Compilation`: `def split(joint, *, recompute, written, fused)`.  Every program that a pass makes is kept, for `dovetail.last_traces`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from dovetail import options
+from dovetail.compiler.compilation import Compilation, apply, run
+from dovetail.compiler.passes import check_contract, has_transforms, transformed, user_passes, write_in_place
+from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
+from dovetail.executors import Executor, dispatch, grad_rules, rewrite
+from dovetail.frontend import bytecode, native
+from dovetail.frontend.environment import Acquired
+from dovetail.frontend.guards.runtime import overlap
+from dovetail.trace import (
+    BoundSymbol,
+    JointTrace,
+    Proxy,
+    Trace,
+    compiled,
+    constants_of,
+    cse,
+    dce,
+    functionalize,
+    grad,
+    philox,
+    release,
+    requires_grad,
+    run_pass,
+    schedule,
+    split,
+    take_saved,
+    written_inputs,
+)
+
+COMPUTATION, FORWARD, BACKWARD, EPILOGUE = ALL = ("computation", "forward", "backward", "epilogue")
+MAIN = (COMPUTATION, FORWARD, BACKWARD)  # what computes; the epilogue only copies and makes views
+
+ACQUIRE = {  # by the option `interpretation`
+    "bytecode": bytecode.acquire,  # interpret the function's bytecode, and guard all that it reads
+    "native": native.acquire,  # call the function once on proxies
+}
+
+FUNCTIONALIZE = functionalize
+
+SIMPLIFY = {  # by the option `random`
+    "generator": (dce, cse),
+    "philox": (philox, dce, cse),  # random numbers become functions of a seed and a counter
+}
+
+DIFFERENTIATE = (grad, dce)
+
+SPLIT = split
+
+LOWER = (
+    # a pass           and the programs that it runs on
+    (rewrite, MAIN),  # each executor may rewrite the program before lines are offered
+    (dispatch, ALL),  # each line goes to the first executor that claims it, and regions are fused
+    (schedule, MAIN),  # the order of lines that holds the least memory
+    (write_in_place, (COMPUTATION,)),  # regions write into inputs that are overwritten anyway
+    (take_saved, (BACKWARD,)),  # the backward alone holds what was saved for it
+    (release, MAIN),  # values are deleted after their last use
+    (user_passes, MAIN),  # jit(passes=[...])
+    (check_contract, ALL),  # the option `check`
+)
+
+GENERATE = compiled
+
+
+@dataclass
+class Programs:
+    """The programs of one call, each with all steps from its first form to the one that runs.
+
+    Attributes:
+        prologue: checks the guards, finds the inputs, and runs the rest; `entry.py` tells it what that is.
+        computation: from the traced program to the computation that runs, or to the forward where there is a backward.
+        epilogue: writes inputs and makes views; empty where there is nothing to do.
+        trained: the forward, the backward and what they come from; None where no gradient is needed.
+        compilation: what the passes were told.
+    """
+
+    prologue: Trace
+    computation: list[Trace]
+    epilogue: list[Trace]
+    trained: Trained | None
+    compilation: Compilation
+
+
+@dataclass
+class Trained:
+    """A computation with its gradient.
+
+    Attributes:
+        joint: results and gradients in one program.
+        forward: the steps from the computation to the forward that runs.
+        backward: the steps from what was split off to the backward that runs.
+        differentiable: a joint program whose every line has a gradient, for gradients of gradients.
+        by_executors: the lines that were differentiated by rules of executors.
+    """
+
+    joint: JointTrace
+    forward: list[Trace]
+    backward: list[Trace]
+    differentiable: JointTrace
+    by_executors: Sequence[tuple[BoundSymbol, Executor]] = ()
+
+
+def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
+    """Run every pass over an acquired program.
+
+    Raises Unsupported where the program writes an input that shares memory with another.
+    """
+    traced = acquired.trace
+    computation, epilogue = apply(FUNCTIONALIZE, traced, compilation)
+    compilation = replace(compilation, epilogue=epilogue, written=tuple(written_inputs(epilogue)))
+    _refuse_overlap(acquired, compilation.written)
+
+    steps, prologue = [traced], None
+    if has_transforms(compilation.passes):
+        steps, prologue = [traced, computation], _prologue(acquired, compilation)
+        acquired.settle()
+        prologue, computation, epilogue = transformed(compilation.passes, prologue, computation, epilogue)
+        compilation = replace(compilation, epilogue=epilogue)
+
+    trained = None
+    if compilation.history and any(map(requires_grad, computation.inputs)):
+        compilation = replace(compilation, constant=constants_of(traced), environment=traced.environment)
+        trained = train(computation, compilation)
+    if trained is not None:
+        steps += trained.forward
+    else:
+        steps += infer(computation if epilogue.lines else replace(computation, outputs=epilogue.outputs), compilation)
+
+    ends = lower(EPILOGUE, epilogue, compilation) if epilogue.lines or trained is not None else []
+    return Programs(prologue or _prologue(acquired, compilation), steps, ends, trained, compilation)
+
+
+def infer(computation: Trace, compilation: Compilation) -> list[Trace]:
+    """Return a pure program and the steps to the one that runs, without a gradient."""
+    steps = simplify(computation, compilation)
+    return steps + lower(COMPUTATION, steps[-1], compilation)[1:]
+
+
+def train(computation: Trace, compilation: Compilation) -> Trained | None:
+    """Return a pure program as a forward and a backward; None where no result needs a gradient."""
+    steps = simplify(computation, compilation)
+    rules = grad_rules(steps[-1], compilation.executors)
+    joint = differentiate(steps[-1], replace(compilation, rules=rules))
+    if joint is None:
+        return None
+    trained = cut(joint, compilation)
+    trained.forward, trained.by_executors = steps + trained.forward, rules.own
+    if rules.own:  # the lines of executors' rules may have no rules of their own
+        with suppress(NoGradRule):  # an operation that only its executor can differentiate
+            trained.differentiable = (differentiate(steps[-1], compilation) or joint)[-1]
+    return trained
+
+
+def simplify(computation: Trace, compilation: Compilation) -> list[Trace]:
+    """Return a pure program and the steps to a shorter one."""
+    return run(SIMPLIFY[options.RANDOM.read()], computation, compilation)
+
+
+def differentiate(computation: Trace, compilation: Compilation) -> list[JointTrace] | None:
+    """Return the steps of the joint program of a pure one; None where no result needs a gradient."""
+    with torch.no_grad():  # what grad rules compute with real tensors is part of no graph
+        steps = run(DIFFERENTIATE, computation, compilation)[1:]
+    return steps if steps[-1].cotangents else None
+
+
+def cut(joint: list[JointTrace], compilation: Compilation) -> Trained:
+    """Return the forward and the backward that a joint program is split into, with the steps to what runs."""
+    forward, backward = apply(SPLIT, joint[-1], compilation)
+    forwards, backwards = lower(FORWARD, forward, compilation), lower(BACKWARD, backward, compilation)
+    return Trained(joint[-1], [*joint, *forwards], backwards, joint[-1])
+
+
+def lower(program: str, trace: Trace, compilation: Compilation) -> list[Trace]:
+    """Return `trace`, which is a COMPUTATION, FORWARD, BACKWARD or EPILOGUE, and the steps to what runs."""
+    return run([step for step, programs in LOWER if program in programs], trace, compilation)
+
+
+def _prologue(acquired: Acquired, compilation: Compilation) -> Trace:
+    """Return the guards as a program, which does not know yet what to run."""
+    return run_pass(acquired.prologue, written=list(compilation.written), run=_unbound)
+
+
+def _unbound(*inputs: Any, found: tuple = ()) -> None:
+    raise InvalidTrace("this prologue was never told which program to run; call the compiled function")
+
+
+def _refuse_overlap(acquired: Acquired, written: Sequence[Proxy]) -> None:
+    """Raise Unsupported where a written input shares memory with another: the computation would read a copy that lacks the write."""
+    tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True)) | acquired.trace.constants
+    writing = tuple([tensors[p] for p in written])
+    if overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
+        names = ", ".join(p.name for p in written)
+        raise Unsupported(
+            f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them"
+        )

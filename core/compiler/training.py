@@ -1,0 +1,87 @@
+"""A forward and a backward as one function with a history: what eager autograd calls, and what is compiled when it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dovetail.compiler.compilation import Compilation
+from dovetail.compiler.pipeline import BACKWARD, COMPUTATION, GENERATE, Trained, cut, differentiate, lower
+from dovetail.executors.trials.trial import Trial, trial_of
+from dovetail.frontend.autograd.bridge import Bridge
+from dovetail.frontend.autograd.pullback import Pullback
+from dovetail.frontend.environment import compiling
+from dovetail.trace import JointTrace, TensorProxy, Trace, drop_cotangents
+from dovetail.trace.passes.grad import registered
+
+
+@dataclass
+class Training:
+    """What runs a trained computation: `run`, the same with its forward beside the reference, and the trials of both programs."""
+
+    run: Bridge
+    run_trial: Bridge | None
+    trials: list[Trial]
+
+
+class CountedBackward:
+    """A backward that counts its calls, and runs those that are trials beside the reference."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]], trial: Trial):
+        self.run, self.trial = run, trial
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        self.trial.count += 1
+        return self.run(*inputs) if self.trial.count < self.trial.due else self.trial.run(*inputs)
+
+
+def training(trained: Trained, compilation: Compilation) -> Training:
+    """Generate code for a forward and a backward, and connect them to eager autograd.
+
+    The backward for calls in which some cotangents are None, and gradients of gradients, are compiled when they are needed first.
+    """
+    executors, account, trials = compilation.executors, compilation.account, list[Trial]()
+    later = replace(compilation, environment=None, epilogue=None)  # for what is compiled later: the acquired program is gone by then
+    split_off = trained.backward[0]
+
+    def generate_backward(steps: list[Trace]) -> Callable[..., Sequence[Any]]:
+        run, trial = GENERATE(steps[-1]), trial_of(steps, executors, account)
+        if trial is None:
+            return run
+        trials.append(trial)
+        return CountedBackward(run, trial)
+
+    def backward_without(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+        with compiling():
+            present = drop_cotangents(split_off, [split_off.cotangents[i] for i in absent])
+            return generate_backward(lower(BACKWARD, present, later))
+
+    if account is not None:
+        account.programs = 2
+    tensors = [p for p in split_off.saved if isinstance(p, TensorProxy)]
+    numbers = [p for p in split_off.saved if not isinstance(p, TensorProxy)]
+    pullback = Pullback(trained.differentiable, tensors, numbers, compilation.written, lambda program: with_history(program, later))
+    pulled, constant = _positions(trained.joint)
+    bridge = Bridge(GENERATE(trained.forward[-1]), pulled, constant, pullback, backward_without, {(): generate_backward(trained.backward)})
+    tried = trial_of(trained.forward, executors, account, [(line, ex) for line, ex in trained.by_executors if not ex.last_resort])
+    if tried is not None:
+        trials.insert(0, tried)
+    return Training(bridge, bridge.beside(tried.run) if tried is not None else None, trials)
+
+
+def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
+    """Compile a pure program, such as a backward, to a function whose results have a history."""
+    compilation = replace(compilation, written=(), rules=registered, account=None)
+    with compiling():
+        joint = differentiate(program, compilation)
+        if joint is None:
+            return GENERATE(lower(COMPUTATION, program, compilation)[-1])
+        return training(cut(joint, compilation), compilation).run
+
+
+def _positions(joint: JointTrace) -> tuple[list[int], list[int]]:
+    """Return where among the results those with a cotangent are, and where the other tensors."""
+    position = {p: i for i, p in enumerate(joint.outputs[0])}
+    pulled = [position[p] for p in joint.pulled]
+    return pulled, [i for p, i in position.items() if isinstance(p, TensorProxy) and i not in set(pulled)]
