@@ -110,7 +110,7 @@ def last_backward_traces(fn: Any) -> list[Trace]:
 
 
 def last_epilogue_traces(fn: Any) -> list[Trace]:
-    """Return what runs eagerly after the last call's computation, to write inputs and to make views; nothing where nothing aliases."""
+    """Return what wrote inputs and made views after the last call's computation, from its first form to what ran; nothing where nothing aliases."""
     return list(last_entry(fn).epilogue_traces)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail import options
+from dovetail.errors import DovetailError
 from dovetail.executors import FusionExecutor, Priority
 from dovetail.executors.trials.budget import Account
 from dovetail.trace import Environment, Proxy, Trace, run_pass
@@ -58,8 +59,16 @@ def parameters(step: Pass) -> tuple[str, ...]:
 
 
 def apply(step: Pass, trace: Trace, compilation: Compilation) -> Any:
-    """Return what one pass makes of `trace`, with the fields of `compilation` that it names."""
-    return run_pass(step, trace, **{name: getattr(compilation, name) for name in parameters(step)})
+    """Return what one pass makes of `trace`, with the fields of `compilation` that it names.
+
+    Raises DovetailError where a parameter is no field.
+    """
+    try:
+        arguments = {name: getattr(compilation, name) for name in parameters(step)}
+    except AttributeError as error:
+        fields = ", ".join([*Compilation.__dataclass_fields__, "fused"])
+        raise DovetailError(f"the pass {step.__name__} has a parameter {error.name!r}; a pass takes a trace, and any of {fields}") from None
+    return run_pass(step, trace, **arguments)
 
 
 def run(steps: Iterable[Pass], trace: Trace, compilation: Compilation) -> list[Trace]:

@@ -51,7 +51,7 @@ def test_scenario_13_the_first_and_last_traces_execute_to_the_same_result(fn, in
     traces = dovetail.last_traces(compiled)
     torch.testing.assert_close(run(traces[0])(*inputs), want)
     result = run(traces[-1])(*inputs)
-    for epilogue in dovetail.last_epilogue_traces(compiled):
+    for epilogue in dovetail.last_epilogue_traces(compiled)[-1:]:
         result = run(epilogue)(*inputs, *result)
     torch.testing.assert_close(result, want)
     assert traces[0].made_by == "tracing" and all(trace.took > 0 for trace in traces)
