@@ -13,7 +13,7 @@ from dovetail.compiler.cache import Cache
 from dovetail.compiler.entry import Entry, bound
 from dovetail.dtypes import DType
 from dovetail.errors import DovetailError
-from dovetail.executors import Executor, Explanation, explanation, resolve_executors
+from dovetail.executors import Executor, Explanation, Priority, explanation, resolve_executors
 from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.reports.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
 from dovetail.executors.trials.profile import Profile
@@ -108,7 +108,7 @@ def _claiming(program: _Program, claimers: list[Executor]) -> list[str]:
 class _Program:
     """A function compiled for one call by some executors, run on copies of its inputs up to its epilogue."""
 
-    def __init__(self, cache: Cache, args: tuple, kwargs: dict, executors: Any):
+    def __init__(self, cache: Cache, args: tuple, kwargs: dict, executors: Priority):
         transforms = tuple(step for step in cache.passes if isinstance(step, Transform))
         entry = cache.compile(args, kwargs, executors, transforms)
         found = {dispatched.name: dispatched for dispatched, _ in programs(entry)}
@@ -120,7 +120,7 @@ class _Program:
         guards = entry.prologue_traces[-1]
         self.inputs = private(compiled(bound(guards, lambda *inputs, found=(): inputs))(args, kwargs))
 
-    def compared(self, reference: list[Executor]) -> tuple[list[Comparison], Any]:
+    def compared(self, reference: Priority) -> tuple[list[Comparison], Any]:
         """The comparison of each program, and the results with the gradients behind them."""
         found = [Comparison(trace, reference) for trace in self.traces]
         runs = [each.run for each in found]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import DovetailError
-from dovetail.executors import Executor, differs, dispatch, get_executor, resolve_executors
+from dovetail.executors import Executor, Priority, differs, dispatch, get_executor, resolve_executors
 from dovetail.executors.dispatching.distrust import forgiving
 from dovetail.executors.dispatching.regions import RegionSymbol
 from dovetail.executors.trials.reference import exact, program, referees, rounded
@@ -48,7 +48,7 @@ def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | E
         recorded = make_trace(case)(*inputs)
         values: dict[Proxy, Any] = dict(zip(recorded.inputs, inputs, strict=True)) | recorded.constants
         with forgiving():
-            run = dispatch(recorded, [ex, *[other for other in reference if other is not ex]])
+            run = dispatch(recorded, Priority([ex, *[other for other in reference if other is not ex]]))
         line = _as_line(recorded)
         expected = program(line, list(values), reference)(*values.values())
         got = [x for x in _flat(compiled(run)(*inputs)) if isinstance(x, torch.Tensor)]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import dovetail
 from dovetail.errors import Unclaimed
-from dovetail.executors import Executor, dispatch
+from dovetail.executors import Executor, Priority, dispatch
 from dovetail.executors.discovery.loading import said
 from dovetail.executors.discovery.plugin_filter import Selection
 from dovetail.executors.discovery.registry import REGISTRY
@@ -94,7 +94,7 @@ def taken(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]]
             inputs = [torch.randn(4, 8, generator=generator).to(device, dtype) for _ in range(2)]
             pure = dce(functionalize(dovetail.make_trace(fn)(*inputs))[0])
             try:
-                return dispatch(pure, [ex]), inputs
+                return dispatch(pure, Priority([ex])), inputs
             except Unclaimed:
                 continue
     return None

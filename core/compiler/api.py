@@ -87,7 +87,7 @@ def cache_of(fn: Any) -> Cache:
     """Return the cache of a compiled function or module.  Raises TypeError for anything else."""
     cache = getattr(fn, "_cache", None)
     if not isinstance(cache, Cache):
-        raise TypeError(f"wants what dovetail.jit returned, got {type(fn).__name__}")
+        raise TypeError(f"expected what dovetail.jit returned, got {type(fn).__name__}")
     return cache
 
 

@@ -161,7 +161,7 @@ class Elementwise(FusionExecutor):
     """Runs a region with the reference executor."""
 
     def fuse(self, region):
-        return compiled(dovetail.executors.dispatch(region, [get_executor("torch")]))
+        return compiled(dovetail.executors.dispatch(region, dovetail.executors.Priority([get_executor("torch")])))
 
 
 def test_a_fusion_executor_declares_its_operations():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import dovetail
 from dovetail import prims
 from dovetail.errors import ExecutorError
-from dovetail.executors import dispatch, resolve_executors
+from dovetail.executors import Priority, dispatch, resolve_executors
 from dovetail.executors.ordering.resolve_order import add_operator_executor
 from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled, get_executor, make_prim
 from dovetail.trace import check, cse, dce, functionalize
@@ -32,7 +32,7 @@ class Elementwise(FusionExecutor):
 
     def fuse(self, region):
         self.regions.append(region)
-        return compiled(dispatch(region, [get_executor("torch")]))
+        return compiled(dispatch(region, Priority([get_executor("torch")])))
 
 
 def executed(fn, *args, executors=None):
@@ -77,7 +77,7 @@ def test_a_line_that_nobody_takes_is_replaced_by_its_decomposition():
     for name in SOFTMAX:
         own.implements(getattr(prims, name), get_executor("torch").implementation(getattr(prims, name)).fn)
     acquired = dovetail.make_trace(lambda x: F.softmax(x, -1))(torch.ones(2, 3))
-    trace = dispatch(dce(functionalize(acquired)[0]), [own])
+    trace = dispatch(dce(functionalize(acquired)[0]), Priority([own]))
     assert {name for name, _ in runs(trace)} == set(SOFTMAX)
     check(trace)
 
@@ -87,7 +87,7 @@ def test_scenario_36_an_operation_that_nobody_runs_is_an_error_with_every_refusa
     picky = OperatorExecutor("picky")
     picky.implements(prims.sin, torch.sin, checker=lambda x: "expected a full moon")
     with pytest.raises(dovetail.errors.Unclaimed, match=r'no executor runs prims.sin\(t0: "cpu f32\[2, 3\]"\)') as raised:
-        dispatch(acquired, [picky, OperatorExecutor("empty")])
+        dispatch(acquired, Priority([picky, OperatorExecutor("empty")]))
     assert "picky: expected a full moon" in str(raised.value) and "empty: does not implement prims.sin" in str(raised.value)
 
 
@@ -197,7 +197,7 @@ def test_any_program_split_among_executors_is_still_that_program(steps, data):
         return made[-1], made[len(made) // 2]
 
     wanted = data.draw(st.sets(st.sampled_from(("sin", "neg", "tanh", "add", "mul", "maximum", "transpose"))))
-    executors = [Elementwise("one", wanted), Elementwise("two"), get_executor("torch")]
+    executors = Priority([Elementwise("one", wanted), Elementwise("two"), get_executor("torch")])
     x = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3)
     pure, epilogue = functionalize(dovetail.make_trace(fn)(x))
     trace = dispatch(cse(dce(pure)), executors)

@@ -17,7 +17,7 @@ from stand_ins import F, Pointwise, of, small_softmax
 
 import dovetail
 from dovetail.errors import ExecutorError
-from dovetail.executors import ExecutorWarning
+from dovetail.executors import ExecutorWarning, Priority
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import OperatorExecutor, make_prim
@@ -103,7 +103,7 @@ def test_28_an_operation_that_is_taken_apart_is_followed_by_its_parts():
     for line in dovetail.make_trace(lambda x: torch.relu(x))(torch.ones(2)).lines[0].body:
         parts.implements(line.symbol, REGISTRY.executors["torch"].implementation(line.symbol).fn)
     rest = of("rest", torch.sin, torch.sin)
-    found = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.relu(torch.sin(x)))(torch.ones(2)), [rest, parts])
+    found = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.relu(torch.sin(x)))(torch.ones(2)), Priority([rest, parts]))
     made = found.notes.decisions
     assert [(d.depth, bool(d.runs)) for d in made][:2] == [(0, True), (0, False)] and all(d.depth == 1 and d.runs for d in made[2:])
     assert all(d.where == made[1].where for d in made[2:])
@@ -118,11 +118,11 @@ def test_29_what_a_checker_says_is_shown_whatever_it_is():
 def test_an_order_for_one_operation_is_asked_and_shown():
     a, b, torch_ = of("a", torch.sin, torch.sin), of("b", torch.sin, torch.sin), REGISTRY.executors["torch"]
 
-    class Priority(tuple):
+    class Own(Priority):
         def for_symbol(self, symbol):
-            return (b, torch_) if symbol.name == "sin" else tuple(self)
+            return (b, torch_) if symbol.name == "sin" else self
 
-    trace = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Priority([a, b, torch_]))
+    trace = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Own([a, b, torch_]))
     assert [[note.executor for note in made.offers] for made in trace.notes.decisions] == [["b"], ["a", "b", "torch"]]
     rows = dovetail.executors.explanation("fn", [(trace, trace)]).rows
     assert ("a", "not-asked", "configuration leaves it out here") in [(c.executor, c.status, c.said) for c in rows[0].candidates]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stand_ins import Pointwise
 
 import dovetail
-from dovetail.executors import dispatch
+from dovetail.executors import Priority, dispatch
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import CannotFuse, Fuel, FusionExecutor, OperatorExecutor, compiled, get_executor
 from dovetail.trace import check, cse, dce, functionalize
@@ -87,7 +87,7 @@ def test_a_composite_that_is_given_back_is_offered_whole_and_then_in_parts():
     own = OperatorExecutor("own")
     for name in ("sigmoid", "mul"):
         own.implements(f"prims.{name}", get_executor("torch").implementation(getattr(dovetail.prims, name)).fn)
-    trace = dispatch(dce(functionalize(dovetail.make_trace(F.silu)(x))[0]), [Choosy(least=99), own])
+    trace = dispatch(dce(functionalize(dovetail.make_trace(F.silu)(x))[0]), Priority([Choosy(least=99), own]))
     assert [line.implementation.executor for line in trace.lines] == ["own", "own"]
     assert [(d.line.symbol.name, d.depth) for d in trace.notes.decisions] == [("silu", 0), ("sigmoid", 1), ("mul", 1)]
     assert [(note.executor, note.verdict) for note in trace.notes] == [
@@ -149,7 +149,7 @@ def test_any_program_is_the_same_whatever_is_given_back(steps, least):
             made.append(STEPS[which](a) if which < len(STEPS) else a + b)
         return made[-1], made[len(made) // 2]
 
-    executors = [Choosy(least, "one"), Choosy(2, "two"), get_executor("torch")]
+    executors = Priority([Choosy(least, "one"), Choosy(2, "two"), get_executor("torch")])
     x = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3)
     pure, epilogue = functionalize(dovetail.make_trace(fn)(x))
     trace = check(dispatch(cse(dce(pure)), executors))
@@ -196,7 +196,7 @@ class Everything(FusionExecutor):
         return True
 
     def fuse(self, region):
-        return compiled(dispatch(region, [get_executor("torch")]))
+        return compiled(dispatch(region, Priority([get_executor("torch")])))
 
 
 def test_a_named_executor_of_last_resort_stands_before_the_others():

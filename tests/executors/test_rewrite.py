@@ -11,7 +11,7 @@ from stand_ins import F, Pointwise
 import dovetail
 from dovetail import prims
 from dovetail.errors import ExecutorError
-from dovetail.executors import rewrite
+from dovetail.executors import Priority, rewrite
 from dovetail.executors.discovery.plugin_errors import ContractError
 from dovetail.extend import BoundSymbol, Claim, OperatorExecutor, make_symbol, recording, symbol_for
 from dovetail.trace import check
@@ -102,8 +102,8 @@ def test_executors_prepare_in_the_order_in_which_they_are_asked():
 
 def test_a_program_that_nobody_changes_is_no_pass():
     trace = dovetail.make_trace(layer)(X, W)
-    assert rewrite(trace, [Does(lambda trace: trace), Does(lambda trace: trace.derive("same", lines=list(trace.lines)))]) == []
-    assert [after.made_by for after in rewrite(trace, [Joins()])] == ["prepare joins"]
+    assert rewrite(trace, Priority([Does(lambda trace: trace), Does(lambda trace: trace.derive("same", lines=list(trace.lines)))])) == []
+    assert [after.made_by for after in rewrite(trace, Priority([Joins()]))] == ["prepare joins"]
 
 
 def test_an_error_names_the_executor():

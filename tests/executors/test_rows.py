@@ -11,7 +11,7 @@ import torch
 from stand_ins import F, Pointwise, of
 
 import dovetail
-from dovetail.executors import get_executor
+from dovetail.executors import Priority, get_executor
 from dovetail.executors.dispatching.regions import RegionSymbol
 from dovetail.executors.trials import judge, rows
 from dovetail.executors.trials.reference import program
@@ -108,7 +108,7 @@ def test_the_rows_of_a_row_wise_program_are_those_of_the_whole(name: str, seed: 
     sample = found.sample(1 << 12, rows.memory)
     assert 2 <= sample.count < sample.total == values[line.reads[0]].shape[0] or name in ("embedding", "lookup by a computed index")
     chosen = rows.choice(sample.total, sample.count, seed)
-    torch_executor = [get_executor("torch")]
+    torch_executor = Priority([get_executor("torch")])
     part = program(sample.line, sample.line.reads, torch_executor)(*sample.inputs(values, chosen).values())
     whole = program(line, list(values), torch_executor)(*values.values())
     for a, b in zip(part, whole, strict=True):

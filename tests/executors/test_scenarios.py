@@ -144,7 +144,7 @@ class Pointwise(FusionExecutor):
 
     def fuse(self, region):
         self.regions.append([line.symbol.name for line in region.lines])
-        run = compiled(dovetail.executors.dispatch(region, [get_executor("torch")]))
+        run = compiled(dovetail.executors.dispatch(region, dovetail.executors.Priority([get_executor("torch")])))
         return (lambda *args: tuple(x + 1 for x in run(*args))) if len(self.regions) - 1 == self.wrong else run
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import dovetail
 from dovetail import prims
 from dovetail.dtypes import float32
-from dovetail.executors import dispatch
+from dovetail.executors import Priority, dispatch
 from dovetail.extend import compiled, get_executor
 from dovetail.prims import TensorSpec
 from dovetail.trace import BackwardTrace, check, cse, dce, functionalize, peak_bytes, schedule
@@ -82,7 +82,7 @@ def test_any_program_computes_the_same_and_holds_no_more(steps, wanted):
 
     x, y = torch.linspace(-1, 1, 25, dtype=torch.float64).view(5, 5), torch.linspace(1, 0, 25, dtype=torch.float64).view(5, 5)
     pure, epilogue = functionalize(dovetail.make_trace(fn)(x, y))
-    torch_alone = [get_executor("torch")]
+    torch_alone = Priority([get_executor("torch")])
     before = dispatch(cse(dce(pure)), torch_alone)
     after = check(schedule(before))
     assert sorted(map(id, after.lines)) == sorted(map(id, before.lines))

@@ -7,7 +7,7 @@ by line, to the executors behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from dovetail.executors.contract.executor import CannotFuse, Claim, Executor, Fu
 from dovetail.executors.discovery.plugin_errors import ASKED, ask, call, guarded, named
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.dispatching.regions import FusedRegion, Group, Placed, as_line, grouped
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, brief, proxies, recording, rename
 from dovetail.trace.passes.dce import needed
@@ -65,10 +66,10 @@ class Spent:
 class Notes(list):
     """Every offer of a dispatch as a Note, and beside them every decision, what was spent, and who took part."""
 
-    def __init__(self, executors: Sequence[Executor]):
+    def __init__(self, executors: Priority):
         super().__init__()
-        self.executors = tuple(executors)
-        self.left_out: tuple[str, ...] = tuple(getattr(executors, "notes", ()))  # who was asked for and is not there, and why
+        self.executors = executors
+        self.left_out = executors.notes  # who was asked for and is not there, and why
         self.decisions: list[Decision] = []
         self.spent: dict[str, Spent] = {ex.name: Spent() for ex in self.executors}
         self.env: dict[Proxy, Proxy] = {}  # results that an execution transform computed in place of a line's
@@ -80,10 +81,10 @@ class Notes(list):
         return self
 
 
-def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
+def dispatch(trace: Trace, executors: Priority) -> Trace:
     """The trace with an implementation at every line; `notes` hold every offer and its verdict.
 
-    `executors` are in order; where they have a `for_symbol`, that gives the order for each operation.
+    Each line is offered to the executors in the order that `executors` has for its operation.
     """
     new = trace.derive("dispatch")
     claims = _Claims(new, executors)
@@ -103,13 +104,13 @@ def dispatch(trace: Trace, executors: Sequence[Executor]) -> Trace:
     return new
 
 
-def claimants(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Iterator[Executor]]:
+def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Executor]]:
     """A function that says which executors would take a line whole, in order; each is asked when it is its turn."""
     claims, asked = _Claims(trace, executors), []
 
     def claim(line: BoundSymbol) -> Iterator[Executor]:
         asked.append(line)  # verdicts are remembered by the identity of lines
-        return (ex for ex in claims.order(line.symbol) if is_claim(claims.verdict(ex, line, line.where)))
+        return (ex for ex in executors.for_symbol(line.symbol) if is_claim(claims.verdict(ex, line, line.where)))
 
     return claim
 
@@ -117,10 +118,8 @@ def claimants(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSym
 class _Claims:
     """Offers lines to executors, and remembers what they said."""
 
-    def __init__(self, new: Trace, executors: Sequence[Executor]):
-        self.new, self.executors = new, tuple(executors)
-        self.for_symbol = getattr(executors, "for_symbol", None)
-        self.orders: dict[Symbol, tuple[Executor, ...]] = {}
+    def __init__(self, new: Trace, executors: Priority):
+        self.new, self.executors = new, executors
         self.notes = Notes(executors)
         self.env = self.notes.env
         self.whole: dict[tuple[int, int], Verdict] = {}
@@ -128,21 +127,13 @@ class _Claims:
         self.fused: dict[tuple[int, ...], tuple[Callable[..., tuple], Group]] = {}
         self.strict = options.forbids("not-claimed")
 
-    def order(self, symbol: Symbol) -> tuple[Executor, ...]:
-        """Who is asked for `symbol`, the first one first."""
-        if self.for_symbol is None:
-            return self.executors
-        if symbol not in self.orders:
-            self.orders[symbol] = tuple(self.for_symbol(symbol))
-        return self.orders[symbol]
-
     def place(self, line: BoundSymbol, depth: int = 0, where: str | None = None) -> list[Placed]:
         """The line with its executor, or what it decomposes to with theirs."""
         line, where = rename(line, self.env), line.where or where
         if line.symbol.python_rule is not None:
             self.notes.decisions.append(Decision(line, depth, where, (_PYTHON,), [Note(line, _PYTHON.name, True)], [line]))
             return [Placed(line, _PYTHON, where)]
-        made = Decision(line, depth, where, self.order(line.symbol))
+        made = Decision(line, depth, where, self.executors.for_symbol(line.symbol))
         self.notes.decisions.append(made)
         return self._offered(made)
 

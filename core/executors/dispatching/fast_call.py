@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dovetail.errors import ExecutorError
-from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import named, way_out
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.trace import TensorProxy, Trace
 
 Call = Callable[[tuple, dict], Any]
 
 
-def fast_call_for(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Iterable[Executor]) -> Call:
+def fast_call_for(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Priority) -> Call:
     """Return the first fast call that an executor provides, or `slow`, the compiled prologue, where none does.
 
     Only executors are asked that run a line of `programs`, or whose declared devices hold all inputs of `programs`.

@@ -10,6 +10,7 @@ from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import ask, guarded
 from dovetail.executors.dispatching.dispatch import Note, claimants
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Trace
@@ -32,7 +33,7 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
         RULES[symbol] = rule
 
 
-def grad_rules(trace: Trace, executors: Sequence[Executor]) -> Callable[[BoundSymbol], Iterator[Rule]]:
+def grad_rules(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Rule]]:
     """The rules for a line of `trace`, in interleaved form and in order: that of the executor that would run it, a registered one.
 
     An executor that would run the line and has no rule leaves it to the next that would, since without a rule nobody runs it in one piece.

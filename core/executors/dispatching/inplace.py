@@ -17,17 +17,18 @@ return t0 itself.  Copying a tensor into itself then costs nothing, and still te
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dovetail import prims
-from dovetail.executors.contract.executor import Executor, FusionExecutor
+from dovetail.executors.contract.executor import FusionExecutor
 from dovetail.executors.discovery.plugin_errors import guarded
 from dovetail.executors.dispatching.regions import FusedRegion
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, proxies
 
 
-def in_place(trace: Trace, epilogue: Trace, executors: Sequence[Executor]) -> Trace:
+def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
     """`trace`, an executed program whose results `epilogue` takes, with regions that write into inputs where that is safe."""
     new = trace.derive("in_place")
     new.lines = list(trace.lines)

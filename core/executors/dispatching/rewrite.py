@@ -12,30 +12,30 @@ whose decomposition is what was there, so that it runs as before where `mine` re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from dovetail import options
 from dovetail.errors import ExecutorError, InvalidTrace
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ContractError, named, way_out
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.trace import Proxy, TensorProxy, Trace, check, proxies, run_pass
 
 
-def rewrite(trace: Trace, executors: Sequence[Executor]) -> list[Trace]:
+def rewrite(trace: Trace, executors: Priority) -> list[Trace]:
     """Let each executor rewrite the program before its lines are offered; return one program for each executor that changes it, in order."""
     made: list[Trace] = []
     for ex in executors:
         if type(ex).prepare is Executor.prepare:
             continue
         before = made[-1] if made else trace
-        after = run_pass(partial(_by, ex, tuple(executors)), before.derive(f"prepare {ex.name}", lines=list(before.lines)))
+        after = run_pass(partial(_by, ex, executors), before.derive(f"prepare {ex.name}", lines=list(before.lines)))
         if after.lines != before.lines or after.outputs is not before.outputs:
             made.append(after)
     return made
 
 
-def _by(ex: Executor, executors: tuple[Executor, ...], trace: Trace) -> Trace:
+def _by(ex: Executor, executors: Priority, trace: Trace) -> Trace:
     """The program that `ex` makes of `trace`, which has the same inputs and outputs of the same kinds."""
     try:
         made = ex.prepare(trace, executors)

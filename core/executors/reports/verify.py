@@ -14,8 +14,10 @@ from dovetail.executors.contract.executor import Executor, FusionExecutor
 from dovetail.executors.discovery.plugin_errors import ASKED, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired, tensors
 from dovetail.executors.dispatching.dispatch import Notes
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.reference import draws, exact, generators, is_region, own_copy, program, referees, restore, rounded, uninitialized
 from dovetail.executors.trials.tolerance import differs
+from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, Trace, is_proxy, leaves, tree_map
 
 SAMPLES = 4  # programs with other rounding that a difference is judged by
@@ -81,8 +83,8 @@ class Verification:
 class Comparison:
     """Runs a dispatched program line by line, and each line that is claimed once more by the reference."""
 
-    def __init__(self, trace: Trace, reference: Sequence[Executor]):
-        self.trace, self.reference = trace, tuple(reference)
+    def __init__(self, trace: Trace, reference: Priority):
+        self.trace, self.reference = trace, reference
         self.trusted = {ex.name for ex in self.reference}
         self.values: dict[Proxy, Any] = dict(trace.constants)
         self.differences: list[Difference] = []
@@ -252,46 +254,38 @@ def same_numbers() -> Iterator[Callable[[], None]]:
         restore(state)
 
 
-class Limited:
-    """The executors of a program, of which some take only so many of the lines that they would."""
+class Limited(Priority):
+    """A priority in which some executors claim only so many of the lines that they would; `counts` and `last` say what each has claimed."""
 
-    key = None  # what is compiled for it is not kept
+    def __new__(cls, executors: Priority, limits: dict[str, int]) -> Limited:
+        """Return `executors` with limits by name; the others claim what they want."""
+        reference, counts, last = referees(executors), dict[str, int](), dict[str, BoundSymbol]()
 
-    def __init__(self, executors: Sequence[Executor], limits: dict[str, int]):
-        self.reference = referees(executors)
-        self.counts: dict[str, int] = {}
-        self.last: dict[str, BoundSymbol] = {}
-        self.replaced = {id(ex): self._limited(ex, limits[ex.name]) if ex.name in limits else ex for ex in executors}
-        self.executors = tuple(self.replaced.values())
-        found = getattr(executors, "for_symbol", None)
-        self.for_symbol = (lambda symbol: tuple(self.replaced[id(ex)] for ex in found(symbol) if id(ex) in self.replaced)) if found else self._all
+        def limited(ex: Executor) -> Executor:
+            own, verdict_of = copy(ex), ex.verdict
 
-    def _all(self, symbol: Any) -> tuple[Executor, ...]:
-        return self.executors
+            def verdict(line: BoundSymbol) -> Any:
+                answer = verdict_of(line)
+                if not is_claim(answer):
+                    return answer
+                if not line.body and not any([is_claim(other.verdict(line)) for other in reference]):
+                    return answer  # its own prim, which nothing else runs
+                if counts.get(ex.name, 0) >= limits[ex.name]:
+                    return "has claimed as many lines as it may, to find out which one is wrong"
+                counts[ex.name], last[ex.name] = counts.get(ex.name, 0) + 1, line
+                return answer
 
-    def __iter__(self) -> Iterator[Executor]:
-        return iter(self.executors)
+            own.verdict = verdict
+            return own
 
-    def __len__(self) -> int:
-        return len(self.executors)
+        replaced = {id(ex): limited(ex) if ex.name in limits else ex for ex in executors}
+        made = super().__new__(cls, replaced.values())
+        made.counts, made.last, made._replaced, made._unlimited = counts, last, replaced, executors
+        return made
 
-    def _limited(self, ex: Executor, limit: int) -> Executor:
-        own, asked = copy(ex), ex.verdict
-
-        def verdict(line: BoundSymbol) -> Any:
-            said = asked(line)
-            if not is_claim(said):
-                return said
-            if not line.body and not any([is_claim(other.verdict(line)) for other in self.reference]):
-                return said  # its own prim, which nobody else runs
-            if self.counts.get(ex.name, 0) >= limit:
-                return "has taken as many lines as it may, to find out which one is wrong"
-            self.counts[ex.name] = self.counts.get(ex.name, 0) + 1
-            self.last[ex.name] = line
-            return said
-
-        own.verdict = verdict
-        return own
+    def for_symbol(self, symbol: Symbol) -> tuple[Executor, ...]:
+        """Return the order for one operation."""
+        return tuple([self._replaced[id(ex)] for ex in self._unlimited.for_symbol(symbol) if id(ex) in self._replaced])
 
 
 def bisect(claimers: Sequence[Executor], wrong: Callable[[dict[str, int]], tuple[str | None, Limited]]) -> str:

@@ -15,6 +15,7 @@ from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ExecutorWarning, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits, tensors
 from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials import case
 from dovetail.executors.trials.budget import MEMORY, OVER, RATE, Account, Round, TriedLine, size_of
 from dovetail.executors.trials.profile import wait_for
@@ -68,7 +69,7 @@ class Scope(NamedTuple):
 class Judge:
     """Compares lines of one program with the reference, and excludes executors that disagree."""
 
-    def __init__(self, reference: Sequence[Executor], constants: Mapping[Proxy, Any], account: Account):
+    def __init__(self, reference: Priority, constants: Mapping[Proxy, Any], account: Account):
         self.reference, self.constants, self.account = reference, dict(constants), account
         self.disagreed = False
         self.lock = Lock()

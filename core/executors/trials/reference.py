@@ -21,6 +21,7 @@ from dovetail.errors import DovetailError
 from dovetail.executors.contract.executor import Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.dispatching.check_contract import paired
 from dovetail.executors.dispatching.dispatch import dispatch
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, compiled, is_proxy, leaves, release, tree_map
@@ -38,9 +39,9 @@ BITWISE = {prims.bitcast, prims.nextafter, prims.frexp}  # mean something else i
 SAME = {Tag.VIEW, Tag.CREATION}  # compute nothing
 
 
-def referees(executors: Iterable[Executor]) -> list[Executor]:
+def referees(executors: Iterable[Executor]) -> Priority:
     """Return the executors that are right by definition: those of last resort that run single operations."""
-    return [ex for ex in executors if ex.last_resort and not isinstance(ex, FusionExecutor)]
+    return Priority([ex for ex in executors if ex.last_resort and not isinstance(ex, FusionExecutor)])
 
 
 def parts(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
@@ -59,7 +60,7 @@ def has_state(line: BoundSymbol) -> bool:
 
 
 def program(
-    line: BoundSymbol, inputs: Sequence[Proxy], executors: Sequence[Executor], constants: Mapping[Proxy, Any] | None = None
+    line: BoundSymbol, inputs: Sequence[Proxy], executors: Priority, constants: Mapping[Proxy, Any] | None = None
 ) -> Callable[..., list[Any]]:
     """Return a function of `inputs` that computes what `line` writes, by `executors`; it may read `constants` besides."""
     hidden = {p: x for p, x in (constants or {}).items() if p not in set(inputs)}
@@ -70,18 +71,18 @@ def program(
     return lambda *values: list(run(*values))
 
 
-def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor]) -> list[Any] | None:
+def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority) -> list[Any] | None:
     """What `line` writes, computed in twice the precision; None where there is no such thing."""
     return _wide(line, inputs, executors, None)
 
 
-def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor], samples: int) -> list[list[Any]]:
+def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int) -> list[list[Any]]:
     """`exact` so many times, each with other errors of rounding."""
     found = [_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples)]
     return [each for each in found if each is not None]
 
 
-def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Sequence[Executor], noise: torch.Generator | None) -> list[Any] | None:
+def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None) -> list[Any] | None:
     env = {p: widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
     try:
         with torch.no_grad():
@@ -99,7 +100,7 @@ def widened(x: Any) -> Any:
 class _Wide:
     """Runs lines prim by prim on values of twice the precision; with `noise`, errors follow each prim."""
 
-    def __init__(self, env: dict[Proxy, Any], executors: Sequence[Executor], noise: torch.Generator | None):
+    def __init__(self, env: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None):
         self.env, self.noise = env, noise
         self.executors = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
 

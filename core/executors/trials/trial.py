@@ -12,7 +12,7 @@ which lines have their turn, `judge` compares, and of a line that is too large `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -21,6 +21,7 @@ from dovetail import options, prims
 from dovetail.executors.contract.executor import Executor, Implementation
 from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.dispatching.regions import FusedRegion, RegionSymbol
+from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
 from dovetail.executors.trials.reference import generators, is_region, referees, restore
@@ -30,9 +31,7 @@ from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, release
 class Trial:
     """The trials of one program: `trace` as it runs, of which `dispatched` says what each line stands for."""
 
-    def __init__(
-        self, trace: Trace, dispatched: Trace, executors: Sequence[Executor], account: Account, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
-    ):
+    def __init__(self, trace: Trace, dispatched: Trace, executors: Priority, account: Account, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()):
         self.trace, self.account, self.ruled = trace, account, ruled
         self.reference = referees(executors)
         self.judge = Judge(self.reference, trace.constants, account)
@@ -172,7 +171,7 @@ class Trial:
 
 
 def trial_of(
-    traces: Sequence[Trace], executors: Iterable[Executor], account: Account | None, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
+    traces: Sequence[Trace], executors: Priority, account: Account | None, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
 ) -> Trial | None:
     """Return the trials of a program, given what its passes made of it; None where there is nothing to try."""
     modes = options.trial_modes()
@@ -180,7 +179,6 @@ def trial_of(
         return None
     trace = traces[-1]
     running = {line.implementation.executor for line in trace.lines if line.implementation is not None}
-    executors = tuple(executors)
     reference = referees(executors)
     names = {ex.name for ex in executors if ex not in reference and modes.get(ex.name, modes["*"]) != "off"}
     if not reference or not (running & names or ruled):

@@ -14,7 +14,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported, require
-from dovetail.executors import Executor, grad_rules, resolve_executors
+from dovetail.executors import Priority, grad_rules, resolve_executors
 from dovetail.frontend import trees
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import zeros_like
@@ -95,11 +95,11 @@ def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbo
     return line.replace(args=tree_map(new, line.args), kwargs=tree_map(new, line.kwargs), out=tree_map(new, line.out), reads=reads, body=body)
 
 
-_executors: ContextVar[Sequence[Executor] | None] = ContextVar("executors", default=None)  # of the program that is being compiled
+_executors: ContextVar[Priority | None] = ContextVar("executors", default=None)  # of the program that is being compiled
 
 
 @contextmanager
-def compiling_with(executors: Sequence[Executor]) -> Iterator[None]:
+def compiling_with(executors: Priority) -> Iterator[None]:
     """While open, gradients inside the program are taken by the grad rules of these executors."""
     token = _executors.set(executors)
     try:
@@ -114,7 +114,8 @@ def _joint(inner: Trace, again: bool) -> JointTrace:
     if any([line.mutates for line in epilogue.lines]):
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
     pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
-    rules = {} if again else {"rules": grad_rules(pure, _executors.get() or resolve_executors())}
+    executors = _executors.get()
+    rules = {} if again else {"rules": grad_rules(pure, resolve_executors() if executors is None else executors)}
     with torch.no_grad():
         return grad(pure, constant=constants_of(inner), environment=inner.environment, **rules)
 
