@@ -71,7 +71,7 @@ def _prologue(fn: Any, args: tuple, kwargs: dict, inputs: _Inputs, read: set[str
         (torch.is_inference_mode_enabled, "inference_mode"),
     ):
         if not name or name in read:
-            seen.add("env", seen.sources.const(ask), ask())
+            seen.add("equal", seen.sources.setting(ask), ask())
     if isinstance(fn, torch.nn.Module):
         seen.module(fn)
     seen.call(args, kwargs)

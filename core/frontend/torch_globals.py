@@ -65,7 +65,7 @@ class Switches:
         except TypeError:
             return
         if fixed:
-            tracker.guard("env", tracker.sources.const(function), value)
+            tracker.guard("equal", tracker.sources.setting(function), value)
 
     def finish(self, tracker: Tracker, read: set[str]) -> None:
         """Guards on what was read, and writes of what is left changed."""
@@ -75,13 +75,13 @@ class Switches:
         if autocast_state() != self.autocast:
             raise Unsupported("the program leaves autocast in another state than it found; use `with torch.autocast(...)` in it")
         guard = tracker.guard
-        guard("env", tracker.sources.const(torch.is_grad_enabled), self.before[torch.is_grad_enabled])
-        guard("env", tracker.sources.const(any_autocast), any_autocast())
+        guard("equal", tracker.sources.setting(torch.is_grad_enabled), self.before[torch.is_grad_enabled])
+        guard("equal", tracker.sources.setting(any_autocast), any_autocast())
         if any_autocast():
-            guard("env", tracker.sources.const(autocast_state), self.autocast)
+            guard("equal", tracker.sources.setting(autocast_state), self.autocast)
         for ask, name in _READ.items():
             if name in read:
-                guard("env", tracker.sources.const(ask), self.before[ask])
+                guard("equal", tracker.sources.setting(ask), self.before[ask])
 
 
 _UNGUARDED = frozenset({torch.is_grad_enabled, torch.initial_seed, torch.seed})

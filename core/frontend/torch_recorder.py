@@ -336,7 +336,7 @@ class TorchRecorder(Recorder):
         """A named range of a profile: nothing while no profiler records, and a call in eager mode while one does."""
         if is_profiling():
             raise EagerCall("a profiler records the ranges of torch.profiler.record_function")
-        tracker.guard("env", tracker.sources.const(is_profiling), False)
+        tracker.guard("equal", tracker.sources.setting(is_profiling), False)
 
     def _applied(self, tracker: Tracker, function: Any, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Trace `cls.apply(...)` of a torch.autograd.Function whose `apply` is written in C."""

@@ -1,6 +1,6 @@
-"""What a prologue does: take a call's arguments apart and check that a compiled program is the right one for them.
+"""Prims of prologues: they read values out of a call's arguments and check that a compiled program fits them.
 
-Each check is a statement that returns `miss`, an object that says which check failed, when it does.
+A check is a statement that returns `miss`, the object that names the failed check, where it does not hold.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dovetail.prims.op import Tag, prim
 GUARD = {Tag.GUARD, Tag.NO_GRAD}
 
 
-def _found(target: str, value: str, miss: str) -> str:
-    """An assignment; what is not there any more is a miss, unless it cannot be missing."""
+def _assignment(target: str, value: str, miss: str) -> str:
+    """Return an assignment as text; a value that is not there any more is a miss, unless it cannot be missing."""
     if miss == "None":
         return f"{target} = {value}"
     return f"try: {target} = {value}\n    except (AttributeError, LookupError, TypeError, ValueError): return {miss}"
@@ -21,57 +21,57 @@ def _found(target: str, value: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def unpack_item(x: Any, *, key: Any, miss: Any = None) -> None:
-    """x[key], of a tuple, a list or a dict."""
+    """Return x[key], of a tuple, a list or a dict."""
 
 
 @unpack_item.python
 def unpack_item_python(target: str, x: str, *, key: str, miss: str = "None") -> str:
-    return _found(target, f"{x}[{key}]", miss)
+    return _assignment(target, f"{x}[{key}]", miss)
 
 
 @prim(tags=GUARD)
 def unpack_attr(x: Any, *, name: str, miss: Any = None) -> None:
-    """The attribute `name` of x."""
+    """Return the attribute `name` of x."""
 
 
 @unpack_attr.python
 def unpack_attr_python(target: str, x: str, *, name: str, miss: str = "None") -> str:
-    return _found(target, f"{x}.{name[1:-1]}" if name[1:-1].isidentifier() else f"getattr({x}, {name})", miss)
+    return _assignment(target, f"{x}.{name[1:-1]}" if name[1:-1].isidentifier() else f"getattr({x}, {name})", miss)
 
 
 @prim(tags=GUARD)
 def unpack_field(x: Any, *, name: str, miss: Any = None) -> None:
-    """What the instance dictionary of x has under `name`."""
+    """Return the value under `name` in the instance dictionary of x."""
 
 
 @unpack_field.python
 def unpack_field_python(target: str, x: str, *, name: str, miss: str = "None") -> str:
-    return _found(target, f"{x}.__dict__[{name}]", miss)
+    return _assignment(target, f"{x}.__dict__[{name}]", miss)
 
 
 @prim(tags=GUARD)
 def unpack_static(cls: Any, *, name: str, lookup: Any, miss: Any = None) -> None:
-    """What a class or a base of it has under `name`, unbound: lookup(cls, name)."""
+    """Return the attribute `name` of a class or of a base of it, unbound: lookup(cls, name)."""
 
 
 @unpack_static.python
 def unpack_static_python(target: str, cls: str, *, name: str, lookup: str, miss: str = "None") -> str:
-    return _found(target, f"{lookup}({cls}, {name})", miss)
+    return _assignment(target, f"{lookup}({cls}, {name})", miss)
 
 
 @prim(tags=GUARD)
 def unpack_call(function: Any, *, miss: Any = None) -> None:
-    """What `function()` says now: a global switch such as the default dtype."""
+    """Return function(), as for a global setting such as the default dtype."""
 
 
 @unpack_call.python
 def unpack_call_python(target: str, function: str, *, miss: str = "None") -> str:
-    return _found(target, f"{function}()", miss)
+    return _assignment(target, f"{function}()", miss)
 
 
 @prim(tags=GUARD)
 def unpack_fresh(x: Any, *, call: Any) -> None:
-    """What reading a clock, or drawing from the generator x, gives at this call: call(x)."""
+    """Return call(x): what a clock shows, or the next draw of the generator x, at this call."""
 
 
 @unpack_fresh.python
@@ -81,17 +81,17 @@ def unpack_fresh_python(target: str, x: str, *, call: str) -> str:
 
 @prim(tags=GUARD)
 def unpack_contents(x: Any, *, base: type, contents: Any, miss: Any = None) -> None:
-    """What is in a container of a class derived from `base`, as a plain container: contents(x, base)."""
+    """Return the contents of a container whose class derives from `base`, as a plain container: contents(x, base)."""
 
 
 @unpack_contents.python
 def unpack_contents_python(target: str, x: str, *, base: str, contents: str, miss: str = "None") -> str:
-    return _found(target, f"{contents}({x}, {base})", miss)
+    return _assignment(target, f"{contents}({x}, {base})", miss)
 
 
 @prim(tags=GUARD)
 def unpack_leaves(x: Any, *, flatten: Any, tree: Any, miss: Any) -> None:
-    """The leaves of a nest of a kind that only `flatten` takes apart; it has to have the shape `tree`."""
+    """Return the leaves of a nested value that `flatten` takes apart; it has to have the structure `tree`."""
 
 
 @unpack_leaves.python
@@ -101,7 +101,7 @@ def unpack_leaves_python(target: str, x: str, *, flatten: str, tree: str, miss: 
 
 @prim(tags=GUARD)
 def unpack_state(*, state: Any) -> None:
-    """What the decomposition finds in many objects, `state()`: a miss where it does not hold, and no work where nothing can have changed."""
+    """Return state(): what the decomposition reads of many modules, without running it where nothing has changed; a miss where it does not hold."""
 
 
 @unpack_state.python
@@ -113,7 +113,7 @@ def unpack_state_python(target: str, *, state: str) -> str:
 def check_tensor(
     x: Any, *, type: Any, dtype: Any, shape: tuple[int, ...], device: Any, requires_grad: bool, strides: tuple[int, ...] | None, miss: Any
 ) -> None:
-    """x is a tensor of this class, dtype, shape, device and layout; strides None is row-major, device None the CPU."""
+    """Check that x is a tensor of this class, dtype, shape, device and layout; strides None is row-major, device None the CPU."""
 
 
 @check_tensor.python
@@ -131,18 +131,18 @@ def check_tensor_python(target: str, x: str, *, type: str, dtype: str, shape: st
 
 @prim(tags=GUARD)
 def check_tensors(*tensors: Any, fit: Any, missed: Any) -> None:
-    """`fit` says whether many tensors are what the checks in its decomposition say, `missed` which of them is not."""
+    """Check many tensors at once, as the decomposition does one by one: fit(*tensors), and where it is false missed(*tensors) is the miss or None."""
 
 
 @check_tensors.python
 def check_tensors_python(target: str, *tensors: str, fit: str, missed: str) -> str:
-    words = ", ".join(tensors)
-    return f"if not {fit}({words}) and (miss := {missed}({words})) is not None: return miss"
+    names = ", ".join(tensors)
+    return f"if not {fit}({names}) and (miss := {missed}({names})) is not None: return miss"
 
 
 @prim(tags=GUARD)
 def check_value(x: Any, *, type: type, value: Any, miss: Any) -> None:
-    """x is of exactly this type and equals `value`."""
+    """Check that x is of exactly this type and equals `value`."""
 
 
 @check_value.python
@@ -156,7 +156,7 @@ def check_value_python(target: str, x: str, *, type: str, value: str, miss: str)
 
 @prim(tags=GUARD)
 def check_type(x: Any, *, type: type, miss: Any) -> None:
-    """x is of exactly this type."""
+    """Check that x is of exactly this type."""
 
 
 @check_type.python
@@ -165,18 +165,8 @@ def check_type_python(target: str, x: str, *, type: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
-def check_length(x: Any, *, type: type, length: int, miss: Any) -> None:
-    """x is of exactly this type and this length."""
-
-
-@check_length.python
-def check_length_python(target: str, x: str, *, type: str, length: str, miss: str) -> str:
-    return f"if type({x}) is not {type} or len({x}) != {length}: return {miss}"
-
-
-@prim(tags=GUARD)
 def check_count(x: Any, *, length: int, miss: Any) -> None:
-    """x has this length, whatever its type."""
+    """Check that x has this length."""
 
 
 @check_count.python
@@ -185,19 +175,18 @@ def check_count_python(target: str, x: str, *, length: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
-def check_keys(x: Any, *, type: type | None, keys: tuple, miss: Any) -> None:
-    """x is a mapping of exactly this type, None for any, with these keys in this order."""
+def check_keys(x: Any, *, keys: tuple, miss: Any) -> None:
+    """Check that x is a mapping with these keys in this order."""
 
 
 @check_keys.python
-def check_keys_python(target: str, x: str, *, type: str, keys: str, miss: str) -> str:
-    test = x if keys == "()" else f"tuple({x}) != {keys}"
-    return f"if {test}: return {miss}" if type == "None" else f"if type({x}) is not {type} or {test}: return {miss}"
+def check_keys_python(target: str, x: str, *, keys: str, miss: str) -> str:
+    return f"if {x}: return {miss}" if keys == "()" else f"if tuple({x}) != {keys}: return {miss}"
 
 
 @prim(tags=GUARD)
 def check_key_types(x: Any, *, types: tuple, miss: Any) -> None:
-    """The keys of x are of exactly these types: 1 is not True."""
+    """Check that the keys of x are of exactly these types: 1 is not True."""
 
 
 @check_key_types.python
@@ -207,7 +196,7 @@ def check_key_types_python(target: str, x: str, *, types: str, miss: str) -> str
 
 @prim(tags=GUARD)
 def check_key_identities(x: Any, *, keys: tuple, miss: Any) -> None:
-    """The keys, or items, of x are these very objects."""
+    """Check that the keys, or items, of x are these very objects."""
 
 
 @check_key_identities.python
@@ -217,7 +206,7 @@ def check_key_identities_python(target: str, x: str, *, keys: str, miss: str) ->
 
 @prim(tags=GUARD)
 def check_contains(x: Any, *, key: Any, present: bool, miss: Any) -> None:
-    """`key` is, or is not, in x."""
+    """Check that `key` is, or is not, in x."""
 
 
 @check_contains.python
@@ -227,7 +216,7 @@ def check_contains_python(target: str, x: str, *, key: str, present: str, miss: 
 
 @prim(tags=GUARD)
 def check_unset(x: Any, *, name: str, has: Any, miss: Any) -> None:
-    """x has no attribute `name`, by `has`, which is hasattr."""
+    """Check that x has no attribute `name`; `has` is hasattr."""
 
 
 @check_unset.python
@@ -237,7 +226,7 @@ def check_unset_python(target: str, x: str, *, name: str, has: str, miss: str) -
 
 @prim(tags=GUARD)
 def check_natives(cls: Any, *, methods: Any, fit: Any, miss: Any) -> None:
-    """A class has no other methods than these under their names, by `fit`."""
+    """Check that a class has these methods under their names and no others: fit(cls, methods)."""
 
 
 @check_natives.python
@@ -247,7 +236,7 @@ def check_natives_python(target: str, cls: str, *, methods: str, fit: str, miss:
 
 @prim(tags=GUARD)
 def check_truth(x: Any, *, value: bool, miss: Any) -> None:
-    """x is true, or not."""
+    """Check that x is true, or that it is false."""
 
 
 @check_truth.python
@@ -257,7 +246,7 @@ def check_truth_python(target: str, x: str, *, value: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def check_empty(*, containers: Any, miss: Any) -> None:
-    """Each of many containers is empty."""
+    """Check that each of many containers is empty."""
 
 
 @check_empty.python
@@ -267,7 +256,7 @@ def check_empty_python(target: str, *, containers: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def check_absent(*, containers: Any, keys: Any, contains: Any, miss: Any) -> None:
-    """None of many containers has the key that stands in its place among `keys`."""
+    """Check that no container has the key at its place among `keys`."""
 
 
 @check_absent.python
@@ -277,7 +266,7 @@ def check_absent_python(target: str, *, containers: str, keys: str, contains: st
 
 @prim(tags=GUARD)
 def check_objects(*, objects: tuple, classes: tuple, namespaces: tuple, same: Any, miss: Any) -> None:
-    """Each of many objects is of its class, and its `__dict__` is the one it was."""
+    """Check that each object is of its class, and has its `__dict__`."""
 
 
 @check_objects.python
@@ -287,7 +276,7 @@ def check_objects_python(target: str, *, objects: str, classes: str, namespaces:
 
 @prim(tags=GUARD)
 def check_items(*, containers: Any, keys: Any, values: Any, same: Any, miss: Any) -> None:
-    """Each of many containers has, under the key in its place, the very value in its place."""
+    """Check that each container has, under the key at its place, the very value at its place."""
 
 
 @check_items.python
@@ -297,7 +286,7 @@ def check_items_python(target: str, *, containers: str, keys: str, values: str, 
 
 @prim(tags=GUARD)
 def check_modes(*, active: Any, miss: Any) -> None:
-    """No mode is around the call under which operations do not simply compute: `active()` names one."""
+    """Check that the call is under no mode of torch that gives operations another meaning: active() returns its name, or None."""
 
 
 @check_modes.python
@@ -307,7 +296,7 @@ def check_modes_python(target: str, *, active: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def check_identity(x: Any, *, value: Any, miss: Any) -> None:
-    """x is this very object."""
+    """Check that x is this very object."""
 
 
 @check_identity.python
@@ -317,7 +306,7 @@ def check_identity_python(target: str, x: str, *, value: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def check_other(x: Any, *, value: Any, miss: Any) -> None:
-    """x is not this very object."""
+    """Check that x is another object."""
 
 
 @check_other.python
@@ -327,7 +316,7 @@ def check_other_python(target: str, x: str, *, value: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def check_distinct(*tensors: Any, miss: Any) -> None:
-    """No two of the tensors are the same object."""
+    """Check that no two of the tensors are the same object."""
 
 
 @check_distinct.python
@@ -339,7 +328,7 @@ def check_distinct_python(target: str, *tensors: str, miss: str) -> str:
 
 @prim(tags=GUARD)
 def check_disjoint(written: tuple, others: tuple, *, overlap: Any, miss: Any) -> None:
-    """None of the tensors that the program writes shares memory with another of its inputs."""
+    """Check that no tensor which the program writes shares memory with another of its inputs."""
 
 
 @check_disjoint.python
@@ -349,7 +338,7 @@ def check_disjoint_python(target: str, written: str, others: str, *, overlap: st
 
 @prim(tags=GUARD)
 def call_program(program: Any, *inputs: Any, found: tuple = ()) -> None:
-    """The end of a prologue: `program` fits, and gives the result.  `found` are the objects that its result or its writes mention."""
+    """Return the result of `program`, which fits the call; `found` are the objects that the result or its writes mention."""
 
 
 @call_program.python

@@ -157,12 +157,12 @@ def test_a_bug_in_a_guard_runs_the_call_in_eager_mode(monkeypatch, inputs):
 
 
 def test_the_report_of_a_guard_has_the_value(monkeypatch, inputs):
-    check = prologues.Prologue.tensor
+    check = prologues.PrologueBuilder.tensor
 
     def broken(self, proxy, guard):
         check(self, proxy, guard._replace(value=guard.value | {"shape": (7, 7)}))
 
-    monkeypatch.setattr(prologues.Prologue, "tensor", broken)
+    monkeypatch.setattr(prologues.PrologueBuilder, "tensor", broken)
     with pytest.warns(
         dovetail.GuardWarning, match=r"(?s)guard: args\[0\] is no longer a tensor.*line: if not .*shape == \(7, 7\).*value: Tensor tensor\("
     ):

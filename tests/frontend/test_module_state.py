@@ -11,7 +11,7 @@ import dovetail
 from dovetail.frontend.guards import module_state
 from dovetail.frontend.guards.guard import Miss
 
-WAYS = {"at once": (module_state._at_once,), "one by one": (module_state._one_by_one,), "never": ()}
+WAYS = {"at once": (module_state._by_guard_manager,), "one by one": (module_state._by_versions,), "never": ()}
 
 
 @pytest.fixture(params=WAYS)
@@ -46,7 +46,7 @@ def test_a_change_of_what_modules_hold_is_seen(way, change):
 @pytest.mark.parametrize("way", ["at once", "one by one"])
 @pytest.mark.parametrize("change", module_state._CHANGES)
 def test_both_ways_to_watch_see_every_change(way, change):
-    assert module_state._sees(WAYS[way][0], change)
+    assert module_state._detects(WAYS[way][0], change)
 
 
 def test_a_change_while_the_program_runs_is_seen():
@@ -57,7 +57,7 @@ def test_a_change_while_the_program_runs_is_seen():
         table["v"] += 1
         return found
 
-    looked = module_state.State(program, (), (table,))
+    looked = module_state.ModuleState(program, (), (table,))
     assert [looked() for _ in range(4)] == [(1,), (2,), (3,), (4,)]
 
 
@@ -68,7 +68,7 @@ def test_what_does_not_change_is_looked_at_no_more():
         runs.append(0)
         return (table["v"],)
 
-    looked = module_state.State(program, (), (table,))
+    looked = module_state.ModuleState(program, (), (table,))
     assert [looked() for _ in range(9)] == [(1,)] * 9 and len(runs) == 2
     table["v"] = 2
     assert [looked() for _ in range(9)] == [(2,)] * 9 and len(runs) == 5, "after a change it waits longer before it watches again"
@@ -76,7 +76,7 @@ def test_what_does_not_change_is_looked_at_no_more():
 
 def test_a_miss_is_given_on_and_not_kept():
     table = {"v": Miss("not this one")}
-    looked = module_state.State(lambda: (3,) if table["v"] is None else table["v"], (), (table,))
+    looked = module_state.ModuleState(lambda: (3,) if table["v"] is None else table["v"], (), (table,))
     assert [type(looked()) for _ in range(3)] == [Miss] * 3 and looked.watched is None
     table["v"] = None
     assert [looked() for _ in range(3)] == [(3,)] * 3

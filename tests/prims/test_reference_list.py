@@ -147,7 +147,7 @@ RENAMED = {
     "CHECK_SLICE_VALUE": "check_value",
     "CHECK_TYPE": "check_type",
     "CHECK_INSTANCE": "check_type",
-    "CHECK_LEN": "check_length",
+    "CHECK_LEN": "check_count",
     "CHECK_EMPTY": "check_count",
     "UNPACK_ATTR": "unpack_attr",
     "UNPACK_GETITEM": "unpack_item",

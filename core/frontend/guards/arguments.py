@@ -88,7 +88,7 @@ class Everything:
             children = self.sources.field(at, "_modules")
             self.add("len", children, len(module._modules))
             for name, child in module._modules.items():
-                self.add("is", self.sources.item(children, name), child)
+                self.add("equal" if child is None else "is", self.sources.item(children, name), child)
             for table in ("_parameters", "_buffers"):
                 for name, x in getattr(module, table).items():
                     self.nest(x, self.sources.item(self.sources.field(at, table), name))

@@ -1,27 +1,33 @@
-"""What a trace depended on: one guard for each fact, with the words for it and the sentence that a miss says."""
+"""Guards: the facts that a compiled program depends on.  A kind of guard is one row of KINDS, and the prim that it names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from dovetail import prims
+from dovetail.frontend.guards.runtime import has_natives
 from dovetail.frontend.guards.source import Source
+from dovetail.prims import Symbol
+
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})  # compared by value wherever they are read
 
 
 class Guard(NamedTuple):
-    """A fact about the value at `source`: `kind` is a key of KINDS, `value` what it is compared with."""
+    """A fact about the value at `source`: `kind` is a key of KINDS, `value` what the value is compared with."""
 
     kind: str
     source: Source
     value: Any = None
 
     def __str__(self) -> str:
-        if self.kind == "tensor":
-            return f"{self.source} is a tensor {_facts(self.value)}"
-        return KINDS[self.kind][0].format(s=repr(self.source), v=_shown(self.value), t=_a(self.value), n=_name(self.value))
+        return _sentence(KINDS[self.kind].fact, self)
 
 
 class Miss:
-    """What a prologue gives for a call that its program does not fit: `reason` is the guard that failed, as a sentence."""
+    """What a prologue returns for a call that its program does not fit: `reason` is the guard that failed, as a sentence."""
 
     __slots__ = ("reason",)
 
@@ -29,64 +35,128 @@ class Miss:
         self.reason = reason
 
 
-KINDS = {  # s: the value at the source, v: what it is compared with, n: its name, t: what it is; the fact, and that it is one no more
-    "is": ("{s} is {v}", "{s} is no longer the same {t}"),
-    "isnot": ("{s} is not {v}", "{s} has become {v}"),
-    "same": ("{s} is {v}", "{s} is no longer the same object as {v}"),
-    "notsame": ("{s} is not {v}", "{s} has become the same object as {v}"),
-    "type": ("type({s}) is {v}", "{s} is no longer a {n}"),
-    "equal": ("{s} == {v}", "{s} is no longer {v}"),
-    "len": ("len({s}) == {v}", "{s} no longer has the length {v}"),
-    "keys": ("list({s}) == {v}", "{s} no longer has the keys {v}"),
-    "key types": ("list(map(type, {s})) == {v}", "{s} no longer has keys of the types {v}"),
-    "key identities": ("list(map(id, {s})) == list(map(id, {v}))", "{s} no longer has the keys {v}"),
-    "has": ("{v} in {s}", "{s} no longer has {v}"),
-    "hasnot": ("{v} not in {s}", "{s} now has {v}"),
-    "unset": ("the slot {v} of {s} is empty", "the slot {v} of {s} has been set"),
-    "truthy": ("{s}", "{s} has become false, or empty"),
-    "falsy": ("not {s}", "{s} has become true, or is no longer empty"),
-    "tensor": ("{s} is a tensor {v}", "{s} is no longer a tensor {v}"),
-    "natives": ("{s} defines no other methods than {v}", "{s} was given a method that it did not have"),
-    "env": ("{s}() == {v}", "{s}() is no longer {v}"),
+class Lasting(Enum):
+    """How long a guard holds on a value that is read from a module's dictionary, while that dictionary does not change."""
+
+    CALL = auto()  # it is checked at every call
+    OBJECT = auto()  # as long as the value is the same object
+    CLASS = auto()  # likewise, for instances of classes in C: they cannot be given another class
+    ALIAS = auto()  # as long as both values are the same objects
+    TABLE = auto()  # as long as the value, a dictionary of parameters or submodules, does not change either
+
+
+class Named(NamedTuple):
+    """An argument of a check that the prologue refers to by a name instead of writing it out."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of guard.
+
+    `fact` and `broken` are sentences: that the guard holds, and that it failed.  In them {s} is the source, {v} the value that the guard
+    compares with, {n} its name and {t} its type and name.  `prim` checks the guard, with `arguments(value)` as its keyword arguments:
+    sources among them become the values found there, Named objects names.
+    """
+
+    name: str
+    fact: str
+    broken: str
+    prim: Symbol
+    arguments: Callable[[Any], dict[str, Any]]
+    lasting: Lasting = Lasting.CALL
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return the arguments of a check for identity; containers and subclasses of text and numbers get a name, or they would be written out."""
+    by_name = isinstance(value, (tuple, list, dict, int, float, complex, str, bytes)) and type(value) is not bool and not isinstance(value, Source)
+    return {"value": Named(value) if by_name else value}
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("is", "{s} is {v}", "{s} is no longer the same {t}", prims.check_identity, _object, Lasting.OBJECT),
+        Kind("isnot", "{s} is not {v}", "{s} has become {v}", prims.check_other, _object, Lasting.OBJECT),
+        Kind("same", "{s} is {v}", "{s} is no longer the same object as {v}", prims.check_identity, _object, Lasting.ALIAS),
+        Kind("notsame", "{s} is not {v}", "{s} has become the same object as {v}", prims.check_other, _object, Lasting.ALIAS),
+        Kind("type", "type({s}) is {v}", "{s} is no longer a {n}", prims.check_type, lambda v: {"type": v}, Lasting.CLASS),
+        Kind("equal", "{s} == {v}", "{s} is no longer {v}", prims.check_value, lambda v: {"type": type(v), "value": v}, Lasting.OBJECT),
+        Kind("len", "len({s}) == {v}", "{s} no longer has the length {v}", prims.check_count, lambda v: {"length": v}, Lasting.TABLE),
+        Kind("keys", "list({s}) == {v}", "{s} no longer has the keys {v}", prims.check_keys, lambda v: {"keys": tuple(v)}, Lasting.TABLE),
+        Kind(
+            "key types",
+            "list(map(type, {s})) == {v}",
+            "{s} no longer has keys of the types {v}",
+            prims.check_key_types,
+            lambda v: {"types": tuple(v)},
+            Lasting.TABLE,
+        ),
+        Kind(
+            "key identities",
+            "list(map(id, {s})) == list(map(id, {v}))",
+            "{s} no longer has the keys {v}",
+            prims.check_key_identities,
+            lambda v: {"keys": Named(tuple(v))},
+        ),
+        Kind("has", "{v} in {s}", "{s} no longer has {v}", prims.check_contains, lambda v: {"key": v, "present": True}, Lasting.TABLE),
+        Kind("hasnot", "{v} not in {s}", "{s} now has {v}", prims.check_contains, lambda v: {"key": v, "present": False}, Lasting.TABLE),
+        Kind(
+            "unset",
+            "the slot {v} of {s} is empty",
+            "the slot {v} of {s} has been set",
+            prims.check_unset,
+            lambda v: {"name": v, "has": hasattr},
+        ),
+        Kind("truthy", "{s}", "{s} has become false, or empty", prims.check_truth, lambda v: {"value": True}),
+        Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
+        Kind("tensor", "{s} is a tensor {v}", "{s} is no longer a tensor {v}", prims.check_tensor, lambda v: v),
+        Kind(
+            "natives",
+            "{s} defines no other methods than {v}",
+            "{s} now has a method that it did not have",
+            prims.check_natives,
+            lambda v: {"methods": Named(v), "fit": has_natives},
+        ),
+    )
 }
 
 
-def reason(guard: Guard) -> str:
-    """That a guard failed, as a sentence."""
+def reason(guard: Guard, words: str | None = None) -> str:
+    """Return the sentence that a guard failed, with `words` for the value that it compares with."""
+    if guard.source.kind == "arg":
+        if guard.kind == "len":
+            return f"the call no longer has {guard.value} positional arguments"
+        if guard.kind == "keys":
+            return f"the call no longer has the keyword arguments {guard.value}"
+    return _sentence(KINDS[guard.kind].broken, guard, words)
+
+
+def _sentence(template: str, guard: Guard, words: str | None = None) -> str:
     value = guard.value
-    if guard.kind == "tensor":
-        return f"{guard.source} is no longer a tensor {_facts(value)}"
-    if guard.kind == "len" and guard.source.kind == "arg":
-        return f"the call no longer has {value} positional arguments"
-    if guard.kind == "keys" and guard.source.kind == "arg":
-        return f"the call no longer has the keyword arguments {value}"
-    if guard.kind == "is" and (value is None or type(value) in (bool, int, float, str)):
-        return f"{guard.source} is no longer {value!r}"
-    return KINDS[guard.kind][1].format(s=repr(guard.source), v=_shown(value), t=_a(value), n=_name(value))
+    words = words or (_tensor_words(value) if guard.kind == "tensor" else _words(value))
+    return template.format(s=repr(guard.source), v=words, n=_name(value) or type(value).__name__, t=f"{type(value).__name__} {_name(value)}".rstrip())
 
 
-def _shown(value: Any) -> str:
+def _words(value: Any) -> str:
+    """Return a value as text; no code of the program runs for it."""
     if isinstance(value, Source):
         return repr(value)
-    name = getattr(value, "__name__", None)
-    if isinstance(name, str):
+    if name := _name(value):
         return name
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_shown, value))}]"
-    return repr(value) if type(value).__module__ in ("builtins", "torch") else f"a {type(value).__name__}"  # no code of the program runs for it
+        return f"[{', '.join(map(_words, value))}]"
+    return repr(value) if type(value).__module__ in ("builtins", "torch") else f"a {type(value).__name__}"
 
 
 def _name(value: Any) -> str:
+    """Return the name of a function, class or module; nothing for what has none."""
     name = getattr(value, "__name__", None)
-    return name if isinstance(name, str) else type(value).__name__
+    return name if isinstance(name, str) else ""
 
 
-def _a(value: Any) -> str:
-    name = getattr(value, "__name__", None)
-    return f"{type(value).__name__}{f' {name}' if isinstance(name, str) else ''}"
-
-
-def _facts(facts: Any) -> str:
-    """A tensor as a prologue checks it."""
+def _tensor_words(facts: dict[str, Any]) -> str:
+    """Return what check_tensor wants of a tensor, as text."""
     words = [facts["dtype"], list(facts["shape"]), facts["device"] or "", "that requires grad" if facts["requires_grad"] else ""]
     return " ".join([str(word) for word in words if word != ""]).replace("torch.", "")

@@ -9,7 +9,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 
 
 def overlap(written: tuple, others: tuple) -> bool:
-    """Whether a tensor in `written` shares its storage with another in `written` or `others`."""
+    """Return whether a tensor in `written` shares its storage with another in `written` or `others`."""
     storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
     return len(set(storages)) < len(storages) or not set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()])
 
@@ -20,11 +20,15 @@ def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def static_attribute(cls: type, name: str) -> Any:
-    """What a class or a base of it has under a name, unbound; an AttributeError where there is nothing."""
-    found = lookup(cls, name)
-    if found is NULL:
+    """Return the attribute `name` of a class or of a base of it, unbound.
+
+    Raises:
+        AttributeError: where there is none.
+    """
+    value = lookup(cls, name)
+    if value is NULL:
         raise AttributeError(name)
-    return found
+    return value
 
 
 def contents_of(value: Any, base: type) -> Any:

@@ -14,6 +14,7 @@ class Source:
     item    parent[key]
     field   what the instance dictionary of parent has under `key`; unlike `attr` it runs no code of the program
     call    parent(), for what C code gives that only looks something up, as a weak reference
+    setting  parent(), for a function that tells a global setting, such as the default dtype; it never fails
     fresh   what the function `key[1]` gives for the value at parent, None for none: it is the call number `key[0]` of those that are run anew
     contents  what is in the container at parent, of a class that is derived from `key`, as a plain container
     static  what the class at parent, or a base of it, has under `key`, unbound
@@ -31,7 +32,7 @@ class Source:
             return self.key
         if self.kind == "const":
             return _word(self.key) if self.found is None else repr(self.found)
-        if self.kind == "call":
+        if self.kind in ("call", "setting"):
             return f"{self.parent}()"
         if self.kind == "fresh":
             return f"the result of call {self.key[0]}"
@@ -82,6 +83,9 @@ class Sources:
 
     def call(self, parent: Source) -> Source:
         return self.make("call", parent, None)
+
+    def setting(self, function: Any) -> Source:
+        return self.make("setting", self.const(function), None)
 
     def fresh(self, parent: Source | None, number: int, function: Any) -> Source:
         return self.make("fresh", self.const(None) if parent is None else parent, (number, function))

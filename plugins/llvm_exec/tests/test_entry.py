@@ -19,7 +19,7 @@ import dovetail
 from dovetail.extend import torch_internals
 from dovetail.frontend.guards.guard import Miss
 from dovetail_llvm_exec.call import entry as entries
-from dovetail_llvm_exec.call.gate import Gate
+from dovetail_llvm_exec.call.entry_ir import EntryCode
 from dovetail_llvm_exec.call.trampoline import Launch
 from dovetail_llvm_exec.ir import jit
 
@@ -289,7 +289,7 @@ def test_without_the_builtin_calls_run_in_python(monkeypatch):
     assert type(ours._cache.last).__name__ == "function"
 
 
-@pytest.mark.parametrize("written", [Gate, Launch])
+@pytest.mark.parametrize("written", [EntryCode, Launch])
 def test_the_object_code_is_good_for_every_process(written):
     target = jit.compiler().target
     assert written(target).text() == written(target).text()

@@ -120,7 +120,7 @@ def entry_by_hand(state):
     args, kwargs, found, program = (dovetail.extend.Proxy(name) for name in ("args", "kwargs", "found", "program"))
     rows = (
         (prims.check_count, (args,), {"length": 0}, None),
-        (prims.check_keys, (kwargs,), {"type": None, "keys": ()}, None),
+        (prims.check_keys, (kwargs,), {"keys": ()}, None),
         (prims.unpack_state, (), {"state": state}, (found,)),
         (prims.call_program, (program, found), {}, None),
     )

@@ -30,7 +30,7 @@ from types import (
 from typing import Any
 
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
-from dovetail.frontend.guards.guard import Guard
+from dovetail.frontend.guards.guard import PLAIN, Guard
 from dovetail.frontend.guards.source import Source, Sources
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
@@ -94,7 +94,9 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace made, globals of `exec`: nothing outside can know them
 
     def guard(self, kind: str, source: Source, value: Any = None) -> None:
-        """The trace depends on this fact."""
+        """Add the guard that the trace depends on this fact; plain values are compared, whatever object they are."""
+        if kind == "is" and type(value) in PLAIN:
+            kind = "equal"
         try:
             mark = repr(value) if type(value) in (float, complex) else tuple(value) if type(value) is list else value
             key = (kind, source, mark, type(value))

@@ -14,27 +14,28 @@ from dovetail import prims
 from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace, torch_internals
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import compiled
-from dovetail_llvm_exec.call.gate import Check, Gate
+from dovetail_llvm_exec.call.entry_ir import INSTRUCTIONS, EntryCode
 from dovetail_llvm_exec.call.launch import SCALAR_TYPES
 
-LARGE = 1 << 20  # bytes of values between kernels from which the program lets them go itself, one by one
+LARGE = 1 << 20  # bytes of values between kernels from which on the program releases them itself, one by one
 MOST_CHECKS = 4096
 CLASSES = (torch.Tensor, torch.nn.Parameter)
 DTYPES = {**SCALAR_TYPES, torch.complex64: 9, torch.complex128: 10}
+OPCODES = {instruction: i for i, instruction in enumerate(INSTRUCTIONS)}
 
 
 class Declined(Exception):
-    """The prologue has something in it that is checked in Python."""
+    """The prologue has a line that only Python can check."""
 
 
 def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any], executor: str) -> Callable[[tuple, dict], Any] | None:
-    """A builtin function that gives what `slow`, the prologue, gives; None where the prologue is more than the builtin can check.
+    """Return a builtin function that does what `slow`, the prologue, does; None where the prologue has lines that only Python can check.
 
     `computation` is all that the prologue runs, None where it runs more; where each of its lines is a region of `executor` they run
     one after the other, else the builtin calls what the prologue calls.
     """
-    found, devices = compiled(Gate), torch_internals.autocast_device_types()
-    if found is None or devices is None:
+    builtin, devices = compiled(EntryCode), torch_internals.autocast_device_types()
+    if builtin is None or devices is None:
         return None
     try:
         plan = Plan(prologue, devices)
@@ -42,7 +43,7 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
         return None
     if computation is not None:
         plan.inline(computation, executor)
-    return found.function(plan.words(slow, found.offset), (slow, *plan.objects.values()))
+    return builtin.function(plan.words(slow, builtin.offset), (slow, *plan.objects.values()))
 
 
 class Plan:
@@ -51,49 +52,54 @@ class Plan:
     def __init__(self, prologue: Trace, devices: list[int]):
         self.devices, self.constants = devices, dict(prologue.constants)
         self.positional, self.named = prologue.inputs
-        self.objects: dict[int, Any] = {}  # what the words point to, which has to live as long
+        self.objects: dict[int, Any] = {}  # the objects that the words point to, which have to live as long
         self.slots: dict[Any, int] = {}
-        self.calls: dict[Any, Any] = {}  # what a function without arguments gave -> the function
+        self.calls: dict[Any, Any] = {}  # the value that a function without arguments returns -> the function
         self.checks: list[tuple[int, int, int, int]] = []
-        self.rows: list[tuple[list[int], int]] = []  # (row, which check points to it)
-        self.given: int | None = None
-        self.no_names = False
-        self.attributes = 0
+        self.rows: list[tuple[list[int], int]] = []  # (row, the number of the check that points to it)
+        self.argument_count: int | None = None
+        self.no_keywords = False
+        self.owned = 0  # values that the call owns until it ends
         self.steps: list[tuple[Any, list[int], list[int]]] = []
         self.results: list[int] = []
         self.single = False
         for line in prologue.lines:
             self._line(line)
-        if self.given is None or not self.no_names or len(self.checks) > MOST_CHECKS:
+        if self.argument_count is None or not self.no_keywords or len(self.checks) > MOST_CHECKS:
             raise Declined
 
     # --- objects and slots
 
     def pointer(self, value: Any) -> int:
-        """The address of an object, which is kept."""
+        """Return the address of an object, which the entry keeps alive."""
         self.objects[id(value)] = value
         return id(value)
 
     def object(self, value: Any) -> Any:
-        """What a constant of the prologue is."""
+        """Return the object that a constant of the prologue stands for."""
         return self.constants[value] if _is_proxy(value) and value in self.constants else value
 
     def slot(self, proxy: Any) -> int:
-        """The slot that holds a value; a constant is loaded into one."""
+        """Return the slot of a value; a constant is loaded into one."""
         if proxy not in self.slots:
             if proxy not in self.constants:
                 raise Declined
             self.slots[proxy] = len(self.slots)
-            self.check(Check.LOAD, self.slots[proxy], self.pointer(self.constants[proxy]))
+            self.check(EntryCode.load, self.slots[proxy], self.pointer(self.constants[proxy]))
         return self.slots[proxy]
 
     def new(self, proxy: Any) -> int:
-        """A slot for a value that is found."""
+        """Return a slot for a value that the prologue reads."""
         return self.slots.setdefault(proxy, len(self.slots))
 
-    def check(self, op: Check, a: int = 0, b: int = 0, c: int = 0) -> None:
-        """One instruction."""
-        self.checks.append((int(op), a, b, c))
+    def check(self, instruction: Callable[..., None], a: int = 0, x: int = 0, y: int = 0) -> None:
+        """Append an instruction."""
+        self.checks.append((OPCODES[instruction], a, x, y))
+
+    def read(self, instruction: Callable[..., None], line: BoundSymbol, at: Any, key: Any) -> None:
+        """Append an instruction that reads the output of a line from the value `at`."""
+        parent = self.slot(at)
+        self.check(instruction, self.new(line.out), parent, self.pointer(key))
 
     # --- lines of the prologue
 
@@ -104,44 +110,42 @@ class Plan:
         rule(self, line, *line.args, **{name: value for name, value in line.kwargs.items() if name != "miss"})
 
     def item(self, line: BoundSymbol, at: Any, *, key: Any) -> None:
-        """An argument, what a dict has under a string, or an item of something else."""
+        """Read an argument, the item of a dict under a string, or an item of something else."""
         if at is self.positional:
-            if type(key) is not int or self.given is None or not 0 <= key < self.given:
+            if type(key) is not int or self.argument_count is None or not 0 <= key < self.argument_count:
                 raise Declined
-            self.check(Check.ARGUMENT, self.new(line.out), key)
+            self.check(EntryCode.argument, self.new(line.out), key)
         elif type(key) is str and at is not self.named:
-            self.check(Check.ITEM, *reversed((self.slot(at), self.new(line.out))), self.pointer(key))
+            self.read(EntryCode.dict_item, line, at, key)
         elif at is not self.named and type(key) in (int, str, bool):
-            self.check(Check.SUBSCRIPT, *reversed((self.slot(at), self.new(line.out))), self.pointer(key))
-            self.attributes += 1
+            self.read(EntryCode.subscript, line, at, key)
+            self.owned += 1
         else:
             raise Declined
 
     def attribute(self, line: BoundSymbol, at: Any, *, name: str) -> None:
-        """An attribute, by whatever means its object has."""
-        self.check(Check.ATTRIBUTE, *reversed((self.slot(at), self.new(line.out))), self.pointer(name))
-        self.attributes += 1
+        """Read an attribute, by whatever means its object has."""
+        self.read(EntryCode.attribute, line, at, name)
+        self.owned += 1
 
     def call(self, line: BoundSymbol, function: Any) -> None:
-        """A question to torch, answered where the answer is checked."""
+        """Remember the function: it is called where its result is checked."""
         self.calls[line.out] = self.object(function)
 
     def count(self, line: BoundSymbol, at: Any, *, length: int) -> None:
-        """Of the call's own arguments, or of a container."""
+        """Check how many arguments the call has, or the length of a container."""
         if at is self.positional:
-            if self.given is not None and self.given != length:
+            if self.argument_count is not None and self.argument_count != length:
                 raise Declined
-            self.given = length
+            self.argument_count = length
         elif at is self.named:
-            self.no_names = length == 0
+            self.no_keywords = length == 0
         else:
-            self.check(Check.SIZE, self.slot(at), length)
+            self.check(EntryCode.size, self.slot(at), length)
 
-    def keys(self, line: BoundSymbol, at: Any, *, type: Any, keys: tuple) -> None:
-        """A dict with these keys, which are strings; the call's own without any."""
-        keys = self._plain(keys)
-        if type is not None:
-            self.check(Check.TYPE, self.slot(at), self.pointer(self._plain(type)))
+    def keys(self, line: BoundSymbol, at: Any, *, keys: tuple) -> None:
+        """Check the keys of a dict, which are strings; the call itself has no keyword arguments."""
+        keys = self._known(keys)
         if not keys:
             self.count(line, at, length=0)
         elif at is self.named or not all(key.__class__ is str for key in keys):
@@ -149,138 +153,135 @@ class Plan:
         else:
             slot = self.slot(at)
             self.rows.append(([len(keys), *map(self.pointer, keys)], len(self.checks)))
-            self.check(Check.KEYS, slot)
-
-    def length(self, line: BoundSymbol, at: Any, *, type: Any, length: int) -> None:
-        """A container of a type."""
-        self.check(Check.TYPE, self.slot(at), self.pointer(self.object(type)))
-        self.check(Check.SIZE, self.slot(at), length)
+            self.check(EntryCode.keys, slot)
 
     def value(self, line: BoundSymbol, at: Any, *, value: Any, type: Any = None) -> None:
-        """The very object is equal; whether another one is, the slow way finds out."""
+        """Check for the very object, which is equal; whether another one is, the slow path decides."""
         value = self.object(value)
         if at in self.calls:
-            self._answer(self.calls[at], value)
+            self._setting(self.calls[at], value)
         elif _is_proxy(value):
             raise Declined
         else:
-            self.check(Check.IS, self.slot(at), self.pointer(value))
+            self.check(EntryCode.is_object, self.slot(at), self.pointer(value))
 
-    def _answer(self, function: Any, value: Any) -> None:
-        if function in (torch.is_grad_enabled,) and type(value) is bool:
-            self.check(Check.GRAD, int(value))
+    def _setting(self, function: Any, value: Any) -> None:
+        """Check what a function without arguments returns."""
+        if function is torch.is_grad_enabled and type(value) is bool:
+            self.check(EntryCode.grad_mode, int(value))
         elif function is torch_internals.any_autocast and value is False:
-            self.check(Check.AUTOCAST)
+            self.check(EntryCode.no_autocast)
         elif type(function) is type(len) and isinstance(value, (bool, torch.dtype, type(None))):
-            self.check(Check.CALLED, self.pointer(function), self.pointer(value))
+            self.check(EntryCode.call_returns, self.pointer(function), self.pointer(value))
         else:
             raise Declined
 
     def other(self, line: BoundSymbol, at: Any, *, value: Any) -> None:
-        """Another object than one."""
-        self.check(Check.IS_NOT, self.slot(at), self.pointer(self._plain(value)))
+        """Check for any other object."""
+        self.check(EntryCode.is_other_object, self.slot(at), self.pointer(self._known(value)))
 
-    def _plain(self, value: Any) -> Any:
+    def _known(self, value: Any) -> Any:
+        """Return an object that is known before the call."""
         value = self.object(value)
         if _is_proxy(value):
             raise Declined
         return value
 
     def kind(self, line: BoundSymbol, at: Any, *, type: Any) -> None:
-        """An object of exactly a type."""
-        self.check(Check.TYPE, self.slot(at), self.pointer(self._plain(type)))
+        """Check for an object of exactly a type."""
+        self.check(EntryCode.has_type, self.slot(at), self.pointer(self._known(type)))
 
     def truth(self, line: BoundSymbol, at: Any, *, value: bool) -> None:
-        """Containers mostly."""
-        self.check(Check.TRUTH, self.slot(at), int(value))
+        """Check whether a value, mostly a container, is true."""
+        self.check(EntryCode.truth, self.slot(at), int(value))
 
     def contains(self, line: BoundSymbol, at: Any, *, key: Any, present: bool) -> None:
-        """A dict with or without a key."""
+        """Check that a dict has a key, or has it not."""
         if type(key) is not str or at is self.named:
             raise Declined
-        self.check(Check.CONTAINS, self.slot(at), self.pointer(key), int(present))
+        self.check(EntryCode.contains, self.slot(at), self.pointer(key), int(present))
 
     def empty(self, line: BoundSymbol, *, containers: Any) -> None:
-        """Many containers, each of which is empty."""
-        containers = self._plain(containers)
+        """Check that many containers are empty."""
+        containers = self._known(containers)
         self.rows.append(([len(containers), *map(self.pointer, containers)], len(self.checks)))
-        self.check(Check.EMPTY)
+        self.check(EntryCode.empty)
 
     def state(self, line: BoundSymbol, *, state: Any) -> None:
-        """What many objects hold, found again where one of their dictionaries has another version."""
-        state, found = self.object(state), line.out or ()
+        """Read the state of modules, again where one of their dictionaries has another version."""
+        state, values = self.object(state), line.out or ()
         function, objects, tables = _watched(state)
         total, last = ctypes.c_int64(0), [None]
         self.pointer(total)
-        row = [self.pointer(function), ctypes.addressof(total), self.pointer(last), len(objects), len(tables), len(found)]
+        row = [self.pointer(function), ctypes.addressof(total), self.pointer(last), len(objects), len(tables), len(values)]
         for x in objects:
             row += [self.pointer(x), versions.place(x), self.pointer(type(x)), self.pointer(object.__getattribute__(x, "__dict__"))]
         row += map(self.pointer, tables)
-        row += map(self.new, found)
+        row += map(self.new, values)
         self.rows.append((row, len(self.checks)))
-        self.check(Check.STATE, self.new(("state", id(state))))
-        self.attributes += 1
+        self.check(EntryCode.module_state, self.new(("state", id(state))))
+        self.owned += 1
 
     def absent(self, line: BoundSymbol, *, containers: Any, keys: Any, contains: Any) -> None:
-        """Many dicts, each without a key."""
-        if self._plain(contains) is not operator.contains:
+        """Check that many dicts each lack a key."""
+        if self._known(contains) is not operator.contains:
             raise Declined
-        for container, key in zip(self._plain(containers), self._plain(keys), strict=True):
+        for container, key in zip(self._known(containers), self._known(keys), strict=True):
             if type(container) is not dict or type(key) is not str:
                 raise Declined
-            self.check(Check.CONTAINS, self._loaded(container), self.pointer(key), 0)
+            self.check(EntryCode.contains, self._loaded(container), self.pointer(key), 0)
 
     def _loaded(self, value: Any) -> int:
-        """A slot with an object in it."""
+        """Return a slot into which an object was loaded."""
         key = ("object", id(value))
         if key not in self.slots:
             self.slots[key] = len(self.slots)
-            self.check(Check.LOAD, self.slots[key], self.pointer(value))
+            self.check(EntryCode.load, self.slots[key], self.pointer(value))
         return self.slots[key]
 
     def tensor(
         self, line: BoundSymbol, x: Any, *, type: Any, dtype: Any, shape: tuple, device: Any, requires_grad: bool, strides: tuple | None
     ) -> None:
-        """A tensor on the CPU, of a class of torch's own."""
-        kind, dtype, device = self._plain(type), self._plain(dtype), self._plain(device)
+        """Check a tensor on the CPU, of a class of torch's own."""
+        kind, dtype, device = self._known(type), self._known(dtype), self._known(device)
         if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ is int for n in shape):
             raise Declined
         row = [self.pointer(kind), DTYPES[dtype], int(requires_grad), len(shape), *shape, *(_row_major(shape) if strides is None else strides)]
         slot = self.slot(x)
         self.rows.append((row, len(self.checks)))
-        self.check(Check.TENSOR, slot)
+        self.check(EntryCode.tensor, slot)
 
     def tensors(self, line: BoundSymbol, *tensors: Any, fit: Any, missed: Any) -> None:
-        """Many tensors: each check by itself."""
+        """Check many tensors one by one."""
         if not line.body:
             raise Declined
         for inner in line.body:
             self._line(inner)
 
     def modes(self, line: BoundSymbol, *, active: Any) -> None:
-        """No mode of torch's, no transform, no level of forward-mode differentiation."""
+        """Check that there is no mode of torch's, no transform, no level of forward-mode differentiation."""
         keys = torch_internals.mode_keys()
         if self.object(active) is not torch_internals.active_mode or keys is None:
             raise Declined
-        self.check(Check.MODES, *keys)
+        self.check(EntryCode.no_modes, *keys)
         level = self.new(("level", id(line)))
-        self.check(Check.ITEM, level, self._loaded(torch_internals.FORWARD_AD), self.pointer(torch_internals.LEVEL))
-        self.check(Check.IS, level, self.pointer(torch_internals.NO_LEVEL))
+        self.check(EntryCode.dict_item, level, self._loaded(torch_internals.FORWARD_AD), self.pointer(torch_internals.LEVEL))
+        self.check(EntryCode.is_object, level, self.pointer(torch_internals.NO_LEVEL))
 
     def distinct(self, line: BoundSymbol, *tensors: Any) -> None:
-        """No two the same object."""
+        """Check that no two are the same object."""
         if len(tensors) > 8:
             raise Declined
         slots = [self.slot(x) for x in tensors]
         for i, a in enumerate(slots):
             for b in slots[:i]:
-                self.check(Check.OTHER, a, b)
+                self.check(EntryCode.distinct, a, b)
 
     def program(self, line: BoundSymbol, program: Any, *inputs: Any, found: tuple = ()) -> None:
-        """What the prologue ends in."""
+        """Take the program that the prologue ends in."""
         if found:
             raise Declined
-        self.runs, self.inputs = self.object(program), [self.slot(p) for p in inputs]
+        self.callee, self.inputs = self.object(program), [self.slot(p) for p in inputs]
 
     # --- what runs
 
@@ -306,8 +307,8 @@ class Plan:
         self.results, self.single = [slots[p] for p in outputs], single
 
     def words(self, slow: Any, offset: int) -> bytes:
-        """The payload of the builtin."""
-        start = len(Gate.fields) + 4 * len(self.checks)
+        """Return the payload of the builtin."""
+        start = len(EntryCode.fields) + 4 * len(self.checks)
         body = list(self.inputs)
         step_row = start + len(body)
         for fn, inputs, outputs in self.steps:
@@ -320,17 +321,17 @@ class Plan:
         for row, at in self.rows:
             checks[at] = (*checks[at][:2], start + len(body), 0)
             body += row
-        fields = {"slow": id(slow), "slots": len(self.slots), "checks": len(checks), "given": self.given, "inputs": len(self.inputs)}
-        fields |= {"steps": len(self.steps), "step_row": step_row, "program": self.pointer(self.runs), "results": len(self.results)}
+        fields = {"slow": id(slow), "slots": len(self.slots), "checks": len(checks), "arguments": self.argument_count, "inputs": len(self.inputs)}
+        fields |= {"steps": len(self.steps), "step_row": step_row, "program": self.pointer(self.callee), "results": len(self.results)}
         fields |= {"result_row": result_row, "single": int(self.single), "offset": offset, "dict_type": id(dict), "tuple_type": id(tuple)}
-        fields |= {"attributes": self.attributes, "autocasts": len(self.devices), "autocast_row": autocast_row}
+        fields |= {"owned": self.owned, "autocasts": len(self.devices), "autocast_row": autocast_row}
         fields["version"] = versions.VERSION
-        packed = [fields[name] for name in Gate.fields] + [word for check in checks for word in check] + body
+        packed = [fields[name] for name in EntryCode.fields] + [word for check in checks for word in check] + body
         return struct.pack(f"{len(packed)}q", *packed)
 
 
 def _watched(state: Callable[[], Any]) -> tuple[Callable[[], Any], Sequence[Any], Sequence[dict]]:
-    """A function that gives a state, and the objects and dictionaries that it depends on: none where their versions cannot be read."""
+    """Return the function that reads a state, and the objects and dictionaries that it depends on: none where their versions cannot be read."""
     program, objects, tables = (getattr(state, name, None) for name in ("program", "objects", "tables"))
     known = callable(program) and type(objects) is tuple and type(tables) is tuple and versions.are_known()
     if not known or None in map(versions.place, objects) or not all([type(table) is dict for table in tables]):
@@ -339,11 +340,12 @@ def _watched(state: Callable[[], Any]) -> tuple[Callable[[], Any], Sequence[Any]
 
 
 def _is_proxy(value: Any) -> bool:
-    """Whether a value stands for one that the program finds or computes."""
+    """Return whether a value stands for one that the program reads or computes."""
     return isinstance(value, Proxy)
 
 
 def _row_major(shape: Iterable[int]) -> list[int]:
+    """Return the strides of a row-major tensor."""
     steps, step = [], 1
     for n in reversed(list(shape)):
         steps.append(step)
@@ -358,7 +360,6 @@ RULES: dict[Symbol, Callable[..., None]] = {
     prims.unpack_state: Plan.state,
     prims.check_count: Plan.count,
     prims.check_keys: Plan.keys,
-    prims.check_length: Plan.length,
     prims.check_value: Plan.value,
     prims.check_identity: Plan.value,
     prims.check_other: Plan.other,
