@@ -72,7 +72,7 @@ def test_a_tensor_as_a_size_is_right_or_refused(program):
 
 @pytest.mark.parametrize("program", [lambda x: x + nn.Parameter(torch.ones(2)), lambda x: nn.Linear(2, 2)(x)], ids=["parameter", "module"])
 def test_a_parameter_made_inside_is_refused(program):
-    with pytest.raises(Unsupported, match="make it outside"):
+    with pytest.raises(Unsupported, match="create it outside"):
         dovetail.jit(program)(torch.ones(2))
 
 

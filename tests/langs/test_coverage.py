@@ -64,9 +64,7 @@ def test_scenario_23_a_refusal_is_a_sentence_with_a_way_out() -> None:
     for fn, why in REFUSED.items():
         assert len(why.split()) >= 6, name_of(fn)
         assert fn not in TABLE, f"{name_of(fn)} is refused and has a meaning"
-    assert str(not_traced(torch.nonzero, REFUSED[torch.nonzero])).startswith(
-        "torch.nonzero is not traced: the shape of what it returns depends on values"
-    )
+    assert str(not_traced(torch.nonzero, REFUSED[torch.nonzero])).startswith("torch.nonzero is not traced: the shape of its result depends on values")
 
 
 def x(*shape: int) -> torch.Tensor:

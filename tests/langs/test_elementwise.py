@@ -212,7 +212,7 @@ def test_bad_input_raises_as_in_eager(fn):
 
 
 def test_the_places_of_true_elements_are_refused():
-    with pytest.raises(NotImplementedError, match=r"choose with torch\.where"):
+    with pytest.raises(NotImplementedError, match=r"use torch\.where"):
         dovetail.make_trace(lambda x: torch.where(x > 0))(X)
 
 

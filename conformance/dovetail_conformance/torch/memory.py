@@ -195,7 +195,7 @@ def copy_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((x, unwritten((2,))), {}, RuntimeError, "must match the size|cannot be broadcast")
     yield ErrorSample((x, unwritten((1, 2, 3))), {}, RuntimeError, "doesn't match the broadcast shape")
     yield ErrorSample((x, "1"), {}, TypeError, "must be Tensor")
-    yield ErrorSample((unwritten((3,)).expand(2, 3), x), {}, RuntimeError, "refers to a single memory location|several share one")
+    yield ErrorSample((unwritten((3,)).expand(2, 3), x), {}, RuntimeError, "refers to a single memory location|share memory")
 
 
 def np_copy(x: np.ndarray, other: Any, non_blocking: bool = False) -> np.ndarray:

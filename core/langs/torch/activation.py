@@ -1,7 +1,7 @@
 """Activations: functions of each element that networks put between layers, and softmax.
 
-Branches are chosen with `where`, of arguments that are made harmless where the other branch holds: the gradient of a branch not taken
-must be 0, not 0 times infinity.
+Branches are selected with `where`, and each branch gets safe arguments where the other one is selected: the gradient of an unselected
+branch must be 0, not 0 times infinity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def _placed(x: Any, value: Any, inplace: bool) -> Any:
-    """`value`, or x with `value` written into it."""
+    """Return `value`, or x with `value` written into it."""
     if not inplace:
         return value
     write(x, value)
@@ -43,12 +43,12 @@ def floating(compute: Callable[..., Any], x: Any, *more: Any) -> Any:
 def _relu(x: Any) -> Any:
     require_float(x, "int")
     zero = core.fit(0, (), x.spec.dtype)
-    return core.where(core.lt(x, zero), zero, x)  # -0.0 and NaN stay
+    return core.where(core.lt(x, zero), zero, x)  # keeps -0.0 and NaN
 
 
-def _masked(g: Any, x: Any, given: tuple, keep: Any) -> tuple:
+def _masked(g: Any, x: Any, rest: tuple, keep: Any) -> tuple:
     """Return the cotangents of x and of the arguments after it: g where `keep`, else 0."""
-    return (core.where(keep, g, 0.0), *(None for _ in given))
+    return (core.where(keep, g, 0.0), *(None for _ in rest))
 
 
 def _strictly_within(x: Any, low: float, high: float) -> Any:
@@ -69,9 +69,9 @@ def relu_function(input: Tensor, inplace: bool = False):
 
 @relu.vjp
 @relu_function.vjp
-def relu_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+def relu_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
     """g where the result is positive or NaN."""
-    return (core.where(core.le(out, 0.0), 0.0, g), *(None for _ in given))
+    return (core.where(core.le(out, 0.0), 0.0, g), *(None for _ in rest))
 
 
 def _hardtanh(x: Any, low: Any, high: Any) -> Any:
@@ -96,16 +96,16 @@ def relu6(input: Tensor, inplace: bool = False):
 
 
 @hardtanh.vjp
-def hardtanh_vjp(g: Any, out: Any, input: Any, *given: Any, min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> tuple:
+def hardtanh_vjp(g: Any, out: Any, input: Any, *rest: Any, min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> tuple:
     """g strictly between the bounds."""
-    low, high = (*given, *(min_val, max_val)[len(given) :])[:2]
-    return _masked(g, input, given, _strictly_within(input, low, high))
+    low, high = (*rest, *(min_val, max_val)[len(rest) :])[:2]
+    return _masked(g, input, rest, _strictly_within(input, low, high))
 
 
 @relu6.vjp
-def relu6_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+def relu6_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
     """g strictly between 0 and 6."""
-    return _masked(g, input, given, _strictly_within(input, 0.0, 6.0))
+    return _masked(g, input, rest, _strictly_within(input, 0.0, 6.0))
 
 
 @torchsymbol("torch.nn.functional.threshold")
@@ -240,9 +240,9 @@ def hardsigmoid(input: Tensor, inplace: bool = False):
 
 
 @hardsigmoid.vjp
-def hardsigmoid_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+def hardsigmoid_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
     """g / 6 strictly between -3 and 3."""
-    return _masked(core.div(g, 6.0), input, given, _strictly_within(input, -3.0, 3.0))
+    return _masked(core.div(g, 6.0), input, rest, _strictly_within(input, -3.0, 3.0))
 
 
 @torchsymbol("torch.nn.functional.hardswish")
@@ -257,14 +257,14 @@ def hardswish(input: Tensor, inplace: bool = False):
 
 
 @hardswish.vjp
-def hardswish_vjp(g: Any, out: Any, input: Any, *given: Any, **_: Any) -> tuple:
+def hardswish_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
     """g * (input / 3 + 1 / 2) between -3 and 3, 0 below and g above."""
 
     def compute(g: Any, x: Any) -> Any:
         slope = core.mul(g, core.add(core.div(x, 3.0), 0.5))
         return core.where(core.le(x, -3.0), 0.0, core.where(core.ge(x, 3.0), g, slope))
 
-    return (in_wide(compute, g, input), *(None for _ in given))
+    return (in_wide(compute, g, input), *(None for _ in rest))
 
 
 @torchsymbol("torch.nn.functional.hardshrink", "torch.hardshrink", methods=("hardshrink",))
@@ -276,10 +276,10 @@ def hardshrink(input: Tensor, lambd: Number = 0.5):
 
 
 @hardshrink.vjp
-def hardshrink_vjp(g: Any, out: Any, input: Any, *given: Any, lambd: Number = 0.5) -> tuple:
+def hardshrink_vjp(g: Any, out: Any, input: Any, *rest: Any, lambd: Number = 0.5) -> tuple:
     """g outside [-lambd, lambd]."""
-    bound = given[0] if given else lambd
-    return _masked(g, input, given, core.bitwise_or(core.lt(input, -bound), core.gt(input, bound)))
+    bound = rest[0] if rest else lambd
+    return _masked(g, input, rest, core.bitwise_or(core.lt(input, -bound), core.gt(input, bound)))
 
 
 @torchsymbol("torch.nn.functional.softshrink")
@@ -306,7 +306,7 @@ def prelu(input: Tensor, weight: Tensor):
         require(w.numel == channels, "expected one weight for each of {} channels of {}, got {}", channels, x, w)
     if w.rank and x.rank != 1:
         weight = prims.broadcast_in_dim(weight, shape=(1, w.numel, *[1] * (x.rank - 2)), dims=(1,)) if x.rank else prims.squeeze(weight, dims=(0,))
-    return floating(lambda x, w: core.mul(x, core.where(core.gt(x, 0.0), 1.0, w)), input, weight)  # no gradient passes by a weight not used
+    return floating(lambda x, w: core.mul(x, core.where(core.gt(x, 0.0), 1.0, w)), input, weight)  # no gradient flows to an unused weight
 
 
 @torchsymbol("torch.nn.functional.glu")
@@ -334,21 +334,21 @@ def shifted(x: Any, dim: int) -> Any:
 
 
 def along(reduced: Any, x: Any, dim: int) -> Any:
-    """Return a reduction of x over `dim`, with that dimension back as size 1."""
+    """Reshape a reduction of x over `dim` so that the dimension has size 1."""
     return core.keep_dims(reduced, x.spec.shape, (dim,))
 
 
 def _softmax_of(compute: Callable[[Any, int], Any], x: Any, dim: int, dtype: Any) -> Any:
     """compute(x, dim), in `dtype` where one is given; a tensor of no dimensions counts as one of size 1."""
-    wanted: DType = x.spec.dtype if dtype is None else dtype_of(dtype)
+    target: DType = x.spec.dtype if dtype is None else dtype_of(dtype)
     dim = core.canonical_dim(dim, x.spec.rank)
-    x = core.convert(row_major(x), wanted)
+    x = core.convert(row_major(x), target)
     require_float(x)
     if not x.spec.numel:
         return prims.clone(x)
     flat = x.spec.rank == 0
-    wide = core.convert(prims.reshape(x, shape=(1,)) if flat else x, core.wide(wanted))
-    out = core.convert(compute(wide, dim), wanted)
+    wide = core.convert(prims.reshape(x, shape=(1,)) if flat else x, core.wide(target))
+    out = core.convert(compute(wide, dim), target)
     return prims.reshape(out, shape=()) if flat else out
 
 
@@ -388,20 +388,20 @@ def log_softmax_function(input: Tensor, dim: int | None = None, _stacklevel: int
     return _softmax_of(log_softmax_along, input, _implicit_dim("log_softmax", input, dim), dtype)
 
 
-def _of_result(pull: Callable[[Any, Any, Any], Any], g: Any, out: Any, input: Any, *given: Any, dim: int | None = None, **_: Any) -> tuple:
-    """Return the cotangents of a softmax, from its result alone: nothing has to be kept or computed again.
+def _of_result(pull: Callable[[Any, Any, Any], Any], g: Any, out: Any, input: Any, *rest: Any, dim: int | None = None, **_: Any) -> tuple:
+    """Return the cotangents of a softmax, computed from its result alone.
 
-    `pull(g, y, total)` is that of what goes in, where `total` sums up along the dimension.
+    `pull(g, y, total)` computes the cotangent of the input; `total` sums along the dimension.
     """
-    dim = given[0] if given else dim
-    dim = core.canonical_dim(_usual_dim(input) if dim is None else dim, input.spec.rank)
+    dim = rest[0] if rest else dim
+    dim = core.canonical_dim(_default_dim(input) if dim is None else dim, input.spec.rank)
     wide = core.wide(out.spec.dtype)
 
     def total(x: Any) -> Any:
         return x if x.spec.rank == 0 else along(prims.sum(x, dims=(dim,)), x, dim)
 
     gx = pull(core.convert(g, wide), core.convert(out, wide), total)
-    return (core.convert(gx, input.spec.dtype), *(None for _ in given))
+    return (core.convert(gx, input.spec.dtype), *(None for _ in rest))
 
 
 @softmax.vjp
@@ -418,21 +418,21 @@ def log_softmax_vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
     return _of_result(lambda g, y, total: core.sub(g, core.mul(core.exp(y), total(g))), g, out, *args, **kwargs)
 
 
-def _usual_dim(x: Any) -> int:
-    """Return the dimension that PyTorch takes when none is given."""
+def _default_dim(x: Any) -> int:
+    """Return PyTorch's default dimension."""
     return 0 if x.spec.rank in (0, 1, 3) else 1
 
 
 def _implicit_dim(name: str, x: Any, dim: int | None) -> int:
-    """`dim`, or the usual one, with PyTorch's warning."""
+    """Return `dim`, or the default one with PyTorch's warning."""
     if dim is not None:
         return dim
     warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", stacklevel=2)
-    return _usual_dim(x)
+    return _default_dim(x)
 
 
 def _in_place_functions() -> None:
-    """torch.nn.functional.elu_(x) means elu(x, inplace=True), and so on."""
+    """Register the in-place functions: torch.nn.functional.elu_(x) is elu(x, inplace=True)."""
     of = (relu6, hardtanh, elu, selu, celu, leaky_relu, rrelu, silu, mish, hardsigmoid, hardswish)
     for name, symbol in (("threshold", threshold_function), *((symbol.name, symbol) for symbol in of)):
         for space in ("torch", "torch.nn.functional", C_NN):

@@ -42,7 +42,7 @@ def flipud(input: Tensor):
 
 @torchsymbol("torch.rot90", methods=("rot90",))
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)):
-    """A copy turned k times by a quarter, from the first of `dims` towards the second."""
+    """A copy rotated k times by 90 degrees, from the first of `dims` towards the second."""
     rank = len(input.spec.shape)
     require(len(dims) == 2, "expected total rotation dims == 2, but got dims = {}", len(dims))
     require(rank >= 2, "expected total dims >= 2, but got total dims = {}", rank)
@@ -58,7 +58,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)):
 
 @torchsymbol("torch.roll", methods=("roll",))
 def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()):
-    """A copy with the elements moved along `dims`, coming back in at the other end; without dims, of the flattened tensor."""
+    """A copy with the elements moved along `dims`, wrapping around at the end; without dims, of the flattened tensor."""
     shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
     dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     if not dims:
@@ -144,8 +144,8 @@ def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
     matrix, rank = shape[-2:], len(shape)
     row = prims.broadcast_in_dim(positions(matrix[0], x), shape=matrix, dims=(0,))
     column = prims.broadcast_in_dim(positions(matrix[1], x), shape=matrix, dims=(1,))
-    behind = prims.sub(column, row)
-    inside = prims.le(behind, diagonal) if lower else prims.ge(behind, diagonal)
+    column_offset = prims.sub(column, row)
+    inside = prims.le(column_offset, diagonal) if lower else prims.ge(column_offset, diagonal)
     inside = inside if rank == 2 else prims.broadcast_in_dim(inside, shape=shape, dims=(rank - 2, rank - 1))
     out = prims.where(inside, x, core.fit(0, (), x.spec.dtype))
     return out if out.spec.strides is None else prims.clone(out)
@@ -179,7 +179,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int):
 
 
 def _part(x: Tensor, src: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`src` in x's dtype and the shape of the part that it replaces."""
+    """Convert `src` to x's dtype, checking that it has the shape of the part it replaces."""
     message = "expected src to have a size equal to the slice of self. src size = {}, slice size = {}"
     require(src.spec.shape == shape, message, list(src.spec.shape), list(shape))
     return core.convert(src, x.spec.dtype)
@@ -212,6 +212,6 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
 @torchsymbol("torch.diagonal_scatter", methods=("diagonal_scatter",))
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1):
     """A copy with a diagonal replaced by src."""
-    which = {"offset": offset, **diagonal_dims(input, dim1, dim2)}
-    shape = prims.diagonal.meta(input.spec, **which).shape
-    return prims.put_diagonal(input, _part(input, src, shape), **which)
+    diagonal_args = {"offset": offset, **diagonal_dims(input, dim1, dim2)}
+    shape = prims.diagonal.meta(input.spec, **diagonal_args).shape
+    return prims.put_diagonal(input, _part(input, src, shape), **diagonal_args)

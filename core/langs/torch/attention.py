@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
 ):
     """dropout(softmax(query @ key^T * scale + mask)) @ value over the last two dimensions; `scale` is 1 / sqrt(width) unless given.
 
-    A boolean mask says which keys take part; a query with none gives zeros.  With `enable_gqa`, groups of query heads (dimension -3)
+    A boolean mask selects the keys that take part; a query without any results in zeros.  With `enable_gqa`, groups of query heads (dimension -3)
     share the heads of key and value.
     """
     _require_attention(query.spec, key.spec, value.spec, attn_mask, is_causal)
@@ -47,7 +47,7 @@ def scaled_dot_product_attention(
     width = query.spec.shape[-1]
     scale = (1.0 / math.sqrt(width) if width else 1.0) if scale is None else scale
     q, k, v = (core.convert(x, core.wide(dtype)) for x in (query, key, value))
-    scores = core.mul(_product(q, _turned(k)), float(scale))
+    scores = core.mul(_product(q, _transposed(k)), float(scale))
     weights = softmax(_masked(scores, _causal(scores)), -1) if is_causal else _weights(scores, attn_mask)
     out = core.convert(_product(plain_dropout(weights, dropout_p, True), v), dtype)
     return out if like is None or like.strides is None else _placed(out, like)
@@ -63,20 +63,20 @@ def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor
     if mask is not None:
         require(not is_causal, "Explicit attn_mask should not be set when is_causal=True; put the causal mask into attn_mask")
         require(mask.spec.rank >= 2 or q.rank != 4, "expected a mask of at least 2 dimensions, got {}", mask.spec, error=IndexError)
-        known = mask.spec.dtype in (dtypes.bool_, dtypes.float32, q.dtype)
-        require(known, "Expected attn_mask dtype to be bool or float or to match query dtype, got {} and {}", mask.spec, q)
+        is_supported = mask.spec.dtype in (dtypes.bool_, dtypes.float32, q.dtype)
+        require(is_supported, "Expected attn_mask dtype to be bool or float or to match query dtype, got {} and {}", mask.spec, q)
 
 
 def _like(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor | None, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> TensorSpec | None:
-    """Return a tensor whose dimensions lie in memory as those of the result, None for row-major.
+    """Return a spec with the memory layout of the result, None for row-major.
 
-    PyTorch's fused CPU kernel follows the query, its plain path does not; other devices have many kernels, so torch is asked.
+    PyTorch's fused CPU kernel follows the query, its plain path does not.  On other devices torch's fake tensors decide.
     """
     if q.device is not cpu:
-        asked = (q, k, v, None if mask is None else mask.spec, dropout_p, is_causal)
-        return opaque_symbol(torch.nn.functional.scaled_dot_product_attention).meta(*asked, scale=scale, enable_gqa=enable_gqa)
+        specs = (q, k, v, None if mask is None else mask.spec, dropout_p, is_causal)
+        return opaque_symbol(torch.nn.functional.scaled_dot_product_attention).meta(*specs, scale=scale, enable_gqa=enable_gqa)
     heads = k.rank == v.rank == 4 and k.shape[1] == v.shape[1] and (q.shape[1:2] == k.shape[1:2] or enable_gqa)
     alike = q.rank == 4 and heads and q.shape[0] == k.shape[0] == v.shape[0] and q.shape[-1] == v.shape[-1]
     masked = mask is None or (mask.spec.rank in (2, 4) and not mask.spec.requires_grad)
@@ -85,18 +85,18 @@ def _like(
 
 
 def _placed(out: Tensor, like: TensorSpec) -> Tensor:
-    """`out` laid out as `like`, which may be a part of rows that a kernel made longer."""
+    """Lay `out` out as `like`, which may be a slice of rows that a kernel padded."""
     shape, order = out.spec.shape, slow_to_fast(like)
     width = min([step for step, n in zip(like.steps[:-1], shape[:-1], strict=True) if n > 1], default=shape[-1])
     if like.is_dense or width <= shape[-1]:
         return prims.stride_order(out, order=order)
-    none = (0,) * len(shape)
-    longer = prims.pad(out, value=0.0, low=none, high=(*none[1:], width - shape[-1]), interior=none)
-    return prims.strided_slice(prims.stride_order(longer, order=order), starts=none, stops=shape, steps=(1,) * len(shape))
+    zeros = (0,) * len(shape)
+    longer = prims.pad(out, value=0.0, low=zeros, high=(*zeros[1:], width - shape[-1]), interior=zeros)
+    return prims.strided_slice(prims.stride_order(longer, order=order), starts=zeros, stops=shape, steps=(1,) * len(shape))
 
 
 def _shared(x: Tensor, q: TensorSpec) -> Tensor:
-    """x with each of its heads repeated for the query heads that share it."""
+    """Repeat each head of x for the query heads that share it."""
     shape = x.spec.shape
     require(min(len(shape), q.rank) >= 3, "enable_gqa: expected heads at dimension -3, got {} and {}", q, x.spec, error=IndexError)
     times, rest = divmod(q.shape[-3], shape[-3]) if shape[-3] else (0, 1)
@@ -109,20 +109,20 @@ def _shared(x: Tensor, q: TensorSpec) -> Tensor:
     return flat_reshape(repeated, (*shape[: at - 1], q.shape[-3], *shape[at:]))
 
 
-def _turned(x: Tensor) -> Tensor:
+def _transposed(x: Tensor) -> Tensor:
     rank = len(x.spec.shape)
     return prims.transpose(x, order=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix products with the dimensions before broadcast."""
+    """Return matrix products, with the leading dimensions broadcast."""
     (*before_a, n, k), (*before_b, _, m) = a.spec.shape, b.spec.shape
     before = core.broadcast_shapes(tuple(before_a), tuple(before_b))
     return prims.matmul(core.expand(a, (*before, n, k)), core.expand(b, (*before, k, m)))
 
 
 def _causal(scores: Tensor) -> Tensor:
-    """Return whether the key is no later than the query."""
+    """Return the causal mask: whether each key is no later than the query."""
     rows, columns = scores.spec.shape[-2:]
     shape = (rows, columns)
     row = prims.broadcast_in_dim(positions(scores, rows), shape=shape, dims=(0,))
@@ -130,16 +130,16 @@ def _causal(scores: Tensor) -> Tensor:
 
 
 def _weights(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(scores + mask) over the last dimension, zero where nothing takes part."""
+    """softmax(scores + mask) over the last dimension, zero in rows that are fully masked."""
     shape = scores.spec.shape
     if mask is None or not prod(shape):
         return softmax(scores, -1)
     scores = _masked(scores, mask)
     last = (len(shape) - 1,)
     largest = prims.detach(prims.amax(scores, dims=last))
-    nothing = core.expand(core.keep_dims(prims.eq(largest, -math.inf), shape, last), shape)
-    weights = softmax(prims.where(nothing, 0.0, scores), -1)  # finite there, and so are its gradients
-    return prims.where(nothing, 0.0, weights)
+    is_fully_masked = core.expand(core.keep_dims(prims.eq(largest, -math.inf), shape, last), shape)
+    weights = softmax(prims.where(is_fully_masked, 0.0, scores), -1)  # finite there, and so are its gradients
+    return prims.where(is_fully_masked, 0.0, weights)
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, nan_detached, require_float, row_major
 
-COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by torch's other names for it
+COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by its aliases in torch
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 
 
@@ -41,7 +41,7 @@ for _row in (*COMPARISONS, *BITS):
 
 @torchsymbol("torch.bitwise_not", methods=("bitwise_not",))
 def bitwise_not(input: Tensor):
-    """Every bit turned over; of booleans, not input."""
+    """Each bit inverted; of booleans, not input."""
     return core.bitwise_not(input)
 
 
@@ -105,7 +105,7 @@ def isneginf(input: Tensor):
 
 
 def _is_infinity(x: Any, infinity: float) -> Any:
-    require(x.spec.dtype.kind != "complex", "expected a real tensor, got {}; ask of x.real and x.imag", x.spec)
+    require(x.spec.dtype.kind != "complex", "expected a real tensor, got {}; test x.real and x.imag", x.spec)
     return core.eq(x, infinity) if x.spec.dtype.kind == "float" else core.isinf(x)
 
 
@@ -137,8 +137,8 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
         return close
     a, b = (core.convert(x, core.inexact_of(dtype)) for x in (input, other))
     allowed = core.add(core.abs(core.mul(b, rtol)), atol)
-    apart = core.abs(core.sub(a, b))
-    return core.bitwise_or(close, core.bitwise_and(core.isfinite(apart), core.le(apart, allowed)))
+    distance = core.abs(core.sub(a, b))
+    return core.bitwise_or(close, core.bitwise_and(core.isfinite(distance), core.le(distance, allowed)))
 
 
 @torchsymbol("torch.where")
@@ -146,8 +146,8 @@ def where(condition: Tensor, input: Tensor | Number | None = None, other: Tensor
     """input where `condition` holds, else other; all three broadcast."""
     if input is None or other is None:
         raise Unsupported(
-            "torch.where(condition) gives as many rows as there are true elements, which tracing does not know; "
-            "choose with torch.where(condition, a, b), or call it outside the compiled function"
+            "torch.where(condition) is not traced: the shape of its result depends on values; "
+            "use torch.where(condition, a, b), or call it outside the compiled function"
         )
     return _where(condition, input, other)
 
@@ -177,7 +177,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
 
 
 def _bound_clamp(input: Any, min: Any = None, max: Any = None) -> tuple[tuple, dict]:
-    """Return the arguments of clamp; a tensor is positional even where it is the upper bound alone, since only those have cotangents."""
+    """Return the arguments of clamp; tensors are always positional, since only positional arguments have cotangents."""
     if min is None and isinstance(max, (bool, int, float, complex, NoneType)):
         return (input,), {} if max is None else {"max": max}
     return (input, min) if max is None else (input, min, max), {}
@@ -193,9 +193,9 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
 
 @clamp.vjp
-def clamp_vjp(g: Any, out: Any, input: Any, *given: Any, min: Any = None, max: Any = None) -> tuple:
+def clamp_vjp(g: Any, out: Any, input: Any, *rest: Any, min: Any = None, max: Any = None) -> tuple:
     """g for input within the bounds, for a bound where input lies beyond it, and for `max` where they cross."""
-    low, high = (*given, *(min, max)[len(given) :])
+    low, high = (*rest, *(min, max)[len(rest) :])
     dtype = core.promote(*[v for v in (input, low, high) if v is not None])
     x = core.convert(input, dtype)
     low, high = (b if b is None else core.convert(b, dtype) if isinstance(b, Tensor) else core.fit(b, (), dtype) for b in (low, high))
@@ -205,8 +205,8 @@ def clamp_vjp(g: Any, out: Any, input: Any, *given: Any, min: Any = None, max: A
     over = None if high is None else core.gt(x, high)
     if isinstance(low, Tensor) and isinstance(high, Tensor):
         under, over = core.bitwise_and(under, core.lt(low, high)), core.bitwise_or(over, core.lt(high, low))
-    masks = (inside, under, over)[: 1 + len(given)]
-    return tuple([None if mask is None else cotangent(core.where(mask, g, 0.0), b) for mask, b in zip(masks, (input, *given), strict=True)])
+    masks = (inside, under, over)[: 1 + len(rest)]
+    return tuple([None if mask is None else cotangent(core.where(mask, g, 0.0), b) for mask, b in zip(masks, (input, *rest), strict=True)])
 
 
 @torchsymbol("torch.clamp_min", methods=("clamp_min",))
@@ -222,7 +222,7 @@ def clamp_max(input: Tensor, max: Tensor | Number):
 
 
 def _clamped(x: Any, low: Any, high: Any) -> Any:
-    """Chosen with `where`, since the gradient at a bound is all x's, where that of maximum and minimum is shared; NaN gets none."""
+    """Clamp with `where`: at a bound the whole gradient is x's, while maximum and minimum share it; NaN gets none."""
     dtype = core.promote(*[v for v in (x, low, high) if v is not None])
     x = nan_detached(core.convert(x, dtype))
     low, high = (b if b is None else core.convert(b, dtype) if isinstance(b, Tensor) else core.fit(b, (), dtype) for b in (low, high))
@@ -250,7 +250,7 @@ def _between(x: Any, low: Any, high: Any) -> Any:
 
 
 def _or_nan(condition: Any, bound: Any, x: Any) -> Any:
-    """`condition`, or that `bound` is NaN."""
+    """Return `condition`, or true where `bound` is NaN."""
     if isinstance(bound, Tensor):
         return core.bitwise_or(condition, core.isnan(bound)) if bound.spec.dtype.kind == "float" else condition
     return core.bitwise_or(condition, core.eq(x, x)) if bound != bound else condition
@@ -343,7 +343,7 @@ def above(x: Any, threshold: Any, value: Any) -> Any:
 
 
 def invert(input: Tensor):
-    """~input: as bitwise_not, but what has no bits is the wrong type."""
+    """~input: bitwise_not, which raises TypeError for other than integers and booleans."""
     fits = input.spec.dtype.kind in ("bool", "int")
     require(fits, "~ is only implemented on integer and Boolean-type tensors, got {}; use logical_not", input.spec, error=TypeError)
     return bitwise_not(input)

@@ -1,4 +1,4 @@
-"""Convolutions, and the windows they slide over taken out as columns."""
+"""Convolutions, and `unfold` and `fold` between images and columns of windows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints =
     for d in (2, 3):
         x = sliding(x, d, kernel[d - 2], stride[d - 2], dilation[d - 2])
     columns = flat_reshape(prims.transpose(x, order=(0, 1, 4, 5, 2, 3)), (batch, channels * prod(kernel), prod(counts)))
-    columns = prims.clone(columns) if columns.spec.numel == input.spec.numel else columns  # reshaping may have made no copy
+    columns = prims.clone(columns) if columns.spec.numel == input.spec.numel else columns  # reshaping may be a view
     return columns if batched else prims.squeeze(columns, dims=(0,))
 
 
@@ -122,7 +122,7 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
 
 
 def ints(values: Any, count: int, name: str) -> tuple[int, ...]:
-    """`values`, an int or a sequence of one or `count` of them, as `count` ints."""
+    """Return `count` ints from an int or a sequence of 1 or `count` of them."""
     values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
     if not all([isinstance(n, int) and not isinstance(n, bool) for n in values]):
         wrong_type("the operation", name, f"an int or {count} of them", next(n for n in values if not isinstance(n, int) or isinstance(n, bool)))
@@ -131,7 +131,7 @@ def ints(values: Any, count: int, name: str) -> tuple[int, ...]:
 
 
 def sliding(x: Tensor, dim: int, size: int, step: int, dilation: int) -> Tensor:
-    """Windows of `size` elements, each `dilation` apart, one every `step`: counted at `dim`, in a new last dimension."""
+    """Return windows of `size` elements, each `dilation` apart, one every `step`: counted at `dim`, in a new last dimension."""
     x = prims.unfold(x, dim=dim, size=dilation * (size - 1) + 1, step=step)
     if dilation == 1:
         return x
@@ -143,28 +143,28 @@ def _overlaid(x: Tensor, dim: int, size: int, step: int, dilation: int, length: 
     """Return the adjoint of `sliding`; `length` is the size of `dim` in the result."""
     rank = len(x.spec.shape)
     if dilation > 1:
-        none = (0,) * rank
-        x = prims.pad(x, value=core.fit(0, (), x.spec.dtype), low=none, high=none, interior=(*none[1:], dilation - 1))
+        zeros = (0,) * rank
+        x = prims.pad(x, value=core.fit(0, (), x.spec.dtype), low=zeros, high=zeros, interior=(*zeros[1:], dilation - 1))
     shape = (*x.spec.shape[:dim], length, *x.spec.shape[dim + 1 : rank - 1])
     return prims.fold_add(x, shape=shape, dim=dim, size=dilation * (size - 1) + 1, step=step)
 
 
 def _count(n: int, kernel: int, dilation: int, padding: int, stride: int) -> int:
-    """Return how many windows there are."""
+    """Return the number of windows."""
     return (n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
 def _window(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple[tuple[int, ...], ...]:
-    named = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
-    values = {name: ints(given, 2, name) for name, given in named.items()}
-    for name, found in values.items():
-        least = 0 if name == "padding" else 1
-        require(min(found) >= least, "{} should be at least {}, got {}", name, least, found)
-    return tuple(values.values())
+    arguments = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    window = {name: ints(value, 2, name) for name, value in arguments.items()}
+    for name, sizes in window.items():
+        minimum = 0 if name == "padding" else 1
+        require(min(sizes) >= minimum, "{} should be at least {}, got {}", name, minimum, sizes)
+    return tuple(window.values())
 
 
 def _with_batch(x: Tensor, spatial: int) -> tuple[Tensor, bool]:
-    """(x with a batch dimension, whether it had one)."""
+    """Return (x with a batch dimension, whether it had one)."""
     shape = x.spec.shape
     fits = len(shape) in (spatial + 1, spatial + 2)
     require(fits, "Expected {}D (unbatched) or {}D (batched) input, got {}", spatial + 1, spatial + 2, x.spec)
@@ -178,7 +178,7 @@ def _convolved(spatial: int, input: Tensor, weight: Tensor, bias: Tensor | None,
     x, batched = _with_batch(input, spatial)
     stride, dilation = ints(stride, spatial, "stride"), ints(dilation, spatial, "dilation")
     if isinstance(padding, str):
-        x, padding = _named_padding(padding, x, weight, stride, dilation)
+        x, padding = _resolve_padding(padding, x, weight, stride, dilation)
     window = {"stride": stride, "padding": ints(padding, spatial, "padding"), "dilation": dilation}
     out = prims.convolution(x, weight, **window, transposed=False, output_padding=(0,) * spatial, groups=groups)
     return _finished(out, bias, batched)
@@ -189,8 +189,8 @@ def _transposed(
 ) -> Tensor:
     _require_weight(spatial, input, weight, bias)
     x, batched = _with_batch(input, spatial)
-    given = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    window = {name: ints(values, spatial, name) for name, values in given.items()}
+    arguments = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+    window = {name: ints(values, spatial, name) for name, values in arguments.items()}
     return _finished(prims.convolution(x, weight, **window, transposed=True, groups=groups), bias, batched)
 
 
@@ -201,8 +201,8 @@ def _require_weight(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None
         require(alike, "expected input, weight and bias of one dtype and device, got {} and {}; convert one of them", x.spec, other.spec)
 
 
-def _named_padding(padding: str, x: Tensor, weight: Tensor, stride: tuple, dilation: tuple) -> tuple[Tensor, tuple[int, ...]]:
-    """x and the padding that `padding` means; what cannot be the same on both sides goes into x."""
+def _resolve_padding(padding: str, x: Tensor, weight: Tensor, stride: tuple, dilation: tuple) -> tuple[Tensor, tuple[int, ...]]:
+    """Resolve "same" and "valid" to (x, padding); x is padded where "same" is not symmetric."""
     require(padding in ("same", "valid"), "Invalid padding string: expected 'same' or 'valid', got {!r}", padding)
     kernel = weight.spec.shape[2:]
     if padding == "valid":
@@ -211,13 +211,13 @@ def _named_padding(padding: str, x: Tensor, weight: Tensor, stride: tuple, dilat
     total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     odd = (0, 0, *(n % 2 for n in total))
     if any(odd):
-        none = (0,) * len(odd)
-        x = prims.pad(x, value=core.fit(0, (), x.spec.dtype), low=none, high=odd, interior=none)
+        zeros = (0,) * len(odd)
+        x = prims.pad(x, value=core.fit(0, (), x.spec.dtype), low=zeros, high=odd, interior=zeros)
     return x, tuple([n // 2 for n in total])
 
 
 def _finished(out: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
-    """`out` plus bias, without the batch dimension that the input did not have."""
+    """Add the bias and drop the batch dimension where the input had none."""
     if bias is not None:
         channels = out.spec.shape[1]
         require(bias.spec.shape == (channels,), "expected bias to be 1-dimensional with {} elements, got {}", channels, bias.spec)

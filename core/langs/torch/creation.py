@@ -1,4 +1,4 @@
-"""Tensors made of numbers, of nothing, or in the likeness of another."""
+"""Tensor creation: from numbers, uninitialized, or like another tensor."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
 
 
 def plain(layout: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> None:
-    """Raise for what a new tensor cannot be while tracing: anything but strided, in ordinary memory, and no leaf."""
+    """Raise Unsupported unless a new tensor is strided, in pageable memory, and does not require a gradient."""
     if layout not in (None, torch.strided):
-        raise Unsupported(f"a tensor of layout {layout} is not traced; make it outside the compiled function")
+        raise Unsupported(f"a tensor of layout {layout} is not traced; create it outside the compiled function")
     if requires_grad:
-        raise Unsupported("a tensor made while tracing is no leaf that could require a gradient; make it outside and pass it as an argument")
+        raise Unsupported("a tensor created while tracing cannot require a gradient; create it outside and pass it as an argument")
     if pin_memory:
-        raise Unsupported("a tensor made while tracing is not in pinned memory; make it outside and pass it as an argument")
+        raise Unsupported("a tensor created while tracing cannot be in pinned memory; create it outside and pass it as an argument")
 
 
 def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """Sizes given as ints or as one sequence of them."""
+    """Return sizes passed as ints or as one sequence of ints."""
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     shape = tuple([operator.index(n) for n in shape])
     for n in shape:
@@ -62,13 +62,13 @@ UNINITIALIZED = frozenset({Tag.UNINITIALIZED})
 
 
 def _filled_with(number: int, *names: str) -> None:
-    """torch.zeros and torch.ones and torch.empty, with their methods and likenesses."""
+    """Register torch.zeros, torch.ones or torch.empty, its method new_* and its *_like."""
     name = names[0]
 
     def make(size: Any, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
         plain(layout, requires_grad, pin_memory)
-        made = full_of(number, size, dtype_of(dtype), device_of(device))
-        return core.in_layout(made, formatted(made.spec, memory_format))
+        result = full_of(number, size, dtype_of(dtype), device_of(device))
+        return core.in_layout(result, formatted(result.spec, memory_format))
 
     def like(input: Tensor, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=torch.preserve_format):
         plain(layout, requires_grad, pin_memory)
@@ -79,8 +79,8 @@ def _filled_with(number: int, *names: str) -> None:
         return full_of(number, size, dtype_of(dtype, self.spec.dtype), self.spec.device if device is None else device_of(device))
 
     of = "whatever the memory held (here zeros)" if name == "empty" else name
-    for meta, called, doc in ((make, name, f"A tensor of {of}."), (like, f"{name}_like", f"A tensor of {of} in the shape of the input.")):
-        meta.__name__, meta.__doc__ = called, doc
+    for meta, function_name, doc in ((make, name, f"A tensor of {of}."), (like, f"{name}_like", f"A tensor of {of} in the shape of the input.")):
+        meta.__name__, meta.__doc__ = function_name, doc
     new.__name__, new.__doc__ = f"new_{name}", f"A tensor of {of}, of the dtype and on the device of this one."
     tags = UNINITIALIZED if name == "empty" else frozenset()
     factory(f"torch.{name}", variadic="size", in_place=False, tags=tags)(make)
@@ -89,14 +89,14 @@ def _filled_with(number: int, *names: str) -> None:
 
 
 def full_like_of(x: Tensor, value: Any, dtype: Any = None, device: Any = None, memory_format: Any = None) -> Tensor:
-    """Return a tensor of x's shape full of `value`, laid out like x unless `memory_format` says otherwise."""
+    """Return a tensor of x's shape full of `value`, laid out like x unless `memory_format` is set."""
     spec = TensorSpec(x.spec.shape, dtype_of(dtype, x.spec.dtype), x.spec.device if device is None else device_of(device), x.spec.strides)
     return _like(spec, value, formatted(x.spec, memory_format))
 
 
 def _like(spec: TensorSpec, value: Any, layout: TensorSpec) -> Tensor:
-    made = full_of(value, spec.shape, spec.dtype, spec.device)
-    return core.in_layout(made, layout)
+    result = full_of(value, spec.shape, spec.dtype, spec.device)
+    return core.in_layout(result, layout)
 
 
 _filled_with(0, "zeros")
@@ -175,27 +175,29 @@ def empty_permuted(
 ):
     """Return a tensor of whatever the memory held (here zeros), whose dimensions lie in the order `physical_layout`, slowest first."""
     plain(layout, requires_grad, pin_memory)
-    made = full_of(0, size, dtype_of(dtype), device_of(device))
-    right = sorted(physical_layout) == list(range(len(made.spec.shape)))
+    result = full_of(0, size, dtype_of(dtype), device_of(device))
+    is_permutation = sorted(physical_layout) == list(range(len(result.spec.shape)))
     require(
-        right, "Number of dimensions in size does not match the length of the physical_layout, or it is no permutation: {}", list(physical_layout)
+        is_permutation,
+        "Number of dimensions in size does not match the length of the physical_layout, or it is no permutation: {}",
+        list(physical_layout),
     )
     plain_order = tuple(physical_layout) == tuple(range(len(physical_layout)))
-    return made if plain_order else prims.stride_order(made, order=tuple(physical_layout))
+    return result if plain_order else prims.stride_order(result, order=tuple(physical_layout))
 
 
 # Sequences of numbers.
 
 
-def _arange_arguments(*bounds: Any, start: Any = None, end: Any = None, step: Any = None, **named: Any) -> tuple[tuple, dict]:
+def _arange_arguments(*bounds: Any, start: Any = None, end: Any = None, step: Any = None, **kwargs: Any) -> tuple[tuple, dict]:
     if len(bounds) == 1 and end is not None:
         start, bounds = bounds[0], ()
-    given = bounds or ((end,) if start is None and step is None else (0 if start is None else start, end))
+    args = bounds or ((end,) if start is None and step is None else (0 if start is None else start, end))
     if step is not None:
-        given = (0, *given, step) if len(given) == 1 else (*given, step)
-    elif len(given) == 1 and start is not None:
-        given = (start, *given)
-    return given, {k: v for k, v in named.items() if v is not None and v is not False}
+        args = (0, *args, step) if len(args) == 1 else (*args, step)
+    elif len(args) == 1 and start is not None:
+        args = (start, *args)
+    return args, {k: v for k, v in kwargs.items() if v is not None and v is not False}
 
 
 @factory("torch.arange", bind=_arange_arguments)
@@ -206,13 +208,13 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     for x in (start, end, step):
         if is_proxy(x):
-            raise Unsupported("the length of arange depends on the value of a tensor here; pass Python numbers")
+            raise Unsupported("arange is not traced with traced numbers: its length would depend on values; pass Python numbers")
         require(not isinstance(x, complex), "value cannot be converted to type double without overflow, got {}", x)
     whole = all([isinstance(x, int) for x in (start, end, step)])
     target = dtype_of(dtype, dtypes.int64) if whole else dtype_of(dtype)
     require(step != 0, "step must be nonzero")
-    right = (start <= end) if step > 0 else (start >= end)
-    require(right, "upper bound and lower bound inconsistent with step sign: {} to {} by {}", start, end, step)
+    is_ordered = (start <= end) if step > 0 else (start >= end)
+    require(is_ordered, "upper bound and lower bound inconsistent with step sign: {} to {} by {}", start, end, step)
     if target is dtypes.int64:
         start, end, step = int(start), int(end), int(step)
         length = -((start - end) // step)
@@ -223,7 +225,7 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
 
 
 def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Tensor:
-    """`steps` numbers from start to end, counted from the nearer end as PyTorch does; computed in float64 for integers."""
+    """`steps` numbers from start to end, computed from the nearer end, as in PyTorch; computed in float64 for integers."""
     require(steps >= 0, "number of steps must be non-negative")
     wide = dtype if dtype.inexact else dtypes.float64
     real = dtypes.real_of(wide)
@@ -250,20 +252,20 @@ def _scalar(x: Any, dtype: DType) -> Any:
 
 
 def _end(x: Any, dtype: DType) -> Any:
-    """Return an end of a range as a tensor of `dtype` would hold it: an integer has no fraction."""
+    """Convert an end of a range to `dtype`, truncating it for integers."""
     if dtype.inexact:
         return x
     return core.convert(x, dtype) if isinstance(x, TensorProxy) else int(x)
 
 
 def _spaced_dtype(dtype: Any, *ends: Any) -> DType:
-    """Return the named dtype, or the default float, complex when an end is."""
+    """Return `dtype`, or the default float dtype, complex where an end is."""
     complex_ = any([x.spec.dtype.kind == "complex" if isinstance(x, TensorProxy) else isinstance(x, complex) for x in ends])
     if dtype is None:
         return dtypes.COMPLEX_OF[core.default_float()] if complex_ else core.default_float()
-    found = dtype_of(dtype)
-    require(not complex_ or found.kind == "complex", "inferred dtype complex can't be safely cast to passed dtype {}", dtype)
-    return found
+    target = dtype_of(dtype)
+    require(not complex_ or target.kind == "complex", "inferred dtype complex can't be safely cast to passed dtype {}", dtype)
+    return target
 
 
 @factory("torch.linspace")
@@ -315,8 +317,8 @@ def _triangle(row: int, col: int, offset: int, dtype: Any, device: Any, make: An
     require(row >= 0 and col >= 0, "row and col must be non-negative, got {} and {}", row, col)
     trace = recorder.get()
     with no_torch_function():
-        known = make(row, col, offset, dtype=torch.int64 if dtype is None else dtype)
-    (constant,), _ = trace.environment.lift(((known,), {}), trace)
+        indices = make(row, col, offset, dtype=torch.int64 if dtype is None else dtype)
+    (constant,), _ = trace.environment.lift(((indices,), {}), trace)
     device = device_of(device)
     return prims.clone(constant) if constant.spec.device is device else prims.device_put(constant, device=device)
 
@@ -349,30 +351,30 @@ def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) 
     if isinstance(data, NumberProxy):
         target = dtype_of(dtype, like.dtype if like is not None else core.number_dtype(data))
         return full_of(data, (), target, place)
-    found = list(leaves(data))
-    if any(map(is_proxy, found)):
-        raise Unsupported("torch.tensor of a list with traced values in it would need their numbers; use torch.stack on the tensors")
-    if hasattr(data, "dtype") or any([hasattr(x, "dtype") for x in found]):
+    values = list(leaves(data))
+    if any(map(is_proxy, values)):
+        raise Unsupported("torch.tensor of a list that contains traced values is not traced: it needs their values; use torch.stack on the tensors")
+    if hasattr(data, "dtype") or any([hasattr(x, "dtype") for x in values]):
         return _of_numpy(data, dtype, place, like)
-    target = dtype_of(dtype, like.dtype if like is not None else _data_dtype(found))
+    target = dtype_of(dtype, like.dtype if like is not None else _data_dtype(values))
     return prims.tensor_from_sequence(values=_nested(data, target), dtype=target, device=place)
 
 
 def _of_numpy(data: Any, dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
     trace = recorder.get()
     with no_torch_function():
-        known = torch.tensor(data, dtype=dtype)
-    (constant,), _ = trace.environment.lift(((known,), {}), trace)
+        tensor_value = torch.tensor(data, dtype=dtype)
+    (constant,), _ = trace.environment.lift(((tensor_value,), {}), trace)
     return converted(constant, like.dtype if like is not None and dtype is None else None, place, True, None)
 
 
-def _data_dtype(found: list[Any]) -> DType:
-    known = [core.number_dtype(x) for x in found]
-    if not known:
+def _data_dtype(numbers: list[Any]) -> DType:
+    candidates = [core.number_dtype(x) for x in numbers]
+    if not candidates:
         return core.default_float()
-    best = known[0]
-    for other in known[1:]:
-        best = dtypes.wider(best, other)
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        best = dtypes.wider(best, candidate)
     return best
 
 
@@ -402,7 +404,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype=None, device=None, requires_gra
 
 @factory("torch.as_tensor", in_place=False)
 def as_tensor(data: Any, *, dtype: Any = None, device: Any = None):
-    """Return a tensor of these numbers; a tensor that fits already, itself."""
+    """Return a tensor of these numbers; a tensor that already fits is returned as is."""
     if isinstance(data, TensorProxy):
         return converted(data, None if dtype is None else dtype_of(dtype), None if device is None else device_of(device), False, None)
     return of_data(data, dtype, device)

@@ -1,4 +1,4 @@
-"""Losses by class: the negative logarithm of the probability that a prediction gives to the right one."""
+"""Classification losses: the negative log probability of the target class."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def nll_loss(
 ):
     """-weight[target] * input[target], input holding logarithms of probabilities by class: [C], [N, C] or [N, C, ...].
 
-    Targets equal to `ignore_index` cost and weigh nothing; others outside [0, C) raise when it runs.
+    Targets equal to `ignore_index` do not contribute; others outside [0, C) raise at run time.
     """
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     require_float(input)
     wide = core.wide(input.spec.dtype)
-    return core.convert(_nll(core.convert(input, wide), target, _class_weight(input, weight, wide), ignore_index, how), input.spec.dtype)
+    return core.convert(_nll(core.convert(input, wide), target, _class_weight(input, weight, wide), ignore_index, mode), input.spec.dtype)
 
 
 def class_dim(x: Any) -> int:
@@ -39,7 +39,7 @@ def class_dim(x: Any) -> int:
 
 
 def _class_weight(input: Any, weight: Any, wide: dtypes.DType) -> Any:
-    """Return the weights of the classes, checked, in the dtype that is computed in."""
+    """Check the class weights and convert them to `wide`."""
     require(input.spec.rank > 0, "Expected 1 or more dimensions (got {})", input.spec.rank, error=ValueError)
     if weight is None:
         return None
@@ -52,18 +52,20 @@ def _class_weight(input: Any, weight: Any, wide: dtypes.DType) -> Any:
 
 
 def _require_targets(x: Any, target: Any) -> None:
-    """Raise unless `target` holds a class for each place of x."""
+    """Raise unless `target` holds one class for each position of x."""
     shape, at = x.spec.shape, class_dim(x)
-    got = target.spec
-    require(got.dtype in (dtypes.int64, dtypes.uint8), "expected a target of class indices, int64 or uint8, got {}; convert it first", got)
-    wanted = shape[:at] + shape[at + 1 :]
-    if wanted and got.shape and wanted[0] != got.shape[0]:
-        require(False, "Expected input batch_size ({}) to match target batch_size ({}).", wanted[0], got.shape[0], error=ValueError)
-    require(got.shape == wanted, "expected a target of shape {} for input {}, got {}", wanted, x.spec, got)
+    target_spec = target.spec
+    require(
+        target_spec.dtype in (dtypes.int64, dtypes.uint8), "expected a target of class indices, int64 or uint8, got {}; convert it first", target_spec
+    )
+    expected_shape = shape[:at] + shape[at + 1 :]
+    if expected_shape and target_spec.shape and expected_shape[0] != target_spec.shape[0]:
+        require(False, "Expected input batch_size ({}) to match target batch_size ({}).", expected_shape[0], target_spec.shape[0], error=ValueError)
+    require(target_spec.shape == expected_shape, "expected a target of shape {} for input {}, got {}", expected_shape, x.spec, target_spec)
 
 
-def _nll(x: Any, target: Any, weight: Any, ignore_index: int, how: str) -> Any:
-    """Return the loss; what is ignored is looked up at class 0 and does not count, so that no shape depends on values."""
+def _nll(x: Any, target: Any, weight: Any, ignore_index: int, mode: str) -> Any:
+    """Return the loss; ignored targets read class 0 and are masked, so that no shape depends on values."""
     _require_targets(x, target)
     at = class_dim(x)
     ignored = core.eq(target, ignore_index)
@@ -73,13 +75,13 @@ def _nll(x: Any, target: Any, weight: Any, ignore_index: int, how: str) -> Any:
     counts = prims.index(weight, [safe]) if weight is not None else None
     cost = core.neg(picked if counts is None else core.mul(picked, counts))
     cost = core.where(ignored, 0.0, cost)
-    if how != "mean":
-        return reduced(cost, how)
+    if mode != "mean":
+        return reduced(cost, mode)
     return core.div(total(cost), _weight_of(ignored, counts, x.spec.dtype))
 
 
 def _weight_of(ignored: Any, counts: Any, dtype: dtypes.DType) -> Any:
-    """Return what the places that are not ignored weigh together."""
+    """Return the total weight of the targets that are not ignored."""
     return total(core.convert(core.bitwise_not(ignored), dtype) if counts is None else core.where(ignored, 0.0, counts))
 
 
@@ -96,10 +98,10 @@ def cross_entropy(
 ):
     """-log(softmax(input))[target], input being [C], [N, C] or [N, C, ...]; `target` holds classes, or probabilities in input's shape.
 
-    Classes equal to `ignore_index` cost and weigh nothing; others outside [0, C) raise when it runs.
+    Classes equal to `ignore_index` do not contribute; others outside [0, C) raise at run time.
     `label_smoothing` moves that much of each target's probability evenly to all classes.
     """
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     require_float(input)
     require(0 <= label_smoothing <= 1, "label_smoothing must be between 0.0 and 1.0. Got: {}", label_smoothing)
     soft = target.spec.shape == input.spec.shape
@@ -109,21 +111,21 @@ def cross_entropy(
     wide_input = core.convert(input, wide)
     logp = log_softmax_along(wide_input, class_dim(input)) if input.spec.numel else wide_input
     if soft:
-        loss = _soft_cross_entropy(logp, target, weight, ignore_index, how, label_smoothing)
+        loss = _soft_cross_entropy(logp, target, weight, ignore_index, mode, label_smoothing)
     else:
-        loss = _smoothed_nll(logp, target, weight, ignore_index, how, label_smoothing)
+        loss = _smoothed_nll(logp, target, weight, ignore_index, mode, label_smoothing)
     return core.convert(loss, dtype)
 
 
 def _by_class(weight: Any, x: Any) -> Any:
-    """Return the weights of the classes, shaped to multiply x."""
+    """Broadcast the class weights to the shape of x."""
     return prims.broadcast_in_dim(weight, shape=x.spec.shape, dims=(class_dim(x),))
 
 
-def _soft_cross_entropy(logp: Any, target: Any, weight: Any, ignore_index: int, how: str, smoothing: float) -> Any:
-    """Targets are probabilities."""
-    got = target.spec
-    require(got.dtype.kind == "float", "Expected floating point type for target with class probabilities, got {}", got)
+def _soft_cross_entropy(logp: Any, target: Any, weight: Any, ignore_index: int, mode: str, smoothing: float) -> Any:
+    """Return the loss for targets that are probabilities."""
+    target_spec = target.spec
+    require(target_spec.dtype.kind == "float", "Expected floating point type for target with class probabilities, got {}", target_spec)
     require(ignore_index < 0, "ignore_index is not supported for floating point target, got {}", ignore_index)
     at = class_dim(logp)
     classes = logp.spec.shape[at]
@@ -134,22 +136,22 @@ def _soft_cross_entropy(logp: Any, target: Any, weight: Any, ignore_index: int, 
     if weight is not None:
         cost = core.mul(cost, _by_class(weight, logp))
     cost = core.neg(prims.sum(cost, dims=(at,)))
-    return reduced(cost, how)
+    return reduced(cost, mode)
 
 
-def _smoothed_nll(logp: Any, target: Any, weight: Any, ignore_index: int, how: str, smoothing: float) -> Any:
-    """Targets are classes, each mixed with `smoothing` times the mean over all classes."""
-    loss = _nll(logp, target, weight, ignore_index, how)
+def _smoothed_nll(logp: Any, target: Any, weight: Any, ignore_index: int, mode: str, smoothing: float) -> Any:
+    """Return the loss for class targets, each mixed with `smoothing` times the mean over all classes."""
+    loss = _nll(logp, target, weight, ignore_index, mode)
     if not smoothing:
         return loss
     at = class_dim(logp)
     ignored = core.eq(target, ignore_index)
     every = logp if weight is None else core.mul(logp, _by_class(weight, logp))
     spread = core.where(ignored, 0.0, core.neg(prims.sum(every, dims=(at,))))
-    if how == "mean":
+    if mode == "mean":
         safe = core.convert(core.where(ignored, core.fit(0, (), target.spec.dtype), target), dtypes.int64)
         counts = None if weight is None else prims.index(weight, [safe])
         spread = core.div(total(spread), _weight_of(ignored, counts, logp.spec.dtype))
     else:
-        spread = reduced(spread, how)
+        spread = reduced(spread, mode)
     return core.add(core.mul(loss, 1 - smoothing), core.mul(spread, smoothing / logp.spec.shape[at]))

@@ -9,8 +9,8 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, write
 
-Drawn = Callable[[tuple[int, ...]], tuple[int, ...]]  # a tensor's shape -> the shape of what is drawn for it
-_ALPHA = 1.7580993408473766  # scale * alpha of SELU: what a dropped unit saturates at (Klambauer et al., "Self-Normalizing Neural Networks", 2017)
+MaskShape = Callable[[tuple[int, ...]], tuple[int, ...]]  # a tensor's shape -> the shape of its mask
+_ALPHA = 1.7580993408473766  # scale * alpha of SELU: the negative saturation value (Klambauer et al., "Self-Normalizing Neural Networks", 2017)
 
 
 @torchsymbol("torch.nn.functional.dropout")
@@ -30,7 +30,7 @@ def plain_dropout(input: Tensor, p: float, train: bool):
 
 @torchsymbol("torch.feature_dropout")
 def feature_dropout(input: Tensor, p: float, train: bool):
-    """`torch.nn.functional.dropout` of whole channels: the first two dimensions are drawn for, the others share."""
+    """`torch.nn.functional.dropout` of whole channels: one draw for each item and channel."""
     return _dropped(input, p, train, _per_channel)
 
 
@@ -47,7 +47,7 @@ def feature_alpha_dropout(input: Tensor, p: float, train: bool):
 
 
 def _written(name: str, drop: Callable) -> None:
-    """torch.<name>_, which writes what `drop` gives into its input."""
+    """Register torch.<name>_, which writes the result of `drop` into its input."""
 
     def meta(input: Tensor, p: float, train: bool):
         return _into(input, drop(input, p, train))
@@ -80,33 +80,33 @@ def _per_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:2], *(1 for _ in shape[2:]))
 
 
-def _kept(x: Tensor, p: float, drawn: Drawn) -> Tensor:
-    """Ones with probability 1 - p, else zeros, of x's dtype; a narrow dtype would round the probability."""
+def _keep_mask(x: Tensor, p: float, mask_shape: MaskShape) -> Tensor:
+    """Return ones with probability 1 - p, else zeros, in x's dtype; drawn in the wide dtype, since a narrow one would round p."""
     keep = prims.full(shape=(), value=1.0 - p, dtype=core.wide(x.spec.dtype), device=x.spec.device)
-    return core.convert(prims.bernoulli(core.expand(keep, drawn(x.spec.shape))), x.spec.dtype)
+    return core.convert(prims.bernoulli(core.expand(keep, mask_shape(x.spec.shape))), x.spec.dtype)
 
 
 def _unchanged(x: Tensor, p: float, train: bool) -> bool:
-    """Return whether x is returned as it is; raises where p is no probability."""
+    """Return whether dropout leaves x unchanged.  Raises where p is not in [0, 1]."""
     require(0.0 <= p <= 1.0, "dropout probability has to be between 0 and 1, but got {}", p)
     return p == 0 or not train or x.spec.numel == 0
 
 
-def _dropped(x: Tensor, p: float, train: bool, drawn: Drawn) -> Tensor:
+def _dropped(x: Tensor, p: float, train: bool, mask_shape: MaskShape) -> Tensor:
     if _unchanged(x, p, train):
         return x
     if p == 1:
         return core.mul(x, 0)
-    kept = _kept(x, p, drawn)
-    return core.mul(x, core.div(kept, 1.0 - p))
+    mask = _keep_mask(x, p, mask_shape)
+    return core.mul(x, core.div(mask, 1.0 - p))
 
 
-def _alpha_dropped(x: Tensor, p: float, train: bool, drawn: Drawn) -> Tensor:
+def _alpha_dropped(x: Tensor, p: float, train: bool, mask_shape: MaskShape) -> Tensor:
     if _unchanged(x, p, train):
         return x
     if p == 1:
         return core.mul(x, 0)
-    kept = _kept(x, p, drawn)
+    mask = _keep_mask(x, p, mask_shape)
     scale = ((_ALPHA**2 * p + 1) * (1 - p)) ** -0.5
-    shift = core.add(core.mul(core.sub(kept, 1.0), _ALPHA * scale), _ALPHA * scale * p)
-    return core.add(core.mul(x, core.mul(kept, scale)), shift)
+    shift = core.add(core.mul(core.sub(mask, 1.0), _ALPHA * scale), _ALPHA * scale * p)
+    return core.add(core.mul(x, core.mul(mask, scale)), shift)

@@ -1,7 +1,7 @@
-"""Sums of products spelled with subscripts: einsum, and what is short for one.
+"""Sums of products with subscripts: einsum, tensordot, bilinear.
 
 Dimensions carry labels: a letter, or a number for a dimension under an ellipsis, counted from the last.  Dimensions of size 1 repeat, so
-they are taken off the operands and put back on the result.  Operands meet two at a time from the left, each meeting one matrix product.
+they are removed from the operands and restored on the result.  Operands are contracted in pairs from the left, by one matrix product each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Labelled(NamedTuple):
 
 
 def _einsum_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
-    """(equation, *operands), from that or from operands and lists of subscripts by turns; operands may come in one list."""
+    """Return (equation, *operands); also accepts operands alternating with lists of subscripts, and operands in one list."""
     require(len(args) >= 2 and not kwargs, "expected an equation and operands, or operands and lists of subscripts", error=ValueError)
     equation, *operands = args
     if isinstance(equation, (Tensor, torch.Tensor)):
@@ -56,8 +56,8 @@ def _einsum_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
 def _subscripts(numbers: Any) -> str:
     """Return a list of subscripts as letters: 0 is A, 26 is a."""
     for n in numbers:
-        known = n is Ellipsis or (isinstance(n, int) and 0 <= n < len(LETTERS))
-        require(known, "einsum(): expected subscripts from 0 to {}, got {}", len(LETTERS) - 1, n, error=ValueError)
+        is_valid = n is Ellipsis or (isinstance(n, int) and 0 <= n < len(LETTERS))
+        require(is_valid, "einsum(): expected subscripts from 0 to {}, got {}", len(LETTERS) - 1, n, error=ValueError)
     return "".join("..." if n is Ellipsis else LETTERS[n] for n in numbers)
 
 
@@ -68,9 +68,9 @@ def einsum(equation: str, *operands: Tensor):
     sizes = _common_sizes(terms)
     parts = [_thin(term, sizes, order) for term in terms]
     while len(parts) > 1:
-        left, right, *rest = parts
-        wanted = {*out, *(label for part in rest for label in part.labels)}
-        parts = [contract(left, right, wanted, order), *rest]
+        a, b, *others = parts
+        kept = {*out, *(label for part in others for label in part.labels)}
+        parts = [contract(a, b, kept, order), *others]
     result = _summed(parts[0], set(out))
     at = tuple([i for i, label in enumerate(out) if sizes[label] != 1])
     shape = tuple([sizes[label] for label in out])
@@ -79,9 +79,9 @@ def einsum(equation: str, *operands: Tensor):
 
 
 def _parsed(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[Labelled], tuple[Label, ...], tuple[Label, ...]]:
-    """(operands with labels, labels of the result, all labels in order: the result's first)."""
-    given, arrow, wanted = equation.replace(" ", "").partition("->")
-    words = given.split(",")
+    """Return (labelled operands, labels of the result, all labels in order, the result's first)."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    words = inputs.split(",")
     require(len(words) <= len(operands), "einsum(): fewer operands were provided than specified in the equation {!r}", equation)
     require(len(words) == len(operands), "einsum(): more operands were provided than specified in the equation {!r}", equation)
     terms = [Labelled(x, _labels(word, len(x.spec.shape), i)) for i, (word, x) in enumerate(zip(words, operands, strict=True))]
@@ -89,7 +89,7 @@ def _parsed(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[Labelled]
     hidden = sorted([label for label in used if isinstance(label, int)])
     letters = sorted([label for label in used if isinstance(label, str)])
     if arrow:
-        out = _letters(wanted, "the output")
+        out = _letters(output, "the output")
         out = tuple([label for mark in out for label in (hidden if mark == "..." else (mark,))])
         for label in out:
             require(label in used, "einsum(): output subscript {} does not appear in the equation for any input operand", label)
@@ -99,13 +99,13 @@ def _parsed(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[Labelled]
     return terms, out, (*out, *[label for label in (*hidden, *letters) if label not in out])
 
 
-def _letters(word: str, where: Any) -> tuple[str, ...]:
+def _letters(word: str, operand_name: Any) -> tuple[str, ...]:
     """Return one operand's subscripts: letters, and "..." once."""
     marks = re.findall(r"\.\.\.|.", word)
-    require("." not in marks and marks.count("...") <= 1, "einsum(): found '.' for {} that is not part of one ellipsis", where)
+    require("." not in marks and marks.count("...") <= 1, "einsum(): found '.' for {} that is not part of one ellipsis", operand_name)
     for mark in marks:
-        known = mark == "..." or mark in LETTERS
-        require(known, "einsum(): invalid subscript {!r} in the equation string, subscripts must be in [a-zA-Z]", mark)
+        is_valid = mark == "..." or mark in LETTERS
+        require(is_valid, "einsum(): invalid subscript {!r} in the equation string, subscripts must be in [a-zA-Z]", mark)
     return tuple(marks)
 
 
@@ -119,18 +119,18 @@ def _labels(word: str, rank: int, operand: int) -> tuple[Label, ...]:
 
 
 def _common_sizes(terms: list[Labelled]) -> dict[Label, int]:
-    """Return the size of each label: 1 gives way to any other."""
+    """Return the size of each label; a size of 1 broadcasts to any other."""
     sizes: dict[Label, int] = {}
     for i, term in enumerate(terms):
         own: dict[Label, int] = {}
         for label, n in zip(term.labels, term.x.spec.shape, strict=True):
             alike = own.setdefault(label, n) == n
             require(alike, "einsum(): subscript {} is repeated for operand {} but the sizes don't match, {} != {}", label, i, n, own[label])
-            known = sizes.get(label, 1)
-            fits = n == known or n == 1 or known == 1
+            previous = sizes.get(label, 1)
+            fits = n == previous or n == 1 or previous == 1
             clash = "einsum(): subscript {} has size {} for operand {} which does not broadcast with previously seen size {}"
-            require(fits, clash, label, n, i, known)
-            sizes[label] = n if known == 1 else known
+            require(fits, clash, label, n, i, previous)
+            sizes[label] = n if previous == 1 else previous
     return sizes
 
 
@@ -157,30 +157,30 @@ def arranged(term: Labelled, order: Any) -> Labelled:
     return Labelled(prims.transpose(term.x, order=tuple([term.labels.index(label) for label in labels])), labels)
 
 
-def _summed(term: Labelled, wanted: set[Label]) -> Labelled:
-    """Return the sum over the labels that are not `wanted`."""
-    dims = tuple([d for d, label in enumerate(term.labels) if label not in wanted])
+def _summed(term: Labelled, kept: set[Label]) -> Labelled:
+    """Sum over the labels not in `kept`."""
+    dims = tuple([d for d, label in enumerate(term.labels) if label not in kept])
     x = total(prims.sum, term.x, dims, False, total_dtype(term.x, None)) if dims else term.x
-    return Labelled(x, tuple([label for label in term.labels if label in wanted]))
+    return Labelled(x, tuple([label for label in term.labels if label in kept]))
 
 
-def contract(a: Labelled, b: Labelled, wanted: set[Label], order: tuple[Label, ...]) -> Labelled:
-    """a times b, summed over the labels that are not `wanted`: one matrix product, or a multiplication where nothing is summed.
+def contract(a: Labelled, b: Labelled, kept: set[Label], order: tuple[Label, ...]) -> Labelled:
+    """a times b, summed over the labels not in `kept`: one matrix product, or a multiplication where nothing is summed.
 
-    As in PyTorch the operand whose labels come first in the result is the left one, where that can be told: it decides the strides.
+    As in PyTorch the operand whose labels come first in the result is the left one, where they differ: it decides the strides.
     """
-    a, b = _summed(a, wanted | set(b.labels)), _summed(b, wanted | set(a.labels))
+    a, b = _summed(a, kept | set(b.labels)), _summed(b, kept | set(a.labels))
     shared = [label for label in order if label in a.labels and label in b.labels]
-    summed = [label for label in shared if label not in wanted]
+    summed = [label for label in shared if label not in kept]
     sizes = a.sizes() | b.sizes()
     if not summed:
         labels = tuple([label for label in order if label in sizes])
         shape = tuple([sizes[label] for label in labels])
         return Labelled(core.mul(*[_spread(term, labels, shape) for term in (a, b)]), labels)
-    batch = [label for label in shared if label in wanted]
-    mine = [i for i, label in enumerate(order) if label in a.labels and label not in b.labels]
-    others = [i for i, label in enumerate(order) if label not in a.labels]
-    if mine and others and others[-1] < mine[0]:
+    batch = [label for label in shared if label in kept]
+    a_positions = [i for i, label in enumerate(order) if label in a.labels and label not in b.labels]
+    other_positions = [i for i, label in enumerate(order) if label not in a.labels]
+    if a_positions and other_positions and other_positions[-1] < a_positions[0]:
         a, b = b, a
     rows, columns = [[label for label in term.labels if label not in shared] for term in (a, b)]
     x = prims.matmul(_folded(a, batch, rows, summed), _folded(b, batch, summed, columns))
@@ -189,7 +189,7 @@ def contract(a: Labelled, b: Labelled, wanted: set[Label], order: tuple[Label, .
 
 
 def _spread(term: Labelled, labels: tuple[Label, ...], shape: tuple[int, ...]) -> Tensor:
-    """Return the term repeated along the labels that it lacks."""
+    """Broadcast the term along the labels it lacks."""
     if term.labels == labels:
         return term.x
     return prims.broadcast_in_dim(term.x, shape=shape, dims=tuple([labels.index(label) for label in term.labels]))
@@ -205,11 +205,11 @@ def _folded(term: Labelled, batch: list[Label], rows: list[Label], columns: list
 @torchsymbol("torch.nn.functional.bilinear", "torch.bilinear")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None):
     """input1[..., i] * weight[o, i, j] * input2[..., j], summed over i and j, plus bias[o]."""
-    one, two, shape = input1.spec.shape, input2.spec.shape, weight.spec.shape
-    require(len(one) == len(two), "bilinear(): input dimensions do not match: got {} and {}", len(one), len(two))
-    require(one[:-1] == two[:-1], "bilinear(): input batch dimensions do not match, got {} and {}", one, two)
-    require(len(shape) == 3 and one and one[-1] == shape[1], "bilinear(): input1 size does not match weight size: got {} and {}", one, shape)
-    require(two[-1] == shape[2], "bilinear(): input2 size does not match weight size: got {} and {}", two, shape)
+    shape1, shape2, shape = input1.spec.shape, input2.spec.shape, weight.spec.shape
+    require(len(shape1) == len(shape2), "bilinear(): input dimensions do not match: got {} and {}", len(shape1), len(shape2))
+    require(shape1[:-1] == shape2[:-1], "bilinear(): input batch dimensions do not match, got {} and {}", shape1, shape2)
+    require(len(shape) == 3 and shape1 and shape1[-1] == shape[1], "bilinear(): input1 size does not match weight size: got {} and {}", shape1, shape)
+    require(shape2[-1] == shape[2], "bilinear(): input2 size does not match weight size: got {} and {}", shape2, shape)
     fits = bias is None or bias.spec.shape == shape[:1]
     require(fits, "bilinear(): expected a bias of {} elements, got {}", shape[0], bias if bias is None else bias.spec)
     out = einsum("...i,oij,...j->...o", input1, weight, input2)
@@ -220,18 +220,18 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 @torchsymbol("torch.tensordot")
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2):
     """The products of a and b summed over `dims`: a number of last and first dimensions, or (dims of a, dims of b)."""
-    one, two = _paired_dims(a, b, dims)
-    for d, e in zip(one, two, strict=True):
+    a_dims, b_dims = _paired_dims(a, b, dims)
+    for d, e in zip(a_dims, b_dims, strict=True):
         n, m = a.spec.shape[d], b.spec.shape[e]
         alike = n == m or n == 1 or m == 1
         require(alike, "contracted dimensions need to match, but first has size {} in dim {} and second has size {} in dim {}", n, d, m, e)
         if n != m:  # a size of 1 stands for each of the other's: sum that one first
             a, b = (a, _summed_to_one(b, e)) if n == 1 else (_summed_to_one(a, d), b)
-    rows = [d for d in range(len(a.spec.shape)) if d not in one]
-    columns = [d for d in range(len(b.spec.shape)) if d not in two]
-    left, right = prims.transpose(a, order=(*rows, *one)), prims.transpose(b, order=(*two, *columns))
+    rows = [d for d in range(len(a.spec.shape)) if d not in a_dims]
+    columns = [d for d in range(len(b.spec.shape)) if d not in b_dims]
+    left, right = prims.transpose(a, order=(*rows, *a_dims)), prims.transpose(b, order=(*b_dims, *columns))
     shape = (*[a.spec.shape[d] for d in rows], *[b.spec.shape[d] for d in columns])
-    inner = product(a.spec.shape[d] for d in one)
+    inner = product(a.spec.shape[d] for d in a_dims)
     n, m = product(a.spec.shape[d] for d in rows), product(b.spec.shape[d] for d in columns)
     return flat_reshape(prims.matmul(flat_reshape(left, (n, inner)), flat_reshape(right, (inner, m))), shape)
 
@@ -242,15 +242,15 @@ def _summed_to_one(x: Tensor, dim: int) -> Tensor:
 
 
 def _paired_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
-    """tensordot's dims as two lists of equal length, counted from 0."""
+    """Return tensordot's dims as two lists of equal length, counted from 0."""
     ranks = len(a.spec.shape), len(b.spec.shape)
     if isinstance(dims, int):
         require(0 <= dims <= min(ranks), "tensordot expects dims from 0 to the smaller rank, {}, got {}", min(ranks), dims)
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
     require(isinstance(dims, (tuple, list)) and len(dims) == 2, "tensordot expects dims to be an int or two lists of ints, got {!r}", dims)
-    listed = [some if isinstance(some, (tuple, list)) else (some,) for some in dims]
-    pair = [[core.canonical_dim(d, rank) for d in some] for some, rank in zip(listed, ranks, strict=True)]
+    listed = [dim_list if isinstance(dim_list, (tuple, list)) else (dim_list,) for dim_list in dims]
+    pair = [[core.canonical_dim(d, rank) for d in dim_list] for dim_list, rank in zip(listed, ranks, strict=True)]
     require(len(pair[0]) == len(pair[1]), "both dimension lists should have same length, got {}", dims)
-    distinct = all(len(set(some)) == len(some) for some in pair)
+    distinct = all(len(set(dim_list)) == len(dim_list) for dim_list in pair)
     require(distinct, "tensordot expects each dimension once, got {}", dims)
     return pair[0], pair[1]

@@ -16,7 +16,7 @@ from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operat
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.unary import conjugated, converted
 
-UNARY = (  # core operations, each followed by torch's other names for it; the prim's docstring says what it computes
+UNARY = (  # core operations, each followed by its aliases in torch; documented by the prim
     *("abs absolute", "ceil", "floor", "trunc fix", "reciprocal", "sqrt", "rsqrt"),
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
     *("sin", "cos", "tan", "asin arcsin", "acos arccos", "atan arctan"),
@@ -25,13 +25,13 @@ UNARY = (  # core operations, each followed by torch's other names for it; the p
 
 
 def symbols(table: tuple[str, ...]) -> dict[str, Callable]:
-    """Return a symbol of one tensor for each row of `table`: torch.name, torch.special.name and the method, under all its names."""
-    made = {}
+    """Register a unary symbol for each row of `table`: torch.name, torch.special.name and the method, with all aliases."""
+    symbols_by_name = {}
     for row in table:
         names = row.split()
         spelled = [f"torch.{space}{n}" for n in names for space in ("", "special.")]
-        made[names[0]] = torchsymbol(*spelled, methods=names)(_unary(names[0]))
-    return made
+        symbols_by_name[names[0]] = torchsymbol(*spelled, methods=names)(_unary(names[0]))
+    return symbols_by_name
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
@@ -45,9 +45,9 @@ def _unary(name: str) -> Callable[[Any], Any]:
 
 
 def in_wide(compute: Callable[..., Any], *operands: Any, inexact: bool = True) -> Any:
-    """compute(*operands) in the dtype that they promote to.
+    """Return compute(*operands) in the dtype that the operands promote to.
 
-    `inexact` makes integers floats.  Of float16 and bfloat16 it is computed in float32 and rounded once, as eager's kernels do.
+    `inexact` converts integers to floats.  float16 and bfloat16 are computed in float32 and rounded once, as in eager's kernels.
     """
     dtype = core.promote(*operands)
     dtype = core.inexact_of(dtype) if inexact else dtype
@@ -56,12 +56,12 @@ def in_wide(compute: Callable[..., Any], *operands: Any, inexact: bool = True) -
 
 
 def row_major(x: Any) -> Any:
-    """x, or a row-major copy where it is laid out otherwise: eager's result is row-major then too."""
+    """Return x, or a row-major copy where it has another layout, as eager's result does."""
     return x if x.spec.strides is None else prims.clone(x)
 
 
 def nan_detached(x: Any) -> Any:
-    """Return x with no gradient flowing to its NaNs, as PyTorch's bounds have it."""
+    """Return x with no gradient flowing to its NaNs, as for bounds in PyTorch."""
     return core.where(core.isnan(x), prims.detach(x), x) if x.spec.dtype.kind == "float" else x
 
 
@@ -82,9 +82,9 @@ def is_bool(x: Any) -> bool:
 
 def require_float(x: Any, *kinds: str) -> None:
     """Raise unless the dtype of x is floating, or of one of `kinds`."""
-    wanted = ("float", *kinds)
-    fits = x.spec.dtype.kind in wanted
-    require(fits, "expected a tensor of kind {}, got {}; convert it first", " or ".join(wanted), x.spec, error=NotImplementedError)
+    allowed = ("float", *kinds)
+    fits = x.spec.dtype.kind in allowed
+    require(fits, "expected a tensor of kind {}, got {}; convert it first", " or ".join(allowed), x.spec, error=NotImplementedError)
 
 
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
@@ -192,7 +192,7 @@ def fmod(input: Tensor, other: Tensor | Number):
 def pow(input: Tensor | Number, exponent: Tensor | Number):
     """input to the power of exponent."""
     if isinstance(exponent, bool) and is_bool(input):
-        return core.bitwise_or(input, not exponent)  # PyTorch has no powers of booleans but these two
+        return core.bitwise_or(input, not exponent)  # the only powers of booleans that PyTorch supports
     return core.pow(input, exponent)
 
 
@@ -331,7 +331,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
 
 @lerp.vjp
 def lerp_vjp(g: Any, out: Any, input: Any, end: Any, weight: Any) -> tuple:
-    """g parted by the weight, and g * (end - input) for the weight, whichever formula the result was computed by."""
+    """g split by the weight, and g * (end - input) for the weight, for both formulas of the result."""
     rest = in_wide(lambda g, w: core.mul(g, conjugated(core.sub(1.0, w) if isinstance(w, Tensor) else 1.0 - w)), g, weight)
     part = in_wide(lambda g, w: core.mul(g, conjugated(w)), g, weight)
     change = in_wide(lambda g, a, b: core.mul(g, conjugated(core.sub(b, a))), g, input, end)
@@ -379,10 +379,10 @@ def imag(input: Tensor):
     return _part(input, 1)
 
 
-def _part(x: Any, which: int) -> Any:
+def _part(x: Any, part_index: int) -> Any:
     rank = len(x.spec.shape)
     pairs = prims.view_as_real(x)
-    starts, stops = (*[0] * rank, which), (*x.spec.shape, which + 1)
+    starts, stops = (*[0] * rank, part_index), (*x.spec.shape, part_index + 1)
     return prims.squeeze(prims.strided_slice(pairs, starts=starts, stops=stops, steps=(1,) * (rank + 1)), dims=(rank,))
 
 

@@ -25,7 +25,7 @@ def embedding(
         require(-rows <= padding_idx < rows, "expected padding_idx within the {} rows of weight, got {}", rows, padding_idx, error=AssertionError)
         padding_idx %= rows
     if max_norm is not None:
-        raise Unsupported("embedding with max_norm rewrites the looked-up rows of weight; renormalize weight outside the compiled function")
+        raise Unsupported("embedding with max_norm is not supported: it modifies weight in place; renormalize weight outside the compiled function")
     return _rows(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
@@ -37,11 +37,11 @@ def embedding_rows(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale
 
 def _rows(weight: Tensor, index: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
     if scale_grad_by_freq or sparse:
-        asked = "scale_grad_by_freq" if scale_grad_by_freq else "sparse"
-        raise Unsupported(f"embedding with {asked}=True has a gradient that Dovetail does not compute; leave {asked} out")
+        option = "scale_grad_by_freq" if scale_grad_by_freq else "sparse"
+        raise Unsupported(f"embedding with {option}=True is not supported: its gradient is not implemented; leave {option} out")
     require(len(weight.spec.shape) == 2, "'weight' must be 2-D, got {}", weight.spec)
-    known = index.spec.dtype in (dtypes.int64, dtypes.int32)
-    require(known, "Expected tensor for argument 'indices' to have scalar type Long or Int, got {}; convert it with .long()", index.spec)
+    is_integer = index.spec.dtype in (dtypes.int64, dtypes.int32)
+    require(is_integer, "Expected tensor for argument 'indices' to have scalar type Long or Int, got {}; convert it with .long()", index.spec)
     index = core.convert(index, dtypes.int64)
     rows = prims.embedding(weight, index)
     if padding_idx is None or not weight.spec.requires_grad:
@@ -55,7 +55,7 @@ def one_hot(input: Tensor, num_classes: int = -1):
     """int64 ones where the class is `input`, in a new last dimension of `num_classes`, else zeros."""
     require(input.spec.dtype is dtypes.int64, "one_hot is only applicable to index tensor of type LongTensor, got {}; use .long()", input.spec)
     if num_classes == -1:
-        raise Unsupported("one_hot without num_classes takes it from the largest value, and sizes are fixed while tracing; pass num_classes")
+        raise Unsupported("one_hot without num_classes is not traced: its shape depends on values; pass num_classes")
     require(num_classes > 0, "num_classes should be positive, got {}", num_classes)
     shape = (*input.spec.shape, num_classes)
     classes = prims.broadcast_in_dim(positions(input, num_classes), shape=shape, dims=(len(shape) - 1,))

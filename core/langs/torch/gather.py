@@ -30,12 +30,12 @@ def _require_long(name: str, index: Tensor) -> None:
 
 
 def _vector(x: Tensor) -> Tensor:
-    """Return a number as a vector of one."""
+    """Return a 0-d tensor as a vector of one element."""
     return x if x.spec.shape else prims.reshape(x, shape=(1,))
 
 
 def _along(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, int, Tensor]:
-    """x, dim and index with at least one dimension, as prims that go along a dimension want them."""
+    """Return x, dim and index for the prims along a dimension: each with at least one dimension."""
     dim = core.canonical_dim(dim, len(x.spec.shape))
     index = require_index(name, index)
     x, index = _vector(x), _vector(index)
@@ -53,8 +53,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     shape, spec = index.spec.shape, input.spec
     if not index.spec.numel:
         core.canonical_dim(dim, len(spec.shape))
-        nothing = prims.strided_slice(reshaped(input, (spec.numel,)), starts=(0,), stops=(0,), steps=(1,))
-        return flat_reshape(prims.clone(nothing), shape)  # of the input, so that a gradient can flow
+        empty = prims.strided_slice(reshaped(input, (spec.numel,)), starts=(0,), stops=(0,), steps=(1,))
+        return flat_reshape(prims.clone(empty), shape)  # of the input, so that a gradient can flow
     x, dim, index = _along("gather", input, dim, index)
     return flat_reshape(prims.take_along_axis(x, index, dim=dim), shape)
 
@@ -81,7 +81,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None):
 
 
 def _source(name: str, x: Tensor, index: Tensor, src: Any) -> Tensor:
-    """Return what is put at `index`: a tensor of its shape, cut from a larger one."""
+    """Return the source values for `index`: a tensor of its shape, sliced from a larger one."""
     if not isinstance(src, TensorProxy):
         number = as_number(src, x.spec.dtype, x.spec.device)
         if isinstance(number, TensorProxy):
@@ -90,13 +90,13 @@ def _source(name: str, x: Tensor, index: Tensor, src: Any) -> Tensor:
     message = "{}(): Expected self.dtype to be equal to src.dtype, got {} and {}; convert one of them"
     require(src.spec.dtype is x.spec.dtype, message, name, x.spec.dtype.short, src.spec.dtype.short)
     src, shape = _vector(src), index.spec.shape
-    enough = len(src.spec.shape) == len(shape) and all([n <= m for n, m in zip(shape, src.spec.shape, strict=True)])
-    require(enough, "{}(): Expected index {} to be no larger than src {} in any dimension", name, list(shape), list(src.spec.shape))
+    is_covered = len(src.spec.shape) == len(shape) and all([n <= m for n, m in zip(shape, src.spec.shape, strict=True)])
+    require(is_covered, "{}(): Expected index {} to be no larger than src {} in any dimension", name, list(shape), list(src.spec.shape))
     return src if src.spec.shape == shape else prims.strided_slice(src, starts=(0,) * len(shape), stops=shape, steps=(1,) * len(shape))
 
 
 def scattered(name: str, prim: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    """`prim`, which puts src at index along dim, on operands made fit for it."""
+    """Apply `prim`, a scatter of src at index along dim, to normalized operands."""
     if not index.spec.numel:
         return prims.clone(input)
     x, dim, index = _along(name, input, dim, index)
@@ -111,11 +111,11 @@ def _scatter_arguments(
 
 @torchsymbol("torch.scatter", methods=("scatter",), bind=_scatter_arguments)
 def scatter(input: Tensor, dim: int, index: Tensor, src: Tensor | Number, *, reduce: str | None = None):
-    """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` "add" or "multiply" combines with what is there."""
+    """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; `reduce` "add" or "multiply" combines with the previous values."""
     require(reduce in (None, "add", "multiply"), "reduce argument must be either add or multiply, got {!r}", reduce)
     if reduce == "multiply":
-        named = {} if isinstance(src, TensorProxy) else {"value": src}
-        return opaque(torch.scatter, (input, dim, index, *(() if named else (src,))), {**named, "reduce": reduce})
+        value_kwargs = {} if isinstance(src, TensorProxy) else {"value": src}
+        return opaque(torch.scatter, (input, dim, index, *(() if value_kwargs else (src,))), {**value_kwargs, "reduce": reduce})
     return scattered("scatter", prims.scatter_add if reduce == "add" else prims.scatter, input, dim, index, src)
 
 
@@ -127,9 +127,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor):
 
 @torchsymbol("torch.scatter_reduce", methods=("scatter_reduce",))
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True):
-    """A copy with the src that go to one place combined there, with what was there if `include_self`: "sum", "mean", "prod", "amax", "amin"."""
-    known = ("sum", "prod", "mean", "amax", "amin")
-    require(reduce in known, "reduce argument must be either sum, prod, mean, amax or amin, got {}", reduce)
+    """A copy with the src values of each position reduced, with the input's value if `include_self`: "sum", "mean", "prod", "amax", "amin"."""
+    reductions = ("sum", "prod", "mean", "amax", "amin")
+    require(reduce in reductions, "reduce argument must be either sum, prod, mean, amax or amin, got {}", reduce)
     if reduce not in ("sum", "mean") or input.spec.dtype is dtypes.bool_ or not index.spec.numel:
         return opaque(torch.scatter_reduce, (input, dim, index, src, reduce), {} if include_self else {"include_self": False})
     base = input if include_self else scattered("scatter_reduce", prims.scatter, input, dim, index, 0)
@@ -146,7 +146,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     return prims.div(total, count) if dtype.inexact else prims.floordiv(total, count)
 
 
-# Rows along a dimension, named by a vector.
+# Rows along a dimension, selected by a vector.
 
 
 def _rows(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, int, Tensor]:
@@ -213,9 +213,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor):
         value = core.convert(value, spec.dtype)
     else:
         value = as_number(value, spec.dtype, spec.device)
-    nowhere = prims.full(shape=(size,), value=False, dtype=dtypes.bool_, device=spec.device)
-    here = prims.full(shape=index.spec.shape, value=True, dtype=dtypes.bool_, device=spec.device)
-    hit = prims.index_copy(nowhere, index, here, dim=0)  # a row that is named twice is filled once, and its gradient counted once
+    no_rows = prims.full(shape=(size,), value=False, dtype=dtypes.bool_, device=spec.device)
+    ones = prims.full(shape=index.spec.shape, value=True, dtype=dtypes.bool_, device=spec.device)
+    hit = prims.index_copy(no_rows, index, ones, dim=0)  # a duplicate row is filled once, and its gradient counted once
     hit = prims.broadcast_in_dim(hit, shape=spec.shape, dims=(dim,))
     return flat_reshape(core.where(hit, value, x), input.spec.shape)
 

@@ -1,4 +1,4 @@
-"""x[key] and x[key] = value, and index_put, which is the same thing with tensors alone."""
+"""x[key], x[key] = value, and index_put."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, TorchSymbol, o
 from dovetail.prims.op import register
 from dovetail.trace import NumberProxy, TensorProxy
 
-_MASKED = "the shape of what a mask picks depends on its values; use torch.where(mask, x, other) or x.masked_fill(mask, value), which keep the shape"
+_MASKED = "x[mask] is not traced: its shape depends on values; use torch.where(mask, x, other) or x.masked_fill(mask, value), which keep the shape"
 
 
 def _symbol(name: str, meta: Any, id: str | None = None) -> TorchSymbol:
@@ -25,7 +25,7 @@ def _symbol(name: str, meta: Any, id: str | None = None) -> TorchSymbol:
 
 
 def _torch_key(key: Any) -> Any:
-    """Return a list with anything but numbers in it stands for a tuple, as in PyTorch."""
+    """Convert a list that contains anything but numbers to a tuple, as PyTorch does."""
     if isinstance(key, list) and any([isinstance(k, (list, tuple, slice, TensorProxy)) or k is None or k is Ellipsis for k in key]):
         return tuple(key)
     return key
@@ -40,9 +40,9 @@ def _getitem(x: Tensor, key: Any) -> Tensor:
 
 
 def _getitem_at(x: Tensor, key: Any) -> Tensor:
-    """x[key] with int64 tensors of no dimensions in the key, which count as ints: eager looks at x there, this at a copy.
+    """x[key] with int64 tensors of no dimensions in the key, which count as ints: a view in eager, a copy here.
 
-    `check_positions` sees to it that nobody can tell.
+    `check_positions` refuses programs in which the difference would show.
     """
     at, rest = 0, []
     for item in complete_key(x, key):
@@ -69,7 +69,7 @@ def _read(x: Tensor, key: Any) -> Tensor:
 
 
 def _setitem(x: Tensor, key: Any, value: Any):
-    """x[key] = value, which is broadcast to the place."""
+    """x[key] = value, with value broadcast."""
     chosen = resolve_key(x, _torch_key(key))
     whole = isinstance(value, TensorProxy) and value.spec.shape
     if whole and (chosen.picks or chosen.masks) and not all([n == 1 for n in value.spec.shape]):
@@ -86,7 +86,7 @@ def _require_dtype(x: Tensor, value: Tensor) -> None:
 
 
 def _value(value: Any, place: Tensor) -> Any:
-    """Return what is assigned, as a number of the kind or a tensor of the dtype of `place`."""
+    """Convert an assigned value to a number of the kind, or a tensor of the dtype, of `place`."""
     spec = place.spec
     if isinstance(value, TensorProxy):
         if value.spec.device is not spec.device and not value.spec.shape:
@@ -100,7 +100,7 @@ def _value(value: Any, place: Tensor) -> Any:
 
 
 def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
-    """Return a Python number as one of `dtype`'s kind, cut off like a cast; a number that the program computes as a 0-d tensor."""
+    """Convert a Python number to `dtype`'s kind, truncating as a cast does; a traced number becomes a 0-d tensor."""
     if isinstance(value, NumberProxy):
         return core.convert(prims.full(shape=(), value=value, dtype=core.number_dtype(value), device=device), dtype)
     if isinstance(value, complex) and dtype.kind != "complex":
@@ -110,7 +110,7 @@ def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
 
 
 def put(chosen: Selection, value: Any, *, accumulate: bool = False) -> None:
-    """Write `value`, a number or a tensor of the view's dtype, to the place that was chosen."""
+    """Write `value`, a number or a tensor of the view's dtype, to the selected elements."""
     view = chosen.view
     if chosen.masks:
         new = _with_mask(chosen, value, accumulate)
@@ -125,15 +125,15 @@ def put(chosen: Selection, value: Any, *, accumulate: bool = False) -> None:
 def _with_mask(chosen: Selection, value: Any, accumulate: bool) -> Tensor:
     if chosen.picks or len(chosen.masks) > 1:
         raise Unsupported(
-            "a mask beside other tensors in one index picks places that depend on its values; index with the mask alone and use torch.where"
+            "a mask beside other tensors in one index is not traced: the positions depend on its values; use the mask alone with torch.where"
         )
     return with_masked(chosen, value, _refuse_spread, combine=core.add if accumulate else None)
 
 
 def _refuse_spread() -> None:
     raise Unsupported(
-        "x[mask] = values, with one value for each chosen element, depends on how many the mask chooses; "
-        "give a value that broadcasts against x and write x.copy_(torch.where(mask, values, x)), or use x.masked_scatter_(mask, values)"
+        "x[mask] = values with one value for each selected element is not traced: it depends on the values of the mask; "
+        "assign a value that broadcasts against x and write x.copy_(torch.where(mask, values, x)), or use x.masked_scatter_(mask, values)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Signals, images and volumes at other sizes: what torch.nn.functional.interpolate, which is Python, comes down to."""
+"""Resizing of signals, images and volumes: the functions that torch.nn.functional.interpolate calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.torch_internals import C_NN
 
 
 class Line(NamedTuple):
-    """One dimension of x that is to have `size` elements instead of `n`; `factor` is the ratio that was asked for, None where a size was."""
+    """A dimension of x to be resized from `n` to `size` elements; `factor` is the requested ratio, None where a size was requested."""
 
     x: Tensor
     dim: int
@@ -27,28 +27,28 @@ class Line(NamedTuple):
 
     @property
     def step(self) -> float:
-        """How far apart the new elements lie, in elements of x."""
+        """The distance between new elements, in elements of x."""
         return 1.0 / self.factor if self.factor is not None and self.factor > 0 else self.n / self.size
 
     def take(self, index: Tensor) -> Tensor:
-        """Return the elements at `index`, the border's beyond it."""
+        """Return the elements at `index`, clamped to the border."""
         return prims.take(self.x, core.minimum(core.maximum(index, 0), self.n - 1), dim=self.dim)
 
     def spread(self, values: Tensor) -> Tensor:
-        """Return one number for each new element, as x is then shaped."""
+        """Broadcast one number for each new element to the resized shape."""
         shape = (*self.x.spec.shape[: self.dim], self.size, *self.x.spec.shape[self.dim + 1 :])
         return prims.broadcast_in_dim(core.convert(values, self.x.spec.dtype), shape=shape, dims=(self.dim,))
 
 
 def _nearest(line: Line, offset: float) -> Tensor:
-    """Return the element that each new one falls into; its position is rounded to float32, as in PyTorch, before the fraction goes."""
+    """Return the nearest element of each new one; the position is rounded to float32 before it is truncated, as in PyTorch."""
     dtype = dtypes.float64 if line.x.spec.dtype is dtypes.float64 else dtypes.float32
     at = core.mul(positions(line.x, line.size, start=offset, step=1.0, dtype=dtype), line.step)
     return line.take(core.convert(prims.floor(core.convert(at, dtypes.float32)), dtypes.int64))
 
 
 def _source(line: Line, align_corners: bool, dtype: DType) -> Tensor:
-    """Return where each new element lies between the elements of x."""
+    """Return the position of each new element in x."""
     if align_corners:
         step = (line.n - 1) / (line.size - 1) if line.size > 1 else 0.0
         return core.mul(positions(line.x, line.size, start=0.0, step=1.0, dtype=dtype), step)
@@ -56,7 +56,7 @@ def _source(line: Line, align_corners: bool, dtype: DType) -> Tensor:
 
 
 def _linear(line: Line, align_corners: bool) -> Tensor:
-    """Between the two neighbours, by distance."""
+    """Interpolate linearly between the two neighbours."""
     at = core.maximum(_source(line, align_corners, line.x.spec.dtype), 0.0)
     below = core.minimum(core.convert(prims.floor(at), dtypes.int64), line.n - 1)
     share = line.spread(core.minimum(core.sub(at, core.convert(below, at.spec.dtype)), 1.0))
@@ -64,7 +64,7 @@ def _linear(line: Line, align_corners: bool) -> Tensor:
 
 
 def _cubic(line: Line, align_corners: bool) -> Tensor:
-    """Return a cubic through four neighbours (Keys, "Cubic convolution interpolation for digital image processing", 1981), with a = -0.75."""
+    """Interpolate by a cubic through four neighbours (Keys, "Cubic convolution interpolation for digital image processing", 1981), with a = -0.75."""
     at = _source(line, align_corners, line.x.spec.dtype)
     below = prims.floor(at)
     share, below = core.sub(at, below), core.convert(below, dtypes.int64)
@@ -86,12 +86,12 @@ def _far(t: Tensor) -> Tensor:
 
 
 def _lines(x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> list[tuple[int, int, float | None]]:
-    """(dimension, new size, factor) for each of the last `spatial` dimensions."""
+    """Return (dimension, new size, factor) for each of the last `spatial` dimensions."""
     shape = x.spec.shape
     require(len(shape) == spatial + 2, "expected [batch, channels] and {} dimensions after them, got {}", spatial, x.spec)
     require((output_size is None) != (scale_factors is None), "Must specify exactly one of output_size and scale_factors")
-    given = output_size if scale_factors is None else scale_factors
-    require(len(given) == spatial, "It is expected that there are {} output sizes or factors, got {}", spatial, given)
+    sizes_or_factors = output_size if scale_factors is None else scale_factors
+    require(len(sizes_or_factors) == spatial, "It is expected that there are {} output sizes or factors, got {}", spatial, sizes_or_factors)
     sizes = output_size if scale_factors is None else [int(n * factor) for n, factor in zip(shape[2:], scale_factors, strict=True)]
     fits = all([n > 0 for n in (*shape[2:], *sizes)])
     require(fits, "Input and output sizes should be greater than 0, but got {} and {}", shape[2:], tuple(sizes))
@@ -100,20 +100,20 @@ def _lines(x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_fac
 
 
 def _resized(
-    x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None, one: Callable[[Line], Tensor]
+    x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None, resize: Callable[[Line], Tensor]
 ) -> Tensor:
     out = x
     for dim, size, factor in _lines(x, spatial, output_size, scale_factors):
-        out = one(Line(out, dim, x.spec.shape[dim], size, factor))
+        out = resize(Line(out, dim, x.spec.shape[dim], size, factor))
     return in_memory_format(core.convert(out, x.spec.dtype), x)
 
 
-def _require_dtype(x: Tensor, known: bool) -> None:
-    require(known, "interpolation is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+def _require_dtype(x: Tensor, is_supported: bool) -> None:
+    require(is_supported, "interpolation is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
 
 
 def _pick(name: str, spatial: int, offset: float) -> None:
-    """A torch function that takes the element each new one falls into."""
+    """Register a torch function that selects the nearest element."""
 
     def meta(input: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None):
         _require_dtype(input, input.spec.dtype.kind == "float" or input.spec.dtype is dtypes.uint8)
@@ -123,19 +123,19 @@ def _pick(name: str, spatial: int, offset: float) -> None:
     torchsymbol(f"{C_NN}.{name}")(meta)
 
 
-def _blend(name: str, spatial: int, one: Callable[[Line, bool], Tensor]) -> None:
-    """A torch function that weighs the neighbours of each new element."""
+def _blend(name: str, spatial: int, resize: Callable[[Line, bool], Tensor]) -> None:
+    """Register a torch function that weights the neighbours of each new element."""
 
     def meta(input: Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None):
         x = input
-        if x.spec.dtype is dtypes.uint8 and spatial == 2:  # weights of a few bits, chosen by the kernel
+        if x.spec.dtype is dtypes.uint8 and spatial == 2:  # the kernel uses weights of a few bits
             return opaque(resolve(f"{C_NN}.{name}"), (x, output_size, align_corners, scale_factors), {})
         _require_dtype(x, x.spec.dtype.kind == "float")
         wide = core.convert(x, core.wide(x.spec.dtype))
-        out = _resized(wide, spatial, output_size, scale_factors, lambda line: one(line, align_corners))
+        out = _resized(wide, spatial, output_size, scale_factors, lambda line: resize(line, align_corners))
         return core.convert(out, x.spec.dtype)
 
-    meta.__name__, meta.__doc__ = name, f"The last {spatial} dimensions at other sizes, neighbours weighed by distance."
+    meta.__name__, meta.__doc__ = name, f"The last {spatial} dimensions at other sizes, neighbours weighted by distance."
     torchsymbol(f"{C_NN}.{name}")(meta)
 
 

@@ -1,4 +1,4 @@
-"""Several tensors made one, and one made several."""
+"""Concatenation, stacking and splitting of tensors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def require_tensors(name: str, tensors: Any) -> None:
 
 
 def joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """`tensors` one after the other, converted to the dtype that they promote to; empty vectors count for nothing."""
+    """Concatenate `tensors` in the dtype they promote to; empty vectors are skipped."""
     dtype = common_dtype(tensors)
     for i, x in enumerate(tensors):
         require(bool(x.spec.shape), "zero-dimensional tensor (at position {}) cannot be concatenated; unsqueeze it first", i)
     first = next((x for x in tensors if x.spec.shape != (0,)), tensors[0])
     dim = core.canonical_dim(dim, len(first.spec.shape))
-    nothing = replaced(first.spec.shape, dim, 0)
-    tensors = [x if x.spec.shape != (0,) else prims.reshape(x, shape=nothing) for x in tensors]
+    empty_shape = replaced(first.spec.shape, dim, 0)
+    tensors = [x if x.spec.shape != (0,) else prims.reshape(x, shape=empty_shape) for x in tensors]
     for x in tensors:
         _require_fits(first, x, dim)
     return prims.cat([core.convert(x, dtype) for x in tensors], dim=dim)
@@ -41,10 +41,10 @@ def joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
 
 def common_dtype(tensors: Sequence[Tensor]) -> DType:
     """Return the dtype that `tensors` promote to, whatever their ranks."""
-    found = tensors[0].spec.dtype
+    dtype = tensors[0].spec.dtype
     for x in tensors[1:]:
-        found = dtypes.wider(found, x.spec.dtype)
-    return found
+        dtype = dtypes.wider(dtype, x.spec.dtype)
+    return dtype
 
 
 def _require_fits(first: Tensor, x: Tensor, dim: int) -> None:
@@ -126,12 +126,12 @@ def block_diag(*tensors: Tensor):
     return prims.cat(rows, dim=0)
 
 
-def _one_list(*tensors: Any, indexing: str | None = None) -> tuple[tuple, dict]:
-    given = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    return (given,), {} if indexing is None else {"indexing": indexing}
+def _as_one_sequence(*tensors: Any, indexing: str | None = None) -> tuple[tuple, dict]:
+    sequence = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    return (sequence,), {} if indexing is None else {"indexing": indexing}
 
 
-@torchsymbol("torch.meshgrid", "torch.functional.meshgrid", bind=_one_list)
+@torchsymbol("torch.meshgrid", "torch.functional.meshgrid", bind=_as_one_sequence)
 def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij"):
     """Each vector spread over the grid that all of them span; indexing "xy" exchanges the first two dimensions."""
     require_tensors("meshgrid", tensors)
@@ -152,7 +152,7 @@ def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij"):
     )
 
 
-# One made several: views.
+# Splitting, into views.
 
 
 def sliced(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
@@ -163,7 +163,7 @@ def sliced(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
 
 
 def _parts(x: Tensor, dim: int, ends: Sequence[int]) -> tuple[Tensor, ...]:
-    """Views of x along `dim`, each up to an end and from the one before."""
+    """Return consecutive views of x along `dim` that end at `ends`."""
     return tuple([sliced(x, dim, start, end) for start, end in zip([0, *ends], ends, strict=False)])
 
 
@@ -173,7 +173,7 @@ def _splittable(name: str, x: Tensor, dim: int) -> int:
 
 
 def split_in(x: Tensor, size: int | Sequence[int], dim: int) -> tuple[Tensor, ...]:
-    """Views of x: parts of `size` each and what is left, or parts of these sizes."""
+    """Return views of x: parts of one size and the remainder, or parts of the listed sizes."""
     dim = _splittable("split", x, dim)
     n = x.spec.shape[dim]
     if not isinstance(size, (tuple, list)):
@@ -217,43 +217,43 @@ def chunk(input: Tensor, chunks: int, dim: int = 0):
     return split_in(input, size, dim) if size else _parts(input, dim, [0] * chunks)
 
 
-def tensor_split_in(x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
-    """Views of x: so many parts, sizes differing by one at most, or parts between these positions."""
+def tensor_split_in(x: Tensor, sections_or_indices: Any, dim: int) -> tuple[Tensor, ...]:
+    """Return views of x: a number of parts whose sizes differ by at most one, or the parts between positions."""
     dim = _splittable("tensor_split", x, dim)
     n = x.spec.shape[dim]
-    if isinstance(where, TensorProxy):
-        raise Unsupported("tensor_split at positions that a tensor holds gives parts whose sizes depend on its values; pass a tuple of ints")
-    if not isinstance(where, (tuple, list)):
-        require(where > 0, "number of sections must be larger than 0, got {}", where)
-        small, more = divmod(n, where)
-        return _parts(x, dim, [small * (i + 1) + min(i + 1, more) for i in range(where)])
-    starts = [core.window(slice(i, None), n)[0] for i in (0, *where)]
-    stops = [core.window(slice(0, i), n)[1] for i in (*where, n)]
+    if isinstance(sections_or_indices, TensorProxy):
+        raise Unsupported("tensor_split at positions in a tensor is not traced: the sizes of the parts depend on values; pass a tuple of ints")
+    if not isinstance(sections_or_indices, (tuple, list)):
+        require(sections_or_indices > 0, "number of sections must be larger than 0, got {}", sections_or_indices)
+        small, more = divmod(n, sections_or_indices)
+        return _parts(x, dim, [small * (i + 1) + min(i + 1, more) for i in range(sections_or_indices)])
+    starts = [core.window(slice(i, None), n)[0] for i in (0, *sections_or_indices)]
+    stops = [core.window(slice(0, i), n)[1] for i in (*sections_or_indices, n)]
     return tuple([sliced(x, dim, start, max(start, stop)) for start, stop in zip(starts, stops, strict=True)])
 
 
-@torchsymbol("torch.tensor_split", methods=("tensor_split",), bind=lambda input, *given, **named: ((input, *given), named))
+@torchsymbol("torch.tensor_split", methods=("tensor_split",), bind=lambda input, *args, **kwargs: ((input, *args), kwargs))
 def tensor_split(
     input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None, tensor_indices_or_sections: Any = None
 ):
-    """Views along `dim`: of so many parts, or between the positions listed."""
-    where = next((w for w in (indices_or_sections, indices, sections, tensor_indices_or_sections) if w is not None), None)
-    return tensor_split_in(input, where, dim)
+    """Views along `dim`: a number of parts, or the parts between the listed positions."""
+    sections_or_indices = next((w for w in (indices_or_sections, indices, sections, tensor_indices_or_sections) if w is not None), None)
+    return tensor_split_in(input, sections_or_indices, dim)
 
 
-def _numpy_split(name: str, x: Tensor, where: Any, least: int, dim: int) -> tuple[Tensor, ...]:
+def _numpy_split(name: str, x: Tensor, sections_or_indices: Any, least: int, dim: int) -> tuple[Tensor, ...]:
     rank = len(x.spec.shape)
     require(rank >= least, "torch.{} requires a tensor with at least {} dimension, but got a tensor with {} dimensions!", name, least, rank)
     n = x.spec.shape[dim]
-    if not isinstance(where, (tuple, list)):
+    if not isinstance(sections_or_indices, (tuple, list)):
         message = "torch.{} attempted to split along dimension {}, but the size of the dimension {} is not divisible by the split_size {}!"
-        require(where > 0 and n % where == 0, message, name, dim, n, where)
-    return tensor_split_in(x, where, dim)
+        require(sections_or_indices > 0 and n % sections_or_indices == 0, message, name, dim, n, sections_or_indices)
+    return tensor_split_in(x, sections_or_indices, dim)
 
 
-def _sections(input: Any, *given: Any, **named: Any) -> tuple[tuple, dict]:
-    where = given or tuple(named.values())
-    return (input, where[0] if len(where) == 1 else where), {}
+def _sections(input: Any, *args: Any, **kwargs: Any) -> tuple[tuple, dict]:
+    sections_or_indices = args or tuple(kwargs.values())
+    return (input, sections_or_indices[0] if len(sections_or_indices) == 1 else sections_or_indices), {}
 
 
 @torchsymbol("torch.hsplit", methods=("hsplit",), bind=_sections)
@@ -295,7 +295,7 @@ def select(input: Tensor, dim: int, index: int):
 
 
 def position(x: Tensor, dim: int, index: int) -> tuple[int, int]:
-    """`dim` and the position `index` in it, counted from the front."""
+    """Return `dim` and `index`, both counted from the front."""
     require(bool(x.spec.shape), "select() cannot be applied to a 0-dim tensor.", error=IndexError)
     dim = core.canonical_dim(dim, len(x.spec.shape))
     n, index = x.spec.shape[dim], operator.index(index)

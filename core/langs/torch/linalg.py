@@ -1,4 +1,4 @@
-"""Products of matrices and vectors.  What factors or solves stays with torch's own kernels."""
+"""Products of matrices and vectors.  Factorizations and solvers run as torch's own kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unsqueezed(x: Tensor, dim: int) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sum of a * b over one dimension; a's conjugate is the caller's."""
+    """Return the sum of a * b over one dimension, without conjugation."""
     shapes = a.spec.shape == b.spec.shape
     require(shapes, "inconsistent tensor size, expected tensor {} and src {} to have the same number of elements", a.spec, b.spec)
     require(a.spec.dtype is b.spec.dtype, "dot : expected both vectors to have same dtype, but found {} and {}", a.spec, b.spec)
@@ -57,7 +57,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return prims.matmul(a, b)
     rows = product(a.spec.shape[:-1])
     if m == 2 and view_strides(a.spec, (rows, a.spec.shape[-1])) is not None:
-        return prims.linear(a, transposed(b))  # all rows of a meet one matrix
+        return prims.linear(a, transposed(b))  # all rows of a are multiplied by one matrix
     batch = core.broadcast_shapes(a.spec.shape[:-2], b.spec.shape[:-2])
     return prims.matmul(core.expand(a, (*batch, *a.spec.shape[-2:])), core.expand(b, (*batch, *b.spec.shape[-2:])))
 
@@ -105,7 +105,7 @@ def vdot(input: Tensor, other: Tensor):
 
 
 def conjugate(x: Tensor) -> Tensor:
-    """Return the conjugate of a complex tensor; a real one is its own."""
+    """Return the conjugate of a complex tensor; a real tensor itself."""
     return prims.conj(x) if x.spec.dtype.kind == "complex" else x
 
 
@@ -203,7 +203,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None):
     require(rank in (1, 2), "linear: expected a weight [out, in] or [in], got {}", weight.spec)
     require(len(input.spec.shape) > 0, "both arguments to linear need to be at least 1D, got {}", input.spec)
     if rank == 1:
-        require(bias is None, "linear: mat2 must be a matrix, got 1-D tensor; give a weight [out, in] with a bias")
+        require(bias is None, "linear: mat2 must be a matrix, got 1-D tensor; pass a weight [out, in] with a bias")
         return _product(input, weight)
     out = prims.linear(input, weight)
     if bias is None:
@@ -247,10 +247,10 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1):
     require(a and a[d] == b[d] == 3, "linalg.cross: inputs dimension {} must have length 3, got {} and {}", dim, input.spec, other.spec)
     require(input.spec.dtype is other.spec.dtype, "linalg.cross: expected inputs of one dtype, got {} and {}", input.spec, other.spec)
     shape = core.broadcast_shapes(a, b)
-    x, y = [core.expand(one, shape) for one in (input, other)]
+    x, y = [core.expand(vectors, shape) for vectors in (input, other)]
     index = [prims.tensor_from_sequence(values=order, dtype=dtypes.int64, device=x.spec.device) for order in ((1, 2, 0), (2, 0, 1))]
-    after = [prims.take(one, index[0], dim=d) for one in (x, y)]
-    before = [prims.take(one, index[1], dim=d) for one in (x, y)]
+    after = [prims.take(vectors, index[0], dim=d) for vectors in (x, y)]
+    before = [prims.take(vectors, index[1], dim=d) for vectors in (x, y)]
     return core.sub(core.mul(after[0], before[1]), core.mul(before[0], after[1]))
 
 
@@ -264,7 +264,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None):
 
 
 def _identity(x: Tensor) -> Tensor:
-    """Identity matrices like those of x."""
+    """Return identity matrices of the shape of x."""
     n, spec = x.spec.shape[-1], x.spec
     places = prims.iota(length=n, start=0, step=1, dtype=dtypes.int64, device=spec.device)
     ones = core.convert(core.eq(unsqueezed(places, 1), places), spec.dtype)
@@ -319,7 +319,7 @@ def multi_dot(tensors: Any):
     for a, b in pairwise(matrices):
         require(a.spec.shape[1] == b.spec.shape[0], "multi_dot(): tensors with shapes {} and {} cannot be multiplied", a.spec.shape, b.spec.shape)
     out = _chained(matrices)
-    dims = tuple([d for d, gone in enumerate((row, column)) if gone])
+    dims = tuple([d for d, is_vector in enumerate((row, column)) if is_vector])
     return prims.squeeze(out, dims=dims) if dims else out
 
 
@@ -343,7 +343,7 @@ def _chained(matrices: list[Tensor]) -> Tensor:
 
 @torchsymbol("torch.chain_matmul", bind=lambda *matrices: (matrices, {}))
 def chain_matmul(*matrices: Tensor):
-    """`multi_dot` of matrices, given one by one; a copy of a single one."""
+    """`multi_dot` of separate matrices; a copy of a single one."""
     require_rank("chain_matmul", 2, **{f"matrix {i}": x for i, x in enumerate(matrices)})
     return core.clone(matrices[0]) if len(matrices) == 1 else multi_dot(list(matrices))
 

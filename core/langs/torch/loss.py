@@ -20,7 +20,7 @@ from dovetail.langs.torch.special import xlogy
 
 
 def reduction_of(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
-    """ "none", "mean" or "sum": what `reduction` says, or the two flags that it replaced, where one of them is given."""
+    """Return "none", "mean" or "sum", from `reduction` or from the two deprecated flags where one of them is set."""
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
         warnings.warn(f"size_average and reduce args will be deprecated, please use reduction={reduction!r} instead.", stacklevel=2)
@@ -38,27 +38,27 @@ def total(x: Any) -> Any:
     return summed(x, tuple(range(x.spec.rank)))
 
 
-def reduced(loss: Any, how: str) -> Any:
-    """`loss`, its mean or its sum."""
-    if how == "none":
+def reduced(loss: Any, mode: str) -> Any:
+    """Return `loss`, its mean or its sum."""
+    if mode == "none":
         return loss
-    if how == "sum":
+    if mode == "sum":
         return total(loss)
     require(loss.spec.dtype.inexact, "expected a floating loss to take the mean of, got {}; convert the input first", loss.spec)
     return core.div(total(loss), float(loss.spec.numel))
 
 
 def once_rounded(compute: Callable[..., Any], *operands: Any) -> Any:
-    """compute(*operands), of float16 and bfloat16 in float32 and rounded at the end; otherwise in the dtype that it gives."""
+    """compute(*operands), of float16 and bfloat16 in float32 and rounded at the end; otherwise in the dtype of the result."""
     dtype = core.promote(*operands)
     wide = core.wide(dtype)
     out = compute(*[core.convert(x, wide) if x.spec.dtype.inexact else x for x in operands])
     return out if wide is dtype else core.convert(out, dtype)
 
 
-def of_elements(compute: Callable[..., Any], how: str, *operands: Any) -> Any:
+def of_elements(compute: Callable[..., Any], mode: str, *operands: Any) -> Any:
     """compute(*operands) of floating operands, rounded once, reduced."""
-    return once_rounded(lambda *wide: reduced(compute(*wide), how), *operands)
+    return once_rounded(lambda *wide: reduced(compute(*wide), mode), *operands)
 
 
 def require_sizes_alike(input: Any, target: Any) -> None:
@@ -68,19 +68,19 @@ def require_sizes_alike(input: Any, target: Any) -> None:
         warnings.warn(f"Using a target size {sizes}. This will likely lead to incorrect results due to broadcasting.", stacklevel=3)
 
 
-def _weighted(compute: Callable[[Any, Any], Any], input: Any, target: Any, weight: Any, how: str, *, by_weight: bool = True) -> Any:
+def _weighted(compute: Callable[[Any, Any], Any], input: Any, target: Any, weight: Any, mode: str, *, by_weight: bool = True) -> Any:
     """compute(input, target) times `weight`; the mean divides by the sum of the weights, or with by_weight=False by the count."""
     require_sizes_alike(input, target)
     shape = core.broadcast_shapes(input.spec.shape, target.spec.shape)
     operands = core.expand(input, shape), core.expand(target, shape)
     if weight is None:
-        return once_rounded(lambda x, t: reduced(compute(x, t), how), *operands)
+        return once_rounded(lambda x, t: reduced(compute(x, t), mode), *operands)
     same = weight.spec.shape == input.spec.shape
     require(same, "Weights and input must have the same size, got {} and {}", weight.spec, input.spec, error=ValueError)
 
     def scaled(x: Any, t: Any, w: Any) -> Any:
         loss = core.mul(compute(x, t), w)
-        return core.div(total(loss), total(w)) if how == "mean" and by_weight else reduced(loss, how)
+        return core.div(total(loss), total(w)) if mode == "mean" and by_weight else reduced(loss, mode)
 
     return once_rounded(scaled, *operands, weight)
 
@@ -90,7 +90,7 @@ def _squared(x: Any, t: Any) -> Any:
     return core.mul(d, d)
 
 
-def _apart(x: Any, t: Any) -> Any:
+def _distance_of(x: Any, t: Any) -> Any:
     return core.abs(core.sub(x, t))
 
 
@@ -102,9 +102,9 @@ def _require_float(*operands: Any) -> None:
 
 def _require_castable(out: Any, *operands: Any) -> None:
     """Raise unless what `out` and `operands` promote to can be written in the dtype of `out`, as PyTorch's kernel does."""
-    have, wanted = core.promote(out, *operands), out.spec.dtype
-    fits = dtypes.rank(have.kind) <= dtypes.rank(wanted.kind)
-    require(fits, "result type {} can't be cast to the desired output type {}; convert one of them", have.short, wanted.short)
+    source, target = core.promote(out, *operands), out.spec.dtype
+    fits = dtypes.rank(source.kind) <= dtypes.rank(target.kind)
+    require(fits, "result type {} can't be cast to the desired output type {}; convert one of them", source.short, target.short)
 
 
 @torchsymbol("torch.nn.functional.mse_loss")
@@ -135,7 +135,7 @@ def l1_loss(
 
 
 def _weight_too(bind: Callable[..., tuple[tuple, dict]]) -> Callable[..., tuple[tuple, dict]]:
-    """`bind` for arguments that torch.nn.functional.l1_loss handed over: all but `weight`, which has to be read off its frame."""
+    """Extend `bind` by the `weight` of torch.nn.functional.l1_loss, which it does not pass on and is read from its frame."""
     code = getattr(torch.nn.functional.l1_loss, "__code__", None)
 
     def bound(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
@@ -166,7 +166,7 @@ def smooth_l1_loss(
     require(beta >= 0, "smooth_l1_loss does not support negative values for beta, got {}", beta)
 
     def compute(x: Any, t: Any) -> Any:
-        d = _apart(x, t)
+        d = _distance_of(x, t)
         if not beta:
             return d
         near = core.bitwise_not(core.ge(d, beta))  # NaN too
@@ -184,7 +184,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     require(delta > 0, "huber_loss does not support non-positive values for delta, got {}", delta)
 
     def compute(x: Any, t: Any) -> Any:
-        d = _apart(x, t)
+        d = _distance_of(x, t)
         near = core.bitwise_not(core.gt(d, delta))  # NaN too
         small = core.where(near, d, 0.0)  # no square overflows, nor its gradient
         return core.where(near, core.mul(core.mul(small, small), 0.5), core.mul(core.sub(d, 0.5 * delta), delta))
@@ -206,7 +206,7 @@ def binary_cross_entropy(
 
     Whether input lies in [0, 1] depends on values, and is checked where torch itself runs the operation.
     """
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     same = input.spec.shape == target.spec.shape
     require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
     for x in (target, *([weight] if weight is not None else [])):
@@ -215,32 +215,32 @@ def binary_cross_entropy(
     def compute(x: Any, t: Any, *weight: Any) -> Any:
         rest = core.sub(1.0, t)
         sure = core.add(core.mul(t, _bounded_log(core.log, x, 0.0)), core.mul(rest, _bounded_log(core.log1p, core.neg(x), -1.0)))
-        return _times_each(core.neg(sure), weight)
+        return _times_all(core.neg(sure), weight)
 
-    return of_elements(compute, how, input, target, *([] if weight is None else [weight]))
+    return of_elements(compute, mode, input, target, *([] if weight is None else [weight]))
 
 
 @binary_cross_entropy.vjp
-def binary_cross_entropy_vjp(g: Any, out: Any, input: Any, target: Any, *given: Any, **options: Any) -> tuple:
+def binary_cross_entropy_vjp(g: Any, out: Any, input: Any, target: Any, *rest: Any, **options: Any) -> tuple:
     """g * (input - target) / (input * (1 - input)), the divisor no less than 1e-12; for the target g * log((1 - input) / input)."""
-    options |= dict(zip(("weight", "size_average", "reduce", "reduction"), given))
+    options |= dict(zip(("weight", "size_average", "reduce", "reduction"), rest))
     weight = options.get("weight")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the operation itself has warned
-        how = reduction_of(options.get("reduction", "mean"), options.get("size_average"), options.get("reduce"))
-    share = core.div(g, max(input.spec.numel, 1)) if how == "mean" else g
+        warnings.simplefilter("ignore")  # the operation has warned already
+        mode = reduction_of(options.get("reduction", "mean"), options.get("size_average"), options.get("reduce"))
+    share = core.div(g, max(input.spec.numel, 1)) if mode == "mean" else g
 
     def slope(g: Any, x: Any, t: Any, *weight: Any) -> Any:
         divisor = core.mul(x, core.sub(1.0, x))
         divisor = core.where(core.lt(divisor, 1e-12), 1e-12, divisor)
-        return _times_each(core.mul(g, core.div(core.sub(x, t), divisor)), weight)
+        return _times_all(core.mul(g, core.div(core.sub(x, t), divisor)), weight)
 
     def odds(g: Any, x: Any, *weight: Any) -> Any:
-        return _times_each(core.mul(g, core.sub(core.log1p(core.neg(x)), core.log(x))), weight)
+        return _times_all(core.mul(g, core.sub(core.log1p(core.neg(x)), core.log(x))), weight)
 
     weights = [] if weight is None else [weight]
-    each = cotangent(in_wide(slope, share, input, target, *weights), input)
-    return each, cotangent(in_wide(odds, share, input, *weights), target), *(None for _ in given)
+    gx = cotangent(in_wide(slope, share, input, target, *weights), input)
+    return gx, cotangent(in_wide(odds, share, input, *weights), target), *(None for _ in rest)
 
 
 def _bounded_log(log: Callable, x: Any, pole: float) -> Any:
@@ -250,7 +250,7 @@ def _bounded_log(log: Callable, x: Any, pole: float) -> Any:
     return core.where(core.bitwise_or(at, core.lt(value, -100.0)), -100.0, value)
 
 
-def _times_each(x: Any, factors: Any) -> Any:
+def _times_all(x: Any, factors: Any) -> Any:
     for factor in factors:
         x = core.mul(x, factor)
     return x
@@ -267,7 +267,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ):
     """The binary cross entropy of sigmoid(input), without overflow; `pos_weight` multiplies what positive targets cost."""
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     same = input.spec.shape == target.spec.shape
     require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
     _require_float(input)
@@ -278,9 +278,9 @@ def binary_cross_entropy_with_logits(
         weights = list(weights)
         if pos_weight is not None:
             cost = core.mul(cost, core.add(core.mul(core.sub(weights.pop(), 1.0), t), 1.0))
-        return _times_each(core.add(core.mul(core.sub(1.0, t), x), cost), weights)
+        return _times_all(core.add(core.mul(core.sub(1.0, t), x), cost), weights)
 
-    loss = of_elements(compute, how, input, target, *[w for w in (weight, pos_weight) if w is not None])
+    loss = of_elements(compute, mode, input, target, *[w for w in (weight, pos_weight) if w is not None])
     return core.convert(loss, target.spec.dtype)
 
 
@@ -297,7 +297,7 @@ def kl_div(
     _require_float(input)
     _require_float(target)
     batch = reduction == "batchmean" and size_average is None and reduce is None
-    how = "sum" if batch else reduction_of(reduction, size_average, reduce)
+    mode = "sum" if batch else reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any, t: Any) -> Any:
         if log_target:
@@ -305,7 +305,7 @@ def kl_div(
         return core.sub(xlogy.meta(t, t), core.mul(t, x))
 
     def averaged(x: Any, t: Any) -> Any:
-        loss = reduced(compute(x, t), how)
+        loss = reduced(compute(x, t), mode)
         return core.div(loss, float(input.spec.shape[0])) if batch and input.spec.rank else loss
 
     return once_rounded(averaged, input, target)
@@ -317,13 +317,13 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     inexact = core.promote(input, target).inexact
     require(inexact, "expected floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec, error=NotImplementedError)
     _require_castable(input, target)
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any, t: Any) -> Any:
         z = core.neg(core.mul(t, x))
         return log1p_exp(z) if z.spec.dtype.kind == "float" else core.log1p(core.exp(z))
 
-    return core.convert(of_elements(compute, how, input, target), input.spec.dtype)
+    return core.convert(of_elements(compute, mode, input, target), input.spec.dtype)
 
 
 def _above_zero(x: Any) -> Any:
@@ -343,12 +343,12 @@ def margin_ranking_loss(
     reduction: str = "mean",
 ):
     """max(0, -target * (input1 - input2) + margin)."""
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     ranks = {x.spec.rank for x in (input1, input2, target)}
     require(
         len(ranks) == 1, "expected inputs and target with the same number of dimensions, got {}, {} and {}", input1.spec, input2.spec, target.spec
     )
-    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), float(margin))), how, input1, input2, target)
+    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), float(margin))), mode, input1, input2, target)
 
 
 @torchsymbol("torch.nn.functional.hinge_embedding_loss")
@@ -362,13 +362,13 @@ def hinge_embedding_loss(
 ):
     """input where target is 1, max(0, margin - input) where it is -1."""
     _require_float(input)
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any) -> Any:
         apart = core.where(core.eq(target, 1), 0.0, _above_zero(core.sub(float(margin), x)))
         return core.add(apart, core.where(core.eq(target, -1), 0.0, x))
 
-    return of_elements(compute, how, input)
+    return of_elements(compute, mode, input)
 
 
 @torchsymbol("torch.nn.functional.cosine_embedding_loss")
@@ -382,7 +382,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ):
     """1 - cos(input1, input2) where target is 1, max(0, cos(input1, input2) - margin) where it is -1."""
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     rank = target.spec.rank
     fits = rank <= 1 and input1.spec.rank == input2.spec.rank == rank + 1
     require(fits, "expected a 0D target with 1D inputs or a 1D target with 2D inputs, got {}, {} and {}", target.spec, input1.spec, input2.spec)
@@ -397,7 +397,7 @@ def cosine_embedding_loss(
         near = core.where(core.eq(target, 1), core.sub(1.0, cosine), 0.0)
         return core.add(near, core.where(core.eq(target, -1), _above_zero(core.sub(cosine, float(margin))), 0.0))
 
-    return of_elements(compute, how, *[core.convert(x, core.inexact_of(x.spec.dtype)) for x in (input1, input2)])
+    return of_elements(compute, mode, *[core.convert(x, core.inexact_of(x.spec.dtype)) for x in (input1, input2)])
 
 
 @torchsymbol("torch.nn.functional.gaussian_nll_loss")
@@ -406,17 +406,23 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | Number, full:
 
     Whether `var` has negative entries depends on values, and is checked where torch itself runs the operation.
     """
-    how = reduction_of(reduction)
+    mode = reduction_of(reduction)
     if not isinstance(var, Tensor):
         require(var >= 0, "var has negative entry/entries, got {}", var, error=ValueError)
         var = prims.full(shape=input.spec.shape, value=float(var), dtype=input.spec.dtype, device=input.spec.device)
     require(var.spec.dtype.inexact, "expected a floating var, got {}; convert it first", var.spec)
-    have, wanted = var.spec.shape, input.spec.shape
-    if have != wanted and have == wanted[:-1]:
-        var = prims.broadcast_in_dim(var, shape=(*have, 1), dims=tuple(range(len(have))))
-    elif have != wanted:
-        odd = [n for m, n in zip(wanted, have, strict=False) if m != n]
-        require(len(have) == len(wanted) and odd == [1], "var is of incorrect size {}, expected that of input, {}", have, wanted, error=ValueError)
+    var_shape, input_shape = var.spec.shape, input.spec.shape
+    if var_shape != input_shape and var_shape == input_shape[:-1]:
+        var = prims.broadcast_in_dim(var, shape=(*var_shape, 1), dims=tuple(range(len(var_shape))))
+    elif var_shape != input_shape:
+        odd = [n for m, n in zip(input_shape, var_shape, strict=False) if m != n]
+        require(
+            len(var_shape) == len(input_shape) and odd == [1],
+            "var is of incorrect size {}, expected that of input, {}",
+            var_shape,
+            input_shape,
+            error=ValueError,
+        )
 
     def compute(x: Any, t: Any, v: Any) -> Any:
         # The bound moves v and not its gradient, as PyTorch's in-place clamp without grad does.
@@ -424,7 +430,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | Number, full:
         loss = core.mul(core.add(core.log(v), core.div(_squared(x, t), v)), 0.5)
         return core.add(loss, 0.5 * math.log(2 * math.pi)) if full else loss
 
-    return of_elements(compute, how, input, target, var)
+    return of_elements(compute, mode, input, target, var)
 
 
 @torchsymbol("torch.nn.functional.poisson_nll_loss")
@@ -442,7 +448,7 @@ def poisson_nll_loss(
 
     `full` adds Stirling's approximation of log(target!) where target lies above 1.
     """
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any, t: Any) -> Any:
         loss = core.sub(core.exp(x), core.mul(t, x)) if log_input else core.sub(x, core.mul(t, core.log(core.add(x, eps))))
@@ -453,7 +459,7 @@ def poisson_nll_loss(
         stirling = core.add(core.sub(core.mul(safe, core.log(safe)), safe), core.mul(core.log(core.mul(safe, 2 * math.pi)), 0.5))
         return core.add(loss, core.where(many, stirling, 0.0))
 
-    return of_elements(compute, how, core.convert(input, core.inexact_of(input.spec.dtype)), target)
+    return of_elements(compute, mode, core.convert(input, core.inexact_of(input.spec.dtype)), target)
 
 
 @torchsymbol("torch.nn.functional.triplet_margin_loss")
@@ -473,7 +479,7 @@ def triplet_margin_loss(
 
     `swap` takes the distance from positive to negative where that is smaller.
     """
-    how = reduction_of(reduction, size_average, reduce)
+    mode = reduction_of(reduction, size_average, reduce)
     require(margin > 0, "margin must be greater than 0, got {}", margin, error=ValueError)
     ranks = {x.spec.rank for x in (anchor, positive, negative)}
     require(len(ranks) == 1, "expected tensors with the same number of dimensions, got {}, {} and {}", anchor.spec, positive.spec, negative.spec)
@@ -484,7 +490,7 @@ def triplet_margin_loss(
             away = core.minimum(away, _distance(near, far, p, eps))
         return _above_zero(core.add(core.sub(_distance(a, near, p, eps), away), margin))
 
-    return of_elements(compute, how, anchor, positive, negative)
+    return of_elements(compute, mode, anchor, positive, negative)
 
 
 def _distance(a: Any, b: Any, p: float, eps: float) -> Any:

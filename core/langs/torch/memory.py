@@ -22,7 +22,7 @@ _CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
 
 
 def formatted(spec: TensorSpec, memory_format: Any) -> TensorSpec:
-    """Return a dense spec of the same shape in `memory_format`; None and preserve_format keep the order that the dimensions lie in."""
+    """Return a dense spec of the same shape in `memory_format`; None and preserve_format keep the order of the dimensions in memory."""
     if memory_format in (None, torch.preserve_format):
         return dense(spec)
     if memory_format is torch.contiguous_format:
@@ -34,7 +34,7 @@ def formatted(spec: TensorSpec, memory_format: Any) -> TensorSpec:
 
 
 def in_format(x: Tensor, memory_format: Any) -> Tensor:
-    """x with the strides of `memory_format`; x itself where it has them."""
+    """Return x with the strides of `memory_format`; x itself where it has them."""
     if memory_format in (None, torch.preserve_format):
         return x
     return core.in_layout(x, formatted(x.spec, memory_format))
@@ -42,13 +42,13 @@ def in_format(x: Tensor, memory_format: Any) -> Tensor:
 
 @torchsymbol("torch.clone", methods=("clone",))
 def clone(input: Tensor, *, memory_format: Any = torch.preserve_format):
-    """A copy in storage of its own."""
+    """A copy in new storage."""
     return core.copied(input, formatted(input.spec, memory_format))
 
 
 @torchsymbol(methods=("contiguous",))
 def contiguous(self: Tensor, *, memory_format: Any = torch.contiguous_format):
-    """A copy in `memory_format`; the tensor itself where it lies so already."""
+    """A copy in `memory_format`; the tensor itself where it has that format."""
     lies_so = memory_format is not torch.preserve_format or self.spec.strides is None
     require(lies_so, "preserve memory format is unsupported by the contiguous operator")
     return in_format(self, memory_format)
@@ -65,7 +65,7 @@ LANGUAGE.properties["data"] = detach
 
 @torchquery(methods=("requires_grad_",))
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Any:
-    """Return the tensor itself, when it says that already."""
+    """Return the tensor itself where the flag does not change."""
     if requires_grad == self.spec.requires_grad:
         return self
     if self.spec.dtype.inexact:
@@ -77,37 +77,37 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Any:
 
 
 def converted(x: Tensor, dtype: DType | None, device: Any, copy: bool, memory_format: Any) -> Tensor:
-    """x in another dtype, on another device, or both; x itself when nothing changes and no copy is asked for."""
+    """Convert the dtype, the device or both; return x itself where nothing changes and `copy` is False."""
     spec = x.spec
     dtype, device = dtype or spec.dtype, device or spec.device
     moved = x if spec.device is device else prims.device_put(x, device=device)
-    made = core.convert(moved, dtype)
-    if made is not x:
-        return made if memory_format in (None, torch.preserve_format) else in_format(made, memory_format)
+    result = core.convert(moved, dtype)
+    if result is not x:
+        return result if memory_format in (None, torch.preserve_format) else in_format(result, memory_format)
     own = next((f for f, rank in _CHANNELS_LAST.items() if is_channels_last(spec) and rank == spec.rank), torch.contiguous_format)
-    if not copy and memory_format in (None, torch.preserve_format, own):  # `to` takes any tensor that is not channels last for a contiguous one
+    if not copy and memory_format in (None, torch.preserve_format, own):  # `to` treats any tensor that is not channels last as contiguous
         return x
     return core.copied(x, formatted(spec, memory_format))
 
 
-def _to_arguments(self: Tensor, *given: Any, other: Any = None, **named: Any) -> tuple[tuple, dict]:
-    """Return the overloads of `to` as they are written, with `other` in front; each of them runs on real tensors."""
-    given = (other, *given) if other is not None else given
-    return (self, *given), {k: v for k, v in named.items() if v is not None and v is not False}
+def _to_arguments(self: Tensor, *args: Any, other: Any = None, **kwargs: Any) -> tuple[tuple, dict]:
+    """Return the arguments of `to` as written, with `other` first, so that the call also runs on real tensors."""
+    args = (other, *args) if other is not None else args
+    return (self, *args), {k: v for k, v in kwargs.items() if v is not None and v is not False}
 
 
 @torchsymbol(methods=("to",), bind=_to_arguments)
-def to(self: Tensor, *given: Any, **named: Any):
+def to(self: Tensor, *args: Any, **kwargs: Any):
     """The tensor in another dtype or on another device: to(dtype), to(device), to(device, dtype) or to(other)."""
-    given = (None, None, *given) if given and isinstance(given[0], bool) else given
-    first = given[0] if given else None
+    args = (None, None, *args) if args and isinstance(args[0], bool) else args
+    first = args[0] if args else None
     overload = _to_other if isinstance(first, TensorProxy) else _to_dtype if isinstance(first, torch.dtype) else _to_device
     try:
-        dtype, device, non_blocking, copy, memory_format = overload(*given, **named)
-        known = isinstance(non_blocking, bool) and isinstance(copy, bool)
+        dtype, device, non_blocking, copy, memory_format = overload(*args, **kwargs)
+        is_valid = isinstance(non_blocking, bool) and isinstance(copy, bool)
     except TypeError:
-        known = False
-    require(known, "to() received an invalid combination of arguments: {} {}", given, sorted(named), error=TypeError)
+        is_valid = False
+    require(is_valid, "to() received an invalid combination of arguments: {} {}", args, sorted(kwargs), error=TypeError)
     return converted(self, _dtype(dtype), _device(device), copy, memory_format)
 
 
@@ -128,8 +128,8 @@ def _dtype(dtype: Any) -> DType | None:
 
 
 def _device(device: Any) -> Any:
-    known = device is None or not isinstance(device, (torch.device, str, int))
-    return device if known else device_of(device)
+    is_resolved = device is None or not isinstance(device, (torch.device, str, int))
+    return device if is_resolved else device_of(device)
 
 
 @torchsymbol(methods=("type_as",))
@@ -171,12 +171,12 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 def _method(name: str, dtype: DType) -> None:
-    """x.float() and its like."""
+    """Register a conversion method such as x.float()."""
 
     def meta(self: Tensor, *, memory_format: Any = torch.preserve_format):
         return converted(self, dtype, None, False, memory_format)
 
-    meta.__name__, meta.__doc__ = name, f"The tensor as {dtype.name.rstrip('_')}; itself where it is that."
+    meta.__name__, meta.__doc__ = name, f"The tensor as {dtype.name.rstrip('_')}; itself where it has that dtype."
     torchsymbol(methods=(name,))(meta)
 
 
@@ -262,13 +262,13 @@ def zero_(input: Tensor):
 
 
 def _write_out(out: Any, value: Tensor) -> None:
-    """Write a result into a tensor given as `out=`, which has its shape and a dtype that holds it."""
+    """Write a result into the tensor passed as `out=`, of the same shape and a dtype it can be cast to."""
     trace = recorder.get()
     (out,), _ = trace.environment.lift(((out,), {}), trace)
     if out.spec.shape != value.spec.shape:
         raise Unsupported(
-            f"out= of shape {list(out.spec.shape)} would have to be resized for a result of shape {list(value.spec.shape)}, "
-            "and a traced tensor keeps its shape; pass one of that shape, or use the result"
+            f"out= of shape {list(out.spec.shape)} is not supported for a result of shape {list(value.spec.shape)}, "
+            "since traced tensors cannot be resized; pass one of that shape, or use the result"
         )
     castable = dtypes.rank(value.spec.dtype.kind) <= dtypes.rank(out.spec.dtype.kind)
     names = [str(TO_TORCH[spec.dtype]).removeprefix("torch.") for spec in (value.spec, out.spec)]

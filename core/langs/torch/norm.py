@@ -19,18 +19,18 @@ EPSILON = {dtypes.float32: torch.finfo(torch.float32).eps, dtypes.float64: torch
 
 
 def require_float(x: Tensor, function: str, kinds: tuple[str, ...] = ("float",)) -> None:
-    """Raise unless x is of one of `kinds`: a normalisation has no meaning in integers."""
+    """Raise unless x is of one of `kinds`: normalisations are not defined for integers."""
     dtype = x.spec.dtype
     require(dtype.kind in kinds, "{} is not implemented for {}; convert with .float() first", function, dtype.short, error=NotImplementedError)
 
 
 def row_major(x: Tensor) -> Tensor:
-    """x with its elements in row-major order: itself where they are."""
+    """Return x in row-major order, itself where it is."""
     return x if x.spec.strides is None else prims.clone(x)
 
 
 def in_image_format(x: Tensor) -> Tensor:
-    """x dense, in row-major order or with channels innermost where they are: the two formats that torch's kernels keep."""
+    """Return x dense: row-major, or channels last where it is; torch's kernels preserve these two formats."""
     if not is_channels_last(x.spec):
         return row_major(x)
     order = channels_last_order(len(x.spec.shape))
@@ -38,15 +38,15 @@ def in_image_format(x: Tensor) -> Tensor:
 
 
 def along(x: Tensor, shape: tuple[int, ...], *dims: int) -> Tensor:
-    """x repeated to `shape`, its dimensions being `dims` of that."""
+    """Broadcast x to `shape`, in which its dimensions are `dims`."""
     return prims.broadcast_in_dim(x, shape=shape, dims=dims)
 
 
 def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, *dims: int) -> Tensor:
     """x * weight + bias, both of them along `dims` of x and in its dtype."""
-    for x_of, one in ((core.mul, weight), (core.add, bias)):
-        if one is not None:
-            x = x_of(x, along(core.convert(one, x.spec.dtype), x.spec.shape, *dims))
+    for combine, parameter in ((core.mul, weight), (core.add, bias)):
+        if parameter is not None:
+            x = combine(x, along(core.convert(parameter, x.spec.dtype), x.spec.shape, *dims))
     return x
 
 
@@ -57,14 +57,20 @@ def standardized(x: Tensor, mean: Tensor, variance: Tensor, eps: Number, *dims: 
 
 
 def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Tensor | None) -> tuple[int, ...]:
-    """Return the dimensions of x that `shape` names, after the checks that layer_norm and rms_norm share."""
+    """Return the dimensions of x that `shape` names, after the checks common to layer_norm and rms_norm."""
     if not isinstance(shape, (tuple, list)):
         require(False, "{}(): argument 'normalized_shape' must be tuple of ints, not {}", function, type(shape).__name__, error=TypeError)
     shape = tuple(shape)
     require(len(shape) > 0, "Expected normalized_shape to be at least 1-dimensional, but got normalized_shape = {}", shape)
-    for name, one in parameters.items():
-        fits = one is None or one.spec.shape == shape
-        require(fits, "Expected {} to be of same shape as normalized_shape {}, but got {}", name, shape, one if one is None else one.spec)
+    for name, parameter in parameters.items():
+        fits = parameter is None or parameter.spec.shape == shape
+        require(
+            fits,
+            "Expected {} to be of same shape as normalized_shape {}, but got {}",
+            name,
+            shape,
+            parameter if parameter is None else parameter.spec,
+        )
     rank = len(x.spec.shape)
     fits = x.spec.shape[max(rank - len(shape), 0) :] == shape
     require(fits, "Given normalized_shape={}, expected input with shape [*, {}], but got {}", shape, ", ".join(map(str, shape)), x.spec)
@@ -73,11 +79,18 @@ def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Ten
 
 def require_parameters_like(x: Tensor, function: str, **parameters: Tensor | None) -> None:
     """Raise unless parameters have x's dtype, or all of them float32 beside a half x."""
-    given = [one.spec for one in parameters.values() if one is not None]
-    require(len({spec.dtype for spec in given}) <= 1, "{}: expected {} of one dtype, got {}", function, " and ".join(parameters), given)
-    for name, one in parameters.items():
-        fits = one is None or one.spec.dtype in (x.spec.dtype, core.wide(x.spec.dtype))
-        require(fits, "{}: expected {} of dtype {} like the input, got {}", function, name, x.spec.dtype.short, one if one is None else one.spec)
+    specs = [parameter.spec for parameter in parameters.values() if parameter is not None]
+    require(len({spec.dtype for spec in specs}) <= 1, "{}: expected {} of one dtype, got {}", function, " and ".join(parameters), specs)
+    for name, parameter in parameters.items():
+        fits = parameter is None or parameter.spec.dtype in (x.spec.dtype, core.wide(x.spec.dtype))
+        require(
+            fits,
+            "{}: expected {} of dtype {} like the input, got {}",
+            function,
+            name,
+            x.spec.dtype.short,
+            parameter if parameter is None else parameter.spec,
+        )
 
 
 @torchsymbol("torch.nn.functional.layer_norm")
@@ -119,7 +132,7 @@ def _layer_norm_of_cudnn(
     eps: Number = 1e-5,
     cudnn_enable: bool = True,
 ):
-    """torch.layer_norm is layer_norm with one more argument, which changes no value."""
+    """torch.layer_norm: layer_norm with an extra argument that does not affect the result."""
     return layer_norm(input, normalized_shape, weight, bias, eps)
 
 
@@ -144,9 +157,9 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
 def _check_channels(x: Tensor, **parameters: Tensor | None) -> None:
     """Raise unless each parameter has one element for each channel, dimension 1 of x."""
     channels = x.spec.shape[1]
-    for name, one in parameters.items():
-        fits = one is None or one.spec.shape == (channels,)
-        require(fits, "{} should contain {} elements, got {}", name, channels, one if one is None else one.spec)
+    for name, parameter in parameters.items():
+        fits = parameter is None or parameter.spec.shape == (channels,)
+        require(fits, "{} should contain {} elements, got {}", name, channels, parameter if parameter is None else parameter.spec)
 
 
 def _update(running: Tensor | None, batch: Tensor, momentum: Number) -> None:
@@ -175,12 +188,12 @@ def batch_norm_functional(
 ):
     """batch_norm in training, of float32 or float64: (out, mean, 1 / deviation, the running mean and the running variance afterwards).
 
-    The part of batch_norm that writes nothing, so that it stays one operation where the writes are taken apart.
+    The pure part of batch_norm, so that it remains one operation after functionalization.
     """
-    others = tuple([d for d in range(len(input.spec.shape)) if d != 1])
-    count = product(input.spec.shape[d] for d in others)
+    reduced_dims = tuple([d for d in range(len(input.spec.shape)) if d != 1])
+    count = product(input.spec.shape[d] for d in reduced_dims)
     x = in_image_format(input)
-    variance, mean = prims.var_mean(x, dims=others, correction=0)
+    variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
     out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
     rstd = core.rsqrt(core.add(prims.detach(variance), eps))
     new_mean, new_var = _moved(running_mean, mean, momentum), _moved(running_var, core.mul(variance, count / (count - 1)), momentum)
@@ -206,11 +219,11 @@ def batch_norm(
     if shape == (0,):
         return core.clone(input)
     require(len(shape) >= 2, "Dimension out of range: batch_norm expected channels at dimension 1, got {}", input.spec, error=IndexError)
-    others = tuple([d for d in range(len(shape)) if d != 1])
-    count = product(shape[d] for d in others)
+    reduced_dims = tuple([d for d in range(len(shape)) if d != 1])
+    count = product(shape[d] for d in reduced_dims)
     require(not training or count != 1, "Expected more than 1 value per channel when training, got input size {}", shape, error=ValueError)
-    for name, one in (("running_mean", running_mean), ("running_var", running_var)):
-        require(training or one is not None, "{} must be defined in evaluation mode", name)
+    for name, parameter in (("running_mean", running_mean), ("running_var", running_var)):
+        require(training or parameter is not None, "{} must be defined in evaluation mode", name)
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
     require_parameters_like(input, "batch_norm", weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
@@ -221,7 +234,7 @@ def batch_norm(
         return out
     x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
     if training:
-        variance, mean = prims.var_mean(x, dims=others, correction=0)
+        variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
     else:
         variance, mean = core.convert(running_var, x.spec.dtype), core.convert(running_mean, x.spec.dtype)
     out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
@@ -234,7 +247,9 @@ def batch_norm(
 def _is_plain(x: Tensor, running_mean: Tensor | None, *more: Tensor | None) -> bool:
     """Return whether there are running statistics, and everything is float32, or float64."""
     return (
-        running_mean is not None and x.spec.dtype in EPSILON and all([one is None or one.spec.dtype is x.spec.dtype for one in (running_mean, *more)])
+        running_mean is not None
+        and x.spec.dtype in EPSILON
+        and all([parameter is None or parameter.spec.dtype is x.spec.dtype for parameter in (running_mean, *more)])
     )
 
 
@@ -250,7 +265,7 @@ def _batch_norm_of_cudnn(
     eps: Number,
     cudnn_enabled: bool,
 ):
-    """torch.batch_norm is the function with its arguments in another order."""
+    """torch.batch_norm: the function with its arguments in another order."""
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -296,7 +311,7 @@ def _instance_norm_of_cudnn(
     eps: Number,
     cudnn_enabled: bool,
 ):
-    """torch.instance_norm is the function with its arguments in another order."""
+    """torch.instance_norm: the function with its arguments in another order."""
     return instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
@@ -314,10 +329,10 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     require_float(input, "group_norm")
     require_parameters_like(input, "group_norm", weight=weight, bias=bias)
     x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
-    each = channels // num_groups
-    groups = flat_reshape(x, (shape[0], num_groups, each, *shape[2:]))
+    group_size = channels // num_groups
+    groups = flat_reshape(x, (shape[0], num_groups, group_size, *shape[2:]))
     statistics = prims.var_mean(groups, dims=tuple(range(2, len(shape) + 1)), correction=0)
-    variance, mean = [flat_reshape(along(part, (shape[0], num_groups, each), 0, 1), (shape[0], channels)) for part in statistics]
+    variance, mean = [flat_reshape(along(part, (shape[0], num_groups, group_size), 0, 1), (shape[0], channels)) for part in statistics]
     return core.convert(affine(standardized(x, mean, variance, eps, 0, 1), weight, bias, 1), input.spec.dtype)
 
 
@@ -325,5 +340,5 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
 def _group_norm_of_cudnn(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5, cudnn_enabled: bool = True
 ):
-    """torch.group_norm is group_norm with one more argument, which changes no value."""
+    """torch.group_norm: group_norm with an extra argument that does not affect the result."""
     return group_norm(input, num_groups, weight, bias, eps)

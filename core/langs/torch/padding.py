@@ -26,8 +26,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     require(mode in _SOURCES, "Unrecognised padding mode {!r}: expected one of constant, {}", mode, ", ".join(_SOURCES), error=NotImplementedError)
     require(value is None or value == 0, "Padding mode {!r} doesn't take in value argument, got {}", mode, value)
     _require_supported(input.spec, mode, len(pad) // 2)
-    left = [n + a + b for n, a, b in zip(input.spec.shape, low, high, strict=True)][-(len(pad) // 2) :]
-    require(mode == "circular" or any([n > 0 for n in left]), "padding {} leaves nothing of {}", pad, input.spec)
+    padded_sizes = [n + a + b for n, a, b in zip(input.spec.shape, low, high, strict=True)][-(len(pad) // 2) :]
+    require(mode == "circular" or any([n > 0 for n in padded_sizes]), "padding {} leaves nothing of {}", pad, input.spec)
     out = input
     for d, (n, a, b) in enumerate(zip(input.spec.shape, low, high, strict=True)):
         _require_room(mode, d, n, a, b)
@@ -46,14 +46,14 @@ def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Number = 0):
 
 
 def in_memory_format(out: Tensor, *inputs: Tensor) -> Tensor:
-    """`out`, channels last where an input is, as torch's kernels for images and volumes give it."""
+    """Return `out`, channels last where an input is, as torch's kernels for images and volumes do."""
     if any([is_channels_last(x.spec) for x in inputs]):
         return prims.stride_order(out, order=channels_last_order(len(out.spec.shape)))
     return out
 
 
 def slow_to_fast(spec: TensorSpec) -> tuple[int, ...]:
-    """Return the dimensions as torch.empty_like lays them out, slowest first."""
+    """Return the dimensions in the memory order of torch.empty_like, slowest first."""
     steps = dense(spec).steps
     return tuple(sorted(range(spec.rank), key=lambda d: (-steps[d], spec.shape[d] == 1, d)))
 
@@ -64,7 +64,7 @@ def positions(x: Tensor, length: int, *, start: float = 0, step: float = 1, dtyp
 
 
 def _filled(x: Tensor, low: list[int], high: list[int], value: Any) -> Tensor:
-    """x with `value` around it; a mere crop keeps the order of x's dimensions in memory, as torch's copy of it does."""
+    """Pad x with `value`; cropping alone keeps the memory order of x's dimensions, as in torch."""
     require(not isinstance(value, complex) or x.spec.dtype.kind == "complex", "argument 'value' must be float, not complex", error=TypeError)
     sizes = [n + a + b for n, a, b in zip(x.spec.shape, low, high, strict=True)]
     require(all([n >= 0 for n in sizes]), "padding {} and {} of {} leaves a negative size", low, high, x.spec)
@@ -72,12 +72,12 @@ def _filled(x: Tensor, low: list[int], high: list[int], value: Any) -> Tensor:
         value = core.fit(value, (), x.spec.dtype)
         return prims.pad(x, value=value, low=tuple(low), high=tuple(high), interior=(0,) * len(low))
     stops = tuple([n + b for n, b in zip(x.spec.shape, high, strict=True)])
-    kept = prims.strided_slice(x, starts=tuple([-a for a in low]), stops=stops, steps=(1,) * len(low))
-    return prims.stride_order(kept, order=slow_to_fast(kept.spec))
+    cropped = prims.strided_slice(x, starts=tuple([-a for a in low]), stops=stops, steps=(1,) * len(low))
+    return prims.stride_order(cropped, order=slow_to_fast(cropped.spec))
 
 
 def _borders(x: Tensor, pad: Any) -> tuple[list[int], list[int]]:
-    """Return how much goes before and after each dimension."""
+    """Return the padding before and after each dimension."""
     if not isinstance(pad, (tuple, list)) or not all([isinstance(n, int) and not isinstance(n, bool) for n in pad]):
         wrong_type("pad", "pad", "a tuple of ints", pad)
     rank = len(x.spec.shape)
@@ -104,8 +104,10 @@ def _require_room(mode: str, d: int, n: int, low: int, high: int) -> None:
     if mode == "reflect":
         require(low < n and high < n, "Padding size should be less than the input's, {} at dimension {}, got ({}, {})", n, d, low, high)
     if mode == "circular":
-        left = n + min(low, 0) + min(high, 0)
-        require(left > 0 or n + low + high == 0, "Negative padding value ({}, {}) is resulting in an empty dimension {} of size {}", low, high, d, n)
+        remaining = n + min(low, 0) + min(high, 0)
+        require(
+            remaining > 0 or n + low + high == 0, "Negative padding value ({}, {}) is resulting in an empty dimension {} of size {}", low, high, d, n
+        )
         require(low <= n and high <= n, "Padding value causes wrapping around more than once: size {} at dimension {}, got ({}, {})", n, d, low, high)
     require(n + low + high >= 0, "padding ({}, {}) takes more than size {} at dimension {}", low, high, n, d)
 
@@ -120,9 +122,9 @@ def _clamped(x: Tensor, n: int, low: int, high: int) -> Tensor:
 
 
 def _around(x: Tensor, n: int, low: int, high: int) -> Tensor:
-    """Return what is left of n after cropping goes around."""
-    first, left = max(-low, 0), n + min(low, 0) + min(high, 0)
-    return core.add(core.remainder(positions(x, n + low + high, start=-max(low, 0)), max(left, 1)), first)
+    """Return positions that wrap around what remains of n after cropping."""
+    first, remaining = max(-low, 0), n + min(low, 0) + min(high, 0)
+    return core.add(core.remainder(positions(x, n + low + high, start=-max(low, 0)), max(remaining, 1)), first)
 
 
-_SOURCES = {"reflect": _mirrored, "replicate": _clamped, "circular": _around}  # which of n elements stand in the n + low + high places
+_SOURCES = {"reflect": _mirrored, "replicate": _clamped, "circular": _around}  # the source positions of the n + low + high elements

@@ -139,7 +139,7 @@ def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool 
 
 
 def _with_indices(symbol: Any, *names: str) -> None:
-    """torch's functions `names` are `symbol` with return_indices=True."""
+    """Register the torch functions `names` as `symbol` with return_indices=True."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return symbol(*args, **kwargs | {"return_indices": True})
@@ -159,7 +159,7 @@ _with_indices(adaptive_max_pool3d, "torch.nn.functional.adaptive_max_pool3d_with
 def fractional_max_pool2d(
     input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None
 ) -> Any:
-    """torch's own Python for the variant with indices, which the dispatch on `return_indices` would come back from."""
+    """Call torch's Python code for the variant with indices directly: its dispatch on `return_indices` would recurse."""
     both = torch.nn.functional.fractional_max_pool2d_with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
     return both if return_indices else both[0]
 
@@ -168,7 +168,7 @@ def fractional_max_pool2d(
 def fractional_max_pool3d(
     input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None
 ) -> Any:
-    """torch's own Python for the variant with indices, which the dispatch on `return_indices` would come back from."""
+    """Call torch's Python code for the variant with indices directly: its dispatch on `return_indices` would recurse."""
     both = torch.nn.functional.fractional_max_pool3d_with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
     return both if return_indices else both[0]
 
@@ -199,7 +199,7 @@ class _Windows:
         require(min(self.counts) > 0, "the windows {} do not fit into {}: Output size is too small", self.kernel, x.spec)
 
     def _count(self, i: int, ceil_mode: bool) -> int:
-        """Return how many windows dimension i has; with `ceil_mode` the last may reach beyond the end, but must not start there."""
+        """Return the number of windows in dimension i; with `ceil_mode` the last may extend beyond the end, but not start there."""
         n, stride, padding = self.sizes[i], self.stride[i], self.padding[i]
         room = n + 2 * padding - self.reach[i]
         if not ceil_mode:
@@ -207,28 +207,28 @@ class _Windows:
         count = ceildiv(room, stride) + 1
         return count - 1 if (count - 1) * stride >= n + padding else count
 
-    def taken(self, filler: Any, dtype: DType) -> Tensor:
-        """[..., *counts, *kernel] of `dtype`, `filler` standing beyond the border."""
+    def extract(self, filler: Any, dtype: DType) -> Tensor:
+        """Return the windows as [..., *counts, *kernel] of `dtype`, padded with `filler`."""
         x, first = core.convert(self.x, dtype), len(self.x.spec.shape) - self.spatial
         high = self._beyond()
         if any(self.padding) or any(high):
-            none = (0,) * first
-            x = prims.pad(x, value=filler, low=(*none, *self.padding), high=(*none, *high), interior=(0,) * len(x.spec.shape))
+            zeros = (0,) * first
+            x = prims.pad(x, value=filler, low=(*zeros, *self.padding), high=(*zeros, *high), interior=(0,) * len(x.spec.shape))
         for i in range(self.spatial):
             x = sliding(x, first + i, self.kernel[i], self.stride[i], self.dilation[i])
         return x
 
     def _beyond(self) -> tuple[int, ...]:
-        """Return what the last window needs after the end of each dimension; negative where it ends before."""
+        """Return the padding that the last window of each dimension needs after the end."""
         per_dim = zip(self.counts, self.stride, self.reach, self.sizes, self.padding, strict=True)
         ends = [(count - 1) * stride + reach - n - padding for count, stride, reach, n, padding in per_dim]
         return tuple([max(n, 0) for n in ends])
 
     def coordinate(self, i: int, within: Tensor) -> Tensor:
-        """Return where element `within` of each window is in dimension i of x."""
+        """Return the coordinate in dimension i of x of element `within` of each window."""
         starts = positions(self.x, self.counts[i], start=-self.padding[i], step=self.stride[i])
         at = core.add(core.mul(within, self.dilation[i]), _along(starts, within.spec.shape, self.spatial - i))
-        # The first element of a window of nothing but the least value may lie before the border: its first element inside is meant.
+        # Where all elements of a window equal the minimum, the first may lie in the padding: use the first one inside.
         return prims.where(prims.lt(at, 0), prims.remainder(at, self.dilation[i]), at) if self.padding[i] else at
 
 
@@ -241,7 +241,7 @@ def _last(count: int, rank: int) -> tuple[int, ...]:
     return tuple(range(rank - count, rank))
 
 
-def _least(x: TensorSpec) -> float:
+def _min_value(x: TensorSpec) -> float:
     if x.dtype.kind == "float":
         return -math.inf
     require(x.dtype.kind == "int", "max pooling is not implemented for {}; convert it", x, error=NotImplementedError)
@@ -252,15 +252,16 @@ def _max_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: A
     windows = _Windows(x, spatial, kernel_size, stride, padding, dilation, ceil_mode)
     floating = spatial > 1 or return_indices or x.spec.dtype.kind == "float"
     require(floating, "max_pool1d is not implemented for {} without return_indices; convert it", x.spec, error=NotImplementedError)
-    taken = windows.taken(_least(x.spec), x.spec.dtype)
-    # In one dimension PyTorch has a kernel of its own, on the CPU and without indices, that knows no formats.
+    extracted = windows.extract(_min_value(x.spec), x.spec.dtype)
+    # In one dimension PyTorch has a kernel of its own, on the CPU and without indices, without memory formats.
     formatted = spatial if spatial > 1 or return_indices or x.spec.device is not cpu else 0
-    return _largest(x, taken, spatial, windows.kernel, windows.coordinate, return_indices, formatted)
+    return _largest(x, extracted, spatial, windows.kernel, windows.coordinate, return_indices, formatted)
 
 
 def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
-    """`out`, channels last where x is once PyTorch has made it a batch of images or volumes: one-dimensional ones get a height of 1,
-    a single volume a batch of 1.
+    """Return `out`, channels last where x is after PyTorch has viewed it as a batch of images or volumes.
+
+    Signals get a height of 1, a single volume a batch of 1.
     """
     shape, steps = x.spec.shape, x.spec.steps
     if spatial == 1 and len(shape) == 3:
@@ -276,10 +277,10 @@ def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
 
 
 def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], coordinate: Any, return_indices: bool, formatted: int) -> Any:
-    """Return the largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is where element k of dimension i is in x.
+    """Return the largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is the coordinate in x of element k of dimension i.
 
-    `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may be asked for, elements are looked
-    up by position, so that it goes to the first of several, or to the last NaN, as in PyTorch.
+    `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may flow, elements are gathered by
+    position, so that it goes to the first of equal elements, or to the last NaN, as in PyTorch.
     """
     rank = len(windows.spec.shape)
     if not return_indices and not x.spec.requires_grad:
@@ -301,7 +302,7 @@ def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], 
 
 
 def _of_the_largest(flat: Tensor) -> Tensor:
-    """Return the position along the last dimension of the last NaN; where there is none, of the first of the largest elements."""
+    """Return the position along the last dimension of the last NaN; without NaN, of the first of the largest elements."""
     dim = len(flat.spec.shape) - 1
     first = prims.argmax(flat, dim=dim)
     if flat.spec.dtype.kind != "float":
@@ -315,13 +316,13 @@ def _avg_pool(
     spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None
 ) -> Tensor:
     dtype = x.spec.dtype
-    known = dtype.kind == "float" or dtype is dtypes.int64
-    require(known, "average pooling is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+    is_supported = dtype.kind == "float" or dtype is dtypes.int64
+    require(is_supported, "average pooling is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
     require(divisor != 0, "divisor must be not zero")
     windows = _Windows(x, spatial, kernel_size, stride, padding, 1, ceil_mode)
     wide = core.wide(dtype)
-    taken = windows.taken(core.fit(0, (), dtype), wide)
-    total = prims.sum(taken, dims=_last(spatial, len(taken.spec.shape)))
+    extracted = windows.extract(core.fit(0, (), dtype), wide)
+    total = prims.sum(extracted, dims=_last(spatial, len(extracted.spec.shape)))
     counts = _counts(windows, count_include_pad, ceil_mode, total) if divisor is None else divisor
     if dtype.kind == "int":
         out = prims.truncdiv(total, counts)
@@ -332,7 +333,7 @@ def _avg_pool(
 
 
 def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Tensor) -> Any:
-    """Return how many elements each window is the mean of; what it has beyond the padding never counts."""
+    """Return the number of elements that each window averages; elements beyond the padding never count."""
     if (count_include_pad and not ceil_mode) or (not any(windows.padding) and not ceil_mode):
         return core.fit(prod(windows.kernel), (), out.spec.dtype)
     counts = None
@@ -346,13 +347,13 @@ def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Te
 
 
 def _output_sizes(x: TensorSpec, spatial: int, output_size: Any) -> tuple[int, ...]:
-    """Return the sizes that adaptive pooling gives; None keeps the input's."""
+    """Return the output sizes of adaptive pooling; None keeps the input's size."""
     _require_poolable(x, spatial)
     require(x.dtype.kind == "float", "adaptive pooling is not implemented for {}; convert it to a floating dtype", x, error=NotImplementedError)
     sizes = x.shape[x.rank - spatial :]
     if isinstance(output_size, (tuple, list)):
         require(len(output_size) == spatial, "expected {} output sizes, got {}", spatial, output_size)
-        output_size = tuple([n if asked is None else asked for asked, n in zip(output_size, sizes, strict=True)])
+        output_size = tuple([n if requested is None else requested for requested, n in zip(output_size, sizes, strict=True)])
     counts = ints(output_size, spatial, "output_size")
     require(min(counts) >= 0, "output sizes must not be negative, got {}", counts)
     return counts
@@ -373,7 +374,7 @@ class _Cover:
         self.start = prims.floordiv(prims.mul(i, self.n), max(count, 1))
         self.end = core.floordiv(core.add(core.mul(core.add(i, 1), self.n), count - 1), max(count, 1))
 
-    def taken(self, x: Tensor, dim: int) -> Tensor:
+    def extract(self, x: Tensor, dim: int) -> Tensor:
         """Return the windows of x, counted at `dim`, in a new last dimension."""
         if self.even:
             return prims.unfold(x, dim=dim, size=self.length, step=self.length)
@@ -387,19 +388,19 @@ class _Cover:
 
     def mean(self, x: Tensor, dim: int) -> Tensor:
         """Return the means of the windows."""
-        taken = self.taken(x, dim)
-        last = len(taken.spec.shape) - 1
+        windows = self.extract(x, dim)
+        last = len(windows.spec.shape) - 1
         if self.even:
-            return core.div(prims.sum(taken, dims=(last,)), self.length)
+            return core.div(prims.sum(windows, dims=(last,)), self.length)
         sizes = prims.sub(self.end, self.start)
         shape = (self.count, self.length)
         inside = prims.lt(_along(positions(x, self.length), shape, 1), _along(sizes, shape, 2))
-        inside = prims.broadcast_in_dim(inside, shape=taken.spec.shape, dims=(dim, last))
-        total = prims.sum(prims.where(inside, taken, 0.0), dims=(last,))
+        inside = prims.broadcast_in_dim(inside, shape=windows.spec.shape, dims=(dim, last))
+        total = prims.sum(prims.where(inside, windows, 0.0), dims=(last,))
         return core.div(total, _along(core.convert(sizes, total.spec.dtype), total.spec.shape, len(total.spec.shape) - dim))
 
     def coordinate(self, within: Tensor, from_end: int) -> Tensor:
-        """Return where element `within` of each window is."""
+        """Return the coordinate of element `within` of each window."""
         shape = within.spec.shape
         return core.minimum(core.add(_along(self.start, shape, from_end), within), _along(core.sub(self.end, 1), shape, from_end))
 
@@ -420,7 +421,7 @@ def _adaptive_max_pool(spatial: int, x: Tensor, output_size: Any, return_indices
     covers = [_Cover(x, first + i, count) for i, count in enumerate(counts)]
     windows = x
     for i, cover in enumerate(covers):
-        windows = cover.taken(windows, first + i)
+        windows = cover.extract(windows, first + i)
     kernel = tuple([cover.length for cover in covers])
 
     def coordinate(i: int, within: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""x[i] with a traced position i: eager PyTorch looks at x there, Dovetail at a copy.  A trace in which one could tell is refused."""
+"""x[i] with a traced position i: a view in eager PyTorch, a copy here.  Refuse traces in which the difference would show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.trace import BoundSymbol, Trace, printing, proxies
 
 
 def check_positions(trace: Trace) -> None:
-    """Raise `Unsupported` where rows x[i] are read after x was written to, or are written to and not put back, as `x[i] += 1` does."""
+    """Raise `Unsupported` where rows x[i] are read after a write to x, or are written to without the write-back of `x[i] += 1`."""
     if any([line.symbol is getitem_at for line in trace.lines]):
         walk = _Walk()
         for line in trace.lines:
@@ -21,18 +21,18 @@ def check_positions(trace: Trace) -> None:
 
 
 class _Walk:
-    """Which rows were picked from which storage, and what a view of it would show that they do not.
+    """Tracks copies of rows and the storages they were read from.
 
-    `rows` are the storages of copies, each with the storage and the key it was picked from; `stale` ones were picked before a write to
-    that storage, `changed` ones were written to and not put back yet.
+    `rows` maps the storage of each copy to its source storage and key.  `stale` copies were read before a write to the source; `changed`
+    ones were written to and not written back yet.
     """
 
     def __init__(self) -> None:
-        self.parent: dict[Any, Any] = {}  # a view -> what it views
+        self.parent: dict[Any, Any] = {}  # a view -> its base
         self.rows: dict[Any, tuple[Any, str]] = {}
         self.stale: set[Any] = set()
         self.changed: set[Any] = set()
-        self.putting_back: Any = None
+        self.written_back: Any = None
 
     def root(self, p: Any) -> Any:
         while p in self.parent:
@@ -40,17 +40,17 @@ class _Walk:
         return p
 
     def visit(self, line: BoundSymbol) -> None:
-        self.putting_back = self.put_back(line)
-        if self.putting_back is None:
+        self.written_back = self.put_back(line)
+        if self.written_back is None:
             self.step(line)
             return
-        self.changed.discard(self.putting_back)
+        self.changed.discard(self.written_back)
         for inner in line.body:
             self.step(inner)
-        self.putting_back = None
+        self.written_back = None
 
     def put_back(self, line: BoundSymbol) -> Any:
-        """Return the rows that x[key] = rows puts where they came from, or None."""
+        """Return the rows that `x[key] = rows` writes back to their source, or None."""
         if line.symbol is setitem:
             rows = self.root(line.args[2])
             if rows in self.changed and self.rows[rows] == self.source(line):
@@ -74,12 +74,12 @@ class _Walk:
     def write(self, root: Any) -> None:
         if root in self.rows:
             self.changed.add(root)
-        self.stale.update([rows for rows, (base, _) in self.rows.items() if base is root and rows is not self.putting_back])
+        self.stale.update([rows for rows, (base, _) in self.rows.items() if base is root and rows is not self.written_back])
 
-    def read(self, given: list[Any]) -> None:
+    def read(self, values: list[Any]) -> None:
         hidden = self.stale.union([self.rows[rows][0] for rows in self.changed])
-        if hidden and any([self.root(p) in hidden for p in given]):
+        if hidden and any([self.root(p) in hidden for p in values]):
             raise Unsupported(
-                "x[i] with a tensor i is a view of x in eager PyTorch and a copy here, so that it cannot be read after x is written to, "
-                "nor can x after it is; use x[i].clone() where you read, and x[i] = value or x[i] += value where you write"
+                "x[i] with a tensor i is a view of x in eager PyTorch and a copy here, so reading it after a write to x, "
+                "or x after a write to it, is not supported; use x[i].clone() to read, and x[i] = value or x[i] += value to write"
             )

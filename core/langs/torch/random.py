@@ -1,4 +1,4 @@
-"""Draws.  One seed gives PyTorch's own numbers where PyTorch runs the operation; a generator= goes to PyTorch's operation as it is."""
+"""Random numbers.  With one seed they equal PyTorch's where PyTorch runs the operation; generator= is passed on to PyTorch's operation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dovetail.trace import TensorProxy
 
 
 def drawn(kind: str, shape: Sequence[int], dtype: DType, device: Device) -> Tensor:
-    """Uniform numbers in [0, 1), or normal ones, of `shape`; complex ones have them as parts, normal ones with a variance of 1 in all."""
+    """Return uniform numbers in [0, 1) or normal ones; for complex dtypes as the parts, with a total variance of 1 for normal ones."""
     if dtype.kind == "complex":
         return _of_parts(kind, (*shape, 2), dtypes.real_of(dtype), device)
     if kind == "uniform":
@@ -38,9 +38,9 @@ def _of_parts(kind: str, shape: tuple[int, ...], dtype: DType, device: Device) -
     return prims.view_as_complex(prims.normal(shape=shape, mean=0.0, std=1 / math.sqrt(2), dtype=dtype, device=device))
 
 
-def _with_generator(fn: Callable, *args: Any, generator: Any, **named: Any) -> Any:
-    """torch's own `fn`: the state of a generator is something only torch reads."""
-    return opaque(fn, args, {k: v for k, v in named.items() if v is not None} | {"generator": generator})
+def _with_generator(fn: Callable, *args: Any, generator: Any, **kwargs: Any) -> Any:
+    """Record torch's own `fn`, since only torch can use a generator."""
+    return opaque(fn, args, {k: v for k, v in kwargs.items() if v is not None} | {"generator": generator})
 
 
 def _placed(dtype: DType, device: Device) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _placed(dtype: DType, device: Device) -> dict[str, Any]:
 
 
 def _numbers(name: str, kind: str) -> None:
-    """torch.rand and torch.randn, and their likenesses."""
+    """Register torch.rand or torch.randn and its *_like."""
 
     def make(size: Any, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         plain(layout, requires_grad, pin_memory)
@@ -93,22 +93,22 @@ _numbers("randn", "normal")
 # Integers.
 
 
-def _bounds(given: tuple, named: dict[str, Any], after: tuple[str, ...]) -> tuple:
-    """Positional arguments `low, high, *after`, in which low may be left out."""
-    wanted = ("low", "high", *after)
-    spare = len(given) + len([k for k in named if k in wanted]) < len(wanted)
-    order = [k for k in wanted if k != "low" or "low" in named or not spare]
-    rest = iter(given)
-    return tuple([named.pop(k) if k in named else next(rest, None) for k in order])
+def _bounds(args: tuple, kwargs: dict[str, Any], after: tuple[str, ...]) -> tuple:
+    """Return the positional arguments `low, high, *after`, in which low may be omitted."""
+    names = ("low", "high", *after)
+    lacks_low = len(args) + len([k for k in kwargs if k in names]) < len(names)
+    order = [k for k in names if k != "low" or "low" in kwargs or not lacks_low]
+    rest = iter(args)
+    return tuple([kwargs.pop(k) if k in kwargs else next(rest, None) for k in order])
 
 
-def _given(named: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in named.items() if v is not None and v is not False}
+def _drop_defaults(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in kwargs.items() if v is not None and v is not False}
 
 
-def _randint_arguments(*given: Any, **named: Any) -> tuple[tuple, dict]:
-    args = _bounds(given, named, ("size",))
-    return args, _given(named)
+def _randint_arguments(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
+    args = _bounds(args, kwargs, ("size",))
+    return args, _drop_defaults(kwargs)
 
 
 @factory("torch.randint", bind=_randint_arguments)
@@ -139,9 +139,9 @@ def integers(shape: tuple[int, ...], low: int, high: int, dtype: DType, device: 
     return prims.randint(shape=shape, low=low, high=high, dtype=dtype, device=device)
 
 
-def _randint_like_arguments(input: Any, *given: Any, **named: Any) -> tuple[tuple, dict]:
-    args = (input, *_bounds(given, named, ()))
-    return args, _given(named)
+def _randint_like_arguments(input: Any, *args: Any, **kwargs: Any) -> tuple[tuple, dict]:
+    args = (input, *_bounds(args, kwargs, ()))
+    return args, _drop_defaults(kwargs)
 
 
 @torchsymbol("torch.randint_like", bind=_randint_like_arguments)
@@ -173,8 +173,8 @@ def randperm(n: int, *, generator=None, dtype=torch.int64, layout=None, device=N
 # Distributions.
 
 
-def _normal_arguments(mean: Any, std: Any = 1.0, size: Any = None, **named: Any) -> tuple[tuple, dict]:
-    return (mean, std) if size is None else (mean, std, tuple(size)), _given(named)
+def _normal_arguments(mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> tuple[tuple, dict]:
+    return (mean, std) if size is None else (mean, std, tuple(size)), _drop_defaults(kwargs)
 
 
 @factory("torch.normal", bind=_normal_arguments, in_place=False)
@@ -213,12 +213,12 @@ def normal(
 
 @torchsymbol("torch.bernoulli", methods=("bernoulli",), in_place=False)
 def bernoulli(input: Tensor, p: Any = None, *, generator=None):
-    """1 with the probability that stands in the input, or with probability p, else 0."""
+    """1 with the probability in the input, or with probability p, else 0."""
     if generator is not None:
         return _with_generator(torch.bernoulli, input, *(() if p is None else (p,)), generator=generator)
     if p is None:
-        known = input.spec.dtype.kind == "float"
-        require(known, "bernoulli is not implemented for {}: expected floating point probabilities", input.spec, error=NotImplementedError)
+        is_floating = input.spec.dtype.kind == "float"
+        require(is_floating, "bernoulli is not implemented for {}: expected floating point probabilities", input.spec, error=NotImplementedError)
         return prims.bernoulli(input)
     return _chances(input, p)
 
@@ -242,7 +242,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     return prims.multinomial(input, num_samples=num_samples, replacement=replacement)
 
 
-# Draws into a tensor.
+# In-place random numbers.
 
 
 def _write(x: Tensor, value: Tensor) -> Tensor:
@@ -251,14 +251,14 @@ def _write(x: Tensor, value: Tensor) -> Tensor:
 
 
 def _place(name: str, x: Tensor) -> Tensor:
-    """Return where floating numbers are drawn into x: a complex tensor's parts."""
+    """Return the view of x that floating numbers are drawn into: the parts of a complex tensor."""
     require(x.spec.dtype.inexact, '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short, error=NotImplementedError)
     return prims.view_as_real(x) if x.spec.dtype.kind == "complex" else x
 
 
-@torchsymbol(methods=("uniform_",), bind=lambda self, *given, **named: _ends_of("uniform_", self, given, named, (0.0, 1.0), ("from", "to")))
+@torchsymbol(methods=("uniform_",), bind=lambda self, *args, **kwargs: _ends_of("uniform_", self, args, kwargs, (0.0, 1.0), ("from", "to")))
 def uniform_(self: Tensor, low: Number = 0.0, high: Number = 1.0, *, generator=None):
-    """Write numbers spread evenly over [low, high)."""
+    """Write numbers uniformly distributed over [low, high)."""
     place = _place("uniform_", self)
     require(low <= high, "uniform_ expects to return a [from, to) range, but found from={} > to={}", low, high)
     if generator is not None:
@@ -268,11 +268,11 @@ def uniform_(self: Tensor, low: Number = 0.0, high: Number = 1.0, *, generator=N
     return self
 
 
-def _ends_of(name: str, x: Any, given: tuple, named: dict[str, Any], defaults: tuple, names: tuple[str, ...]) -> tuple[tuple, dict]:
-    """Arguments with names that Python keeps for itself, by position."""
-    generator = named.pop("generator", None)
-    values = [given[i] if i < len(given) else named.pop(n, default) for i, (n, default) in enumerate(zip(names, defaults, strict=True))]
-    require(len(given) <= len(names) and not named, "{}() got arguments that it does not take: {} {}", name, given, named, error=TypeError)
+def _ends_of(name: str, x: Any, args: tuple, kwargs: dict[str, Any], defaults: tuple, names: tuple[str, ...]) -> tuple[tuple, dict]:
+    """Return by position the arguments whose names are Python keywords."""
+    generator = kwargs.pop("generator", None)
+    values = [args[i] if i < len(args) else kwargs.pop(n, default) for i, (n, default) in enumerate(zip(names, defaults, strict=True))]
+    require(len(args) <= len(names) and not kwargs, "{}() got arguments that it does not take: {} {}", name, args, kwargs, error=TypeError)
     while values and values[-1] == defaults[len(values) - 1]:
         values.pop()
     return (x, *values), {} if generator is None else {"generator": generator}
@@ -307,12 +307,12 @@ def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     require(self.spec.dtype.kind == "float", message, self.spec.dtype.short)
     require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
     if generator is not None:
-        raise Unsupported("exponential_ with a generator is not traced, since torch has no rule for its shape; leave the generator out")
+        raise Unsupported("exponential_ with a generator is not traced: torch has no fake-tensor rule for it; leave the generator out")
     spec = self.spec
     return _write(self, prims.exponential(shape=spec.shape, rate=float(lambd), dtype=spec.dtype, device=spec.device))
 
 
-@torchsymbol(methods=("random_",), bind=lambda self, *given, **named: ((self, *_bounds_of(given, named)), _given(named)))
+@torchsymbol(methods=("random_",), bind=lambda self, *args, **kwargs: ((self, *_bounds_of(args, kwargs)), _drop_defaults(kwargs)))
 def random_(self: Tensor, *bounds: int, generator=None):
     """Write integers from low (0 when left out) to high - 1, or of the whole range that the dtype holds exactly."""
     if not bounds or generator is not None:
@@ -321,6 +321,6 @@ def random_(self: Tensor, *bounds: int, generator=None):
     return _write(self, integers(self.spec.shape, low, high, self.spec.dtype, self.spec.device))
 
 
-def _bounds_of(given: tuple, named: dict[str, Any]) -> tuple:
-    low, high = named.pop("from", None), named.pop("to", None)
-    return tuple([x for x in (low, *given, high) if x is not None])
+def _bounds_of(args: tuple, kwargs: dict[str, Any]) -> tuple:
+    low, high = kwargs.pop("from", None), kwargs.pop("to", None)
+    return tuple([x for x in (low, *args, high) if x is not None])

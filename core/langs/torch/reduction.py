@@ -1,4 +1,4 @@
-"""Fewer elements out than in: sums, products, extremes, counts."""
+"""Reductions: sums, products, extremes, counts."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Dims = int | tuple[int, ...] | None
 def reduced(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, **options: Any) -> Tensor:
     """`prim` over `dim` of x: one dimension, several, or all of them for None and ()."""
     dims = core.canonical_dims(dim, len(x.spec.shape))
-    return kept(prim(x, dims=dims, **options), x, dims, keepdim)
+    return restore_dims(prim(x, dims=dims, **options), x, dims, keepdim)
 
 
-def kept(out: Tensor, x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-    """Return a reduction's result, with the `dims` of x back as size 1 where `keepdim`."""
+def restore_dims(out: Tensor, x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Restore the reduced `dims` of x as size 1 where `keepdim`."""
     return core.keep_dims(out, x.spec.shape, dims) if keepdim and dims else out
 
 
 def count(x: Tensor, dim: Dims) -> int:
-    """Return how many elements of x are reduced into one."""
+    """Return the number of elements of x reduced into one."""
     return product(x.spec.shape[d] for d in core.canonical_dims(dim, len(x.spec.shape)))
 
 
 def total_dtype(x: Tensor, dtype: torch.dtype | None) -> DType:
-    """Return the dtype of a sum or a product: as asked, else int64 for integers and booleans."""
+    """Return the dtype of a sum or a product: `dtype`, or by default int64 for integers and booleans."""
     return dtype_of(dtype, x.spec.dtype if x.spec.dtype.inexact else dtypes.int64)
 
 
 def total(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, dtype: DType) -> Tensor:
-    """Return a sum or product of x converted to `dtype`, collected in its wide form; of booleans as booleans, whether any or all hold."""
+    """Return a sum or product in `dtype`, accumulated in its wide form; for a boolean `dtype`, any or all."""
     if dtype is dtypes.bool_:
         prim = prims.any if prim is prims.sum else prims.all
     return core.convert(reduced(prim, core.convert(x, core.wide(dtype)), dim, keepdim), dtype)
@@ -55,7 +55,7 @@ def require_inexact(x: Tensor, function: str) -> None:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """sqrt(x), whose gradient at 0 is 0, as torch takes it for standard deviations and norms, and not infinite."""
+    """sqrt(x), whose gradient at 0 is 0, as in torch for standard deviations and norms, instead of infinite."""
     zero = core.eq(x, 0)
     return core.where(zero, 0.0, core.sqrt(core.where(zero, 1.0, x)))
 
@@ -75,7 +75,7 @@ def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: tor
 
 
 def without_nan(x: Tensor) -> Tensor:
-    """x with 0 for NaN."""
+    """Replace NaN by 0."""
     return core.where(core.isnan(x), 0.0, x) if x.spec.dtype.inexact else x
 
 
@@ -98,7 +98,7 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: to
     wide = core.wide(target)
     missing = core.isnan(input)
     numbers = reduced(prims.sum, core.convert(core.bitwise_not(missing), dtypes.int64), dim, True)
-    blank = core.eq(numbers, 0)  # nothing but NaN: its gradient is NaN too
+    blank = core.eq(numbers, 0)  # only NaN: its gradient is NaN too
     zeroed = core.where(core.bitwise_and(missing, core.bitwise_not(blank)), 0.0, core.convert(input, wide))
     counts = core.where(blank, math.nan, core.convert(numbers, dtypes.real_of(wide)))
     summed = reduced(prims.sum, zeroed, dim, keepdim)
@@ -112,43 +112,43 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
     return total(prims.prod, input, dim, keepdim, total_dtype(input, dtype))
 
 
-def require_some(x: Tensor, dim: Any, function: str, error: type[Exception] = RuntimeError) -> None:
-    """Raise where a reduction over all dimensions has no element to pick from."""
-    some = x.spec.numel != 0 or not (dim is None or dim == ())
-    require(some, "{}: expected at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
+def require_nonempty(x: Tensor, dim: Any, function: str, error: type[Exception] = RuntimeError) -> None:
+    """Raise where a reduction over all dimensions has no elements."""
+    is_nonempty = x.spec.numel != 0 or not (dim is None or dim == ())
+    require(is_nonempty, "{}: expected at least one element, got {}; name a dim that is not empty", function, x.spec, error=error)
 
 
 @torchsymbol("torch.amax", methods=("amax",))
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False):
     """The largest element over `dim`; its gradient is shared by equal ones."""
-    require_some(input, dim, "amax")
+    require_nonempty(input, dim, "amax")
     return reduced(prims.amax, input, dim, keepdim)
 
 
 @torchsymbol("torch.amin", methods=("amin",))
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False):
     """The smallest element over `dim`; its gradient is shared by equal ones."""
-    require_some(input, dim, "amin")
+    require_nonempty(input, dim, "amin")
     return reduced(prims.amin, input, dim, keepdim)
 
 
 @amax.vjp
 @amin.vjp
-def amax_vjp(g: Any, out: Any, input: Any, *given: Any, **options: Any) -> tuple:
+def amax_vjp(g: Any, out: Any, input: Any, *rest: Any, **options: Any) -> tuple:
     """g shared in equal parts among the elements that equal the result: among none where it is NaN, which makes all of them NaN."""
-    dim, keepdim = (*given, *((), False)[len(given) :])[:2]
+    dim, keepdim = (*rest, *((), False)[len(rest) :])[:2]
     dims, keepdim = core.canonical_dims(options.get("dim", dim), input.spec.rank), options.get("keepdim", keepdim)
     g, out = (x if keepdim else core.keep_dims(x, input.spec.shape, dims) for x in (g, out))
     hits = core.convert(core.eq(input, out), g.spec.dtype)
     shared = core.div(g, core.keep_dims(prims.sum(hits, dims=dims), input.spec.shape, dims))
-    return (core.mul(hits, shared), *(None for _ in leaves(given)))
+    return (core.mul(hits, shared), *(None for _ in leaves(rest)))
 
 
 @torchsymbol("torch.aminmax", methods=("aminmax",))
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False):
     """The smallest and the largest element over one dimension or all."""
     require(not isinstance(dim, (tuple, list)), "expected one int for dim, got {!r}; call amin and amax", dim, error=TypeError)
-    require_some(input, dim, "aminmax")
+    require_nonempty(input, dim, "aminmax")
     dims = () if dim is None else dim
     return torch.return_types.aminmax((amin(input, dims, keepdim), amax(input, dims, keepdim)))
 
@@ -178,14 +178,14 @@ def min(input: Tensor, dim: int | None = None, keepdim: bool = False, *, other: 
 
 
 def _extreme(result: Any, rules: tuple, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None) -> Any:
-    """Return the three meanings of max and min: `rules` reduce, point, and compare."""
+    """Return max or min: a reduction, an indexed reduction, or an elementwise comparison; `rules` are the three operations."""
     reduce, point, compare = rules
     other = dim if isinstance(dim, Tensor) else other
     if other is not None:
         return compare(input, other)
     if dim is None:
         require(not keepdim, "expected a dim when keepdim is given; call amax or amin to keep all dimensions", error=TypeError)
-        require_some(input, None, reduce.name[1:])
+        require_nonempty(input, None, reduce.name[1:])
         return reduced(reduce, input, None, False)
     return result(picked(point, input, dim, keepdim))
 
@@ -205,15 +205,15 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False):
 def _position(prim: Symbol, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     comparable = x.spec.dtype.kind in ("int", "float")
     require(comparable, "expected integers or floating point numbers, got {}; convert first", x.spec, error=RuntimeError)
-    require_some(x, dim, prim.name, IndexError)
+    require_nonempty(x, dim, prim.name, IndexError)
     d = None if dim is None or not x.spec.shape else core.canonical_dim(dim, len(x.spec.shape))
     if dim is not None:
         core.canonical_dim(dim, len(x.spec.shape))
-    return kept(prim(x, dim=d), x, core.canonical_dims(dim, len(x.spec.shape)), keepdim)
+    return restore_dims(prim(x, dim=d), x, core.canonical_dims(dim, len(x.spec.shape)), keepdim)
 
 
 def _truth(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    """any or all; an empty tuple of dims reduces nothing, and bytes give bytes."""
+    """Return any or all; an empty tuple of dims reduces nothing, and uint8 results in uint8."""
     truth = core.convert(x, dtypes.bool_)
     out = reduced(prim, truth, dim, keepdim) if dim != () else prim(truth, dims=())
     return core.convert(out, dtypes.uint8) if x.spec.dtype is dtypes.uint8 else out
@@ -250,7 +250,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False):
     top = prims.detach(prims.amax(prims.real(x) if target.kind == "complex" else x, dims=dims))
     top = core.convert(core.where(core.isfinite(top), top, 0.0), x.spec.dtype)
     summed = prims.sum(core.exp(core.sub(x, core.keep_dims(top, x.spec.shape, dims))), dims=dims)
-    return core.convert(kept(core.add(core.log(summed), top), x, dims, keepdim), target)
+    return core.convert(restore_dims(core.add(core.log(summed), top), x, dims, keepdim), target)
 
 
 @torchsymbol("torch.trace", methods=("trace",))

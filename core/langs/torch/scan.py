@@ -1,4 +1,4 @@
-"""Along one dimension: running results, differences, order."""
+"""Cumulative operations, differences and sorting along one dimension."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.prims import Symbol
 
 
 def _running(prim: Symbol, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    """Return a running sum or product of x converted to its dtype, collected in the wide form of that."""
+    """Return a cumulative sum or product of x, accumulated in the wide form of its dtype."""
     d, target = core.canonical_dim(dim, len(x.spec.shape)), total_dtype(x, dtype)
     if not x.spec.shape:
         return prims.clone(x) if x.spec.dtype is target else core.convert(x, target)
@@ -86,19 +86,19 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
 
 
 def _sort_arguments(input: Any = None, *args: Any, **kwargs: Any) -> tuple[tuple, dict]:
-    """torch takes `stable` only where dim and descending are named, so a call that has it names them."""
+    """Return canonical arguments; torch accepts `stable` only with dim and descending as keywords."""
     for other, name in (("self", "input"), ("axis", "dim")):
         if other in kwargs:
             kwargs[name] = kwargs.pop(other)
     input = kwargs.pop("input", input)
-    named = dict(zip(("dim", "descending"), args, strict=False))
-    known = len(args) <= 2 and not kwargs.keys() - {"dim", "descending", "stable"} and not kwargs.keys() & named.keys()
-    known = known and isinstance(input, (Tensor, torch.Tensor)) and not (args and "stable" in kwargs)
-    require(known, "expected (input, dim=-1, descending=False, *, stable=False), got {} and {}", args, kwargs, error=TypeError)
-    given = {"dim": -1, "descending": False, "stable": None} | named | kwargs
-    if given["stable"] is not None:
-        return (input,), {name: x for name, x in given.items() if (name, x) not in (("dim", -1), ("descending", False))}
-    args = (given["dim"], given["descending"])
+    positional = dict(zip(("dim", "descending"), args, strict=False))
+    is_valid = len(args) <= 2 and not kwargs.keys() - {"dim", "descending", "stable"} and not kwargs.keys() & positional.keys()
+    is_valid = is_valid and isinstance(input, (Tensor, torch.Tensor)) and not (args and "stable" in kwargs)
+    require(is_valid, "expected (input, dim=-1, descending=False, *, stable=False), got {} and {}", args, kwargs, error=TypeError)
+    options = {"dim": -1, "descending": False, "stable": None} | positional | kwargs
+    if options["stable"] is not None:
+        return (input,), {name: x for name, x in options.items() if (name, x) not in (("dim", -1), ("descending", False))}
+    args = (options["dim"], options["descending"])
     return (input, *(args if args[1] is not False else args[:1] if args[0] != -1 else ())), {}
 
 

@@ -22,23 +22,23 @@ from dovetail.trace import TensorProxy
 
 
 def inferred(shape: Sequence[int], numel: int) -> tuple[int, ...]:
-    """`shape` with its -1 replaced by the size that makes `numel` elements."""
+    """Replace the -1 in `shape` by the size that results in `numel` elements."""
     sizes = tuple([operator.index(n) for n in shape])
-    known = prod([n for n in sizes if n != -1])
-    unknown = [i for i, n in enumerate(sizes) if n == -1]
+    known_product = prod([n for n in sizes if n != -1])
+    inferred_dims = [i for i, n in enumerate(sizes) if n == -1]
     require(all([n >= -1 for n in sizes]), "invalid shape dimension in {}: sizes are not negative, but for one -1", list(sizes))
-    require(len(unknown) < 2, "only one dimension can be inferred, got shape {}", list(sizes))
-    if not unknown:
-        require(known == numel, "shape '{}' is invalid for input of size {}", list(sizes), numel)
+    require(len(inferred_dims) < 2, "only one dimension can be inferred, got shape {}", list(sizes))
+    if not inferred_dims:
+        require(known_product == numel, "shape '{}' is invalid for input of size {}", list(sizes), numel)
         return sizes
     message = "cannot reshape tensor of 0 elements into shape {} because the unspecified dimension size -1 can be any value and is ambiguous"
-    require(known != 0, message, list(sizes))
-    require(numel % known == 0, "shape '{}' is invalid for input of size {}", list(sizes), numel)
-    return tuple([numel // known if n == -1 else n for n in sizes])
+    require(known_product != 0, message, list(sizes))
+    require(numel % known_product == 0, "shape '{}' is invalid for input of size {}", list(sizes), numel)
+    return tuple([numel // known_product if n == -1 else n for n in sizes])
 
 
 def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """x as `shape`: a view where its strides allow one, else a row-major copy."""
+    """Reshape x: a view where its strides allow one, else a row-major copy."""
     return prims.reshape(x if view_strides(x.spec, shape) is not None else prims.clone(x), shape=shape)
 
 
@@ -59,7 +59,7 @@ def view(self: Tensor, shape: Any):
 
 
 def as_view(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """x as `shape`, or an error where that takes a copy."""
+    """Return x viewed as `shape`.  Raises where that needs a copy."""
     shape = inferred(shape, x.spec.numel)
     possible = view_strides(x.spec, shape) is not None
     require(possible, "view size {} is not compatible with the strides of {}; use reshape, which copies where it must", list(shape), x.spec)
@@ -67,17 +67,17 @@ def as_view(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _view_as_dtype(x: Tensor, dtype: DType) -> Tensor:
-    mine = x.spec.dtype
-    if mine.bytes == dtype.bytes:
+    source = x.spec.dtype
+    if source.bytes == dtype.bytes:
         return prims.bitcast(x, dtype=dtype)
-    require(bool(x.spec.shape), "self.dim() cannot be 0 to view {} as {} (different element sizes)", mine.short, dtype.short)
-    if mine.kind == "complex" and mine.bytes == 2 * dtype.bytes and x.spec.steps[-1] == 1:
+    require(bool(x.spec.shape), "self.dim() cannot be 0 to view {} as {} (different element sizes)", source.short, dtype.short)
+    if source.kind == "complex" and source.bytes == 2 * dtype.bytes and x.spec.steps[-1] == 1:
         pairs = prims.view_as_real(x)
         flat = prims.reshape(pairs, shape=(*x.spec.shape[:-1], 2 * x.spec.shape[-1]))
         return flat if flat.spec.dtype is dtype else prims.bitcast(flat, dtype=dtype)
-    sizes = f"{mine.bytes} bytes as {dtype.short}, of {dtype.bytes}"
+    sizes = f"{source.bytes} bytes as {dtype.short}, of {dtype.bytes}"
     raise Unsupported(
-        f"view(dtype) of {mine.short}, of {sizes}, changes the shape and is not traced; view dtypes of one size, or convert with .to(dtype)"
+        f"view(dtype) of {source.short}, of {sizes}, is not traced, since it changes the shape; use a dtype of the same size, or .to(dtype)"
     )
 
 
@@ -234,20 +234,20 @@ def _sizes(size: tuple, **named: Any) -> tuple:
 
 
 def expanded(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Return a view of x as `size`, in which -1 stands for the size that x has."""
+    """Return a view of x as `size`, in which -1 keeps the size of x."""
     shape, lead = x.spec.shape, len(size) - len(x.spec.shape)
     message = "expand: the number of sizes provided ({}) must be greater or equal to the number of dimensions in the tensor ({})"
     require(lead >= 0, message, len(size), len(shape))
     out = []
     for d, n in enumerate(size):
-        n, mine = operator.index(n), shape[d - lead] if d >= lead else None
-        require(n != -1 or mine is not None, "the expanded size -1 isn't allowed in a leading, non-existing dimension {}", d)
+        n, own_size = operator.index(n), shape[d - lead] if d >= lead else None
+        require(n != -1 or own_size is not None, "the expanded size -1 isn't allowed in a leading, non-existing dimension {}", d)
         require(n >= -1, "expand: sizes are not negative, but for -1, got {}", list(size))
-        n = mine if n == -1 else n
+        n = own_size if n == -1 else n
         message = (
             "The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension {}. Target sizes: {}. Tensor sizes: {}"
         )
-        require(mine in (None, 1, n), message, n, mine, d, list(size), list(shape))
+        require(own_size in (None, 1, n), message, n, own_size, d, list(size), list(shape))
         out.append(n)
     return prims.broadcast_in_dim(x, shape=tuple(out), dims=tuple(range(lead, len(size))))
 
@@ -265,7 +265,7 @@ def broadcast_to(input: Tensor, size: Sequence[int]):
 
 
 def _spread(*tensors: Any) -> tuple[tuple, dict]:
-    """Return the arguments of a function that takes each tensor as an argument of its own, or all in one list."""
+    """Return the tensors of a call that passes them one by one or in one list."""
     return tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors, {}
 
 
@@ -308,9 +308,11 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, ou
     """Each element along `dim` (None: of all) repeated `repeats` times."""
     if isinstance(repeats, Tensor):
         if output_size is None:
-            raise Unsupported("repeat_interleave with a tensor of repeats has a shape that depends on its values; pass output_size, or an int")
-        named = {} if dim is None else {"dim": dim}
-        return opaque(torch.repeat_interleave, (input, repeats), {**named, "output_size": output_size})
+            raise Unsupported(
+                "repeat_interleave by a tensor is not traced without output_size: its shape depends on values; pass output_size, or an int"
+            )
+        dim_kwargs = {} if dim is None else {"dim": dim}
+        return opaque(torch.repeat_interleave, (input, repeats), {**dim_kwargs, "output_size": output_size})
     require(repeats >= 0, "repeats has to be non-negative, got {}", repeats)
     x = input if dim is not None else reshaped(input, (input.spec.numel,))
     if not x.spec.shape:
@@ -325,15 +327,15 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, ou
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]):
     """A view with the dimensions `source` moved to the positions `destination`."""
     rank = len(input.spec.shape)
-    given = source if isinstance(source, (tuple, list)) else (source,)
-    wanted = destination if isinstance(destination, (tuple, list)) else (destination,)
+    sources = source if isinstance(source, (tuple, list)) else (source,)
+    destinations = destination if isinstance(destination, (tuple, list)) else (destination,)
     message = "movedim: invalid source or destination dims: source ({}) should contain the same number of dims as destination ({})"
-    require(len(given) == len(wanted), message, list(given), list(wanted))
-    given, wanted = [core.canonical_dim(d, rank) for d in given], [core.canonical_dim(d, rank) for d in wanted]
-    distinct = len(set(given)) == len(given) and len(set(wanted)) == len(wanted)
+    require(len(sources) == len(destinations), message, list(sources), list(destinations))
+    sources, destinations = [core.canonical_dim(d, rank) for d in sources], [core.canonical_dim(d, rank) for d in destinations]
+    distinct = len(set(sources)) == len(sources) and len(set(destinations)) == len(destinations)
     require(distinct, "movedim: repeated dim in {} or {}", source, destination)
-    at = dict(zip(wanted, given, strict=True))
-    others = iter([d for d in range(rank) if d not in set(given)])
+    at = dict(zip(destinations, sources, strict=True))
+    others = iter([d for d in range(rank) if d not in set(sources)])
     return prims.transpose(input, order=tuple([at[d] if d in at else next(others) for d in range(rank)]))
 
 
@@ -349,26 +351,26 @@ def view_as_complex(input: Tensor):
     return prims.view_as_complex(input)
 
 
-def _as_given(*tensors: Any) -> tuple[tuple, dict]:
+def _unpacked(*tensors: Any) -> tuple[tuple, dict]:
     return tensors, {}
 
 
-@torchsymbol("torch.atleast_1d", "torch.functional.atleast_1d", bind=_as_given)
+@torchsymbol("torch.atleast_1d", "torch.functional.atleast_1d", bind=_unpacked)
 def atleast_1d(*tensors: Tensor):
     """Numbers as vectors of one; other tensors themselves."""
-    return _each(tensors, lambda x: x if x.spec.shape else prims.reshape(x, shape=(1,)))
+    return _map_tensors(tensors, lambda x: x if x.spec.shape else prims.reshape(x, shape=(1,)))
 
 
-@torchsymbol("torch.atleast_2d", "torch.functional.atleast_2d", bind=_as_given)
+@torchsymbol("torch.atleast_2d", "torch.functional.atleast_2d", bind=_unpacked)
 def atleast_2d(*tensors: Tensor):
     """Numbers and vectors as matrices of one row; other tensors themselves."""
-    return _each(tensors, as_2d)
+    return _map_tensors(tensors, as_2d)
 
 
-@torchsymbol("torch.atleast_3d", "torch.functional.atleast_3d", bind=_as_given)
+@torchsymbol("torch.atleast_3d", "torch.functional.atleast_3d", bind=_unpacked)
 def atleast_3d(*tensors: Tensor):
     """Numbers as [1, 1, 1], vectors as [1, n, 1], matrices as [m, n, 1]; other tensors themselves."""
-    return _each(tensors, as_3d)
+    return _map_tensors(tensors, as_3d)
 
 
 def as_2d(x: Tensor) -> Tensor:
@@ -382,16 +384,16 @@ def as_3d(x: Tensor) -> Tensor:
     return x if rank >= 3 else unsqueezed(as_2d(x), 2)
 
 
-def _each(tensors: tuple, fn: Any) -> Any:
-    """fn of each, in a tuple unless there is one tensor outside a list."""
+def _map_tensors(tensors: tuple, fn: Any) -> Any:
+    """Apply fn to each tensor; return a tuple unless a single tensor was passed outside of a list."""
     single = len(tensors) == 1 and not isinstance(tensors[0], (tuple, list))
-    given = tensors[0] if len(tensors) == 1 and not single else tensors
-    _require_tensors(given)
-    return fn(given[0]) if single else tuple([fn(x) for x in given])
+    sequence = tensors[0] if len(tensors) == 1 and not single else tensors
+    _require_tensors(sequence)
+    return fn(sequence[0]) if single else tuple([fn(x) for x in sequence])
 
 
-def _require_tensors(given: Sequence[Any]) -> None:
-    for i, x in enumerate(given):
+def _require_tensors(tensors: Sequence[Any]) -> None:
+    for i, x in enumerate(tensors):
         require(isinstance(x, TensorProxy), "expected Tensor as element {}, but got {}", i, type(x).__name__, error=TypeError)
 
 
@@ -410,7 +412,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int):
 
 
 def _dealt_out(x: Tensor, parts: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    """Return a copy of x, seen as `parts` and these transposed, as `shape`; channels last where x is."""
+    """Copy x, viewed as `parts` and transposed by `order`, to `shape`; channels last where x is."""
     return in_memory_format(prims.reshape(prims.clone(prims.transpose(reshaped(x, parts), order=order)), shape=shape), x)
 
 
@@ -430,7 +432,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
 
 @torchsymbol("torch.nn.functional.channel_shuffle", "torch.channel_shuffle", "torch.native_channel_shuffle")
 def channel_shuffle(input: Tensor, groups: int):
-    """Channels in `groups` groups, dealt out one from each in turn."""
+    """Channels in `groups` groups, interleaved."""
     shape = input.spec.shape
     require(len(shape) > 2, "channel_shuffle expects input with > 2 dims, but got {}", input.spec)
     require(groups > 0, "Number of groups to divide channels in must be positive, got {}", groups)
@@ -441,22 +443,22 @@ def channel_shuffle(input: Tensor, groups: int):
 
 @torchsymbol("torch.as_strided", methods=("as_strided",))
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None):
-    """The view that has these strides, where it can be told from the input's own: all of the input, with its dimensions in another order."""
+    """The view with these strides, supported where it is a permutation of the dimensions of all of the input."""
     spec, size, stride = input.spec, tuple(size), tuple(stride)
     require(len(size) == len(stride), "mismatch in length of strides and shape: {} and {}", list(stride), list(size))
     order = _order_of(spec, size, stride)
     if order is None or storage_offset is not None:
-        raise Unsupported("as_strided looks at memory that views of the input need not cover; write it with indexing, transpose, expand or unfold")
+        raise Unsupported("as_strided is only traced for permutations of all of the input; write it with indexing, transpose, expand or unfold")
     return prims.transpose(input, order=order)
 
 
 def _order_of(spec: Any, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
-    left = list(enumerate(zip(spec.shape, spec.steps, strict=True)))
+    remaining = list(enumerate(zip(spec.shape, spec.steps, strict=True)))
     order = []
-    for wanted in zip(size, stride, strict=True):
-        found = next((item for item in left if item[1] == wanted or (wanted[0] == 1 and item[1][0] == 1)), None)
-        if found is None:
+    for target in zip(size, stride, strict=True):
+        match = next((item for item in remaining if item[1] == target or (target[0] == 1 and item[1][0] == 1)), None)
+        if match is None:
             return None
-        left.remove(found)
-        order.append(found[0])
-    return None if left else tuple(order)
+        remaining.remove(match)
+        order.append(match[0])
+    return None if remaining else tuple(order)

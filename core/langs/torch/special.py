@@ -136,7 +136,7 @@ def _log_product_vjp(g: Any, input: Any, other: Any, log: Any, pole: float) -> t
 
 
 def tensor_of(x: Any, like: Any) -> Any:
-    """x, or a tensor of no dimensions for a number, on the device of the tensor `like`."""
+    """Return x, or a 0-d tensor for a number, on the device of the tensor `like`."""
     if isinstance(x, Tensor):
         return x
     dtype = core.inexact_of(core.promote(like, x))
@@ -210,7 +210,7 @@ def logaddexp_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
 
 
 def _shares(power: Any, g: Any, a: Any, b: Any) -> tuple:
-    """g in the shares of two powers in their sum."""
+    """Split g by the shares of two powers in their sum."""
 
     def share(g: Any, x: Any, y: Any) -> Any:
         return core.div(g, conjugated(core.add(power(core.sub(y, x)), 1.0)))
@@ -226,7 +226,7 @@ def _logaddexp(a: Any, b: Any) -> Any:
 
 
 def _logaddexp_complex(a: Any, b: Any) -> Any:
-    """Return the number with the larger real part goes first."""
+    """log(exp(a) + exp(b)) of complex numbers, computed from the one with the larger real part."""
     real = prims.real(a), prims.real(b)
     first = core.ge(*real)
     settled = core.bitwise_and(core.isinf(real[0]), core.eq(*real))

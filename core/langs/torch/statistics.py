@@ -1,4 +1,4 @@
-"""How values spread: variances, deviations, covariances."""
+"""Variances, standard deviations and covariances."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.linalg import conjugate, unsqueezed
-from dovetail.langs.torch.reduction import Dims, kept, require_inexact, safe_sqrt
+from dovetail.langs.torch.reduction import Dims, require_inexact, restore_dims, safe_sqrt
 from dovetail.prims.linalg import transposed
 
 
 def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> tuple[Tensor, Tensor]:
-    """(variance, mean) in the wide dtype of x, from the arguments that var, std and their pairs share.
+    """(variance, mean) in the wide dtype of x, from the common arguments of var, std, var_mean and std_mean.
 
     On the CPU that is float64, as in PyTorch's kernel: neither squares nor sums overflow there, and equal elements have no variance.
     `var(x, False)` means unbiased=False.
@@ -28,7 +28,7 @@ def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Num
     dims = core.canonical_dims(dim, len(x.spec.shape))
     wide = dtypes.float64 if x.spec.device is cpu and x.spec.dtype.kind == "float" else core.wide(x.spec.dtype)
     parts = prims.var_mean(core.convert(x, wide), dims=dims, correction=correction)
-    return tuple([kept(part, x, dims, keepdim) for part in parts])
+    return tuple([restore_dims(part, x, dims, keepdim) for part in parts])
 
 
 @torchsymbol("torch.var", methods=("var",))
@@ -83,21 +83,21 @@ def _covariance_dtype(x: Tensor, fweights: Tensor | None, aweights: Tensor | Non
 def _covariances(input: Tensor, correction: int, fweights: Tensor | None, aweights: Tensor | None, dtype: dtypes.DType) -> Tensor:
     x = core.convert(input, dtype)
     x = x if len(x.spec.shape) == 2 else prims.broadcast_in_dim(x, shape=(1, *(x.spec.shape or (1,))), dims=tuple(range(1, len(x.spec.shape) + 1)))
-    given = [core.convert(part, dtypes.real_of(dtype)) for part in (fweights, aweights) if part is not None]
-    weights = core.expand(core.mul(*given) if len(given) == 2 else given[0], x.spec.shape[1:]) if given else None
+    weight_factors = [core.convert(part, dtypes.real_of(dtype)) for part in (fweights, aweights) if part is not None]
+    weights = core.expand(core.mul(*weight_factors) if len(weight_factors) == 2 else weight_factors[0], x.spec.shape[1:]) if weight_factors else None
     weighted = x if weights is None else core.mul(x, weights)
     total = x.spec.shape[1] if weights is None else prims.sum(weights, dims=(0,))
     if weights is None:
         freedom = total - correction if total > correction else 0
     else:
-        lost = total
+        correction_term = total
         if aweights is not None and correction:
-            lost = core.div(prims.sum(core.mul(weights, core.convert(aweights, weights.spec.dtype)), dims=(0,)), total)
-            lost = core.mul(lost, correction)
-        freedom = core.maximum(core.sub(total, lost if lost is not total else correction), 0)
+            correction_term = core.div(prims.sum(core.mul(weights, core.convert(aweights, weights.spec.dtype)), dims=(0,)), total)
+            correction_term = core.mul(correction_term, correction)
+        freedom = core.maximum(core.sub(total, correction_term if correction_term is not total else correction), 0)
     centred = core.sub(x, unsqueezed(core.div(prims.sum(weighted, dims=(1,)), total), 1))
-    other = centred if weights is None else core.mul(centred, weights)
-    out = core.div(prims.matmul(centred, conjugate(transposed(other))), freedom)
+    weighted_centred = centred if weights is None else core.mul(centred, weights)
+    out = core.div(prims.matmul(centred, conjugate(transposed(weighted_centred))), freedom)
     ones = tuple([d for d, n in enumerate(out.spec.shape) if n == 1])
     return prims.squeeze(out, dims=ones) if ones else out
 

@@ -1,4 +1,4 @@
-"""Lengths and distances: norms of vectors and matrices, and what is measured with them."""
+"""Norms of vectors and matrices, and distances."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def vector_norm(input: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool 
     x = core.convert(input, core.wide(target))
     extreme = ord in (math.inf, -math.inf)
     if ord != 0 and count(x, dim) == 1:
-        ord = math.inf  # one element is as long as it is large, and its square may overflow
+        ord = math.inf  # the norm of one element is its absolute value, and its square may overflow
     size = core.abs(x) if x.spec.dtype.kind == "complex" or ord not in (2, 0) else x
     length = _length(size, ord, dim, keepdim)
     return core.convert(nan_detached(length) if extreme else length, dtypes.real_of(target))
 
 
 def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
-    """Return the norm of x; of |x| already where that matters."""
+    """Return the norm of x, which is |x| for the orders that need it."""
     if ord in (math.inf, -math.inf) or ord < 0:
         for d in core.canonical_dims(dim, len(x.spec.shape)):
             require(x.spec.shape[d] != 0, "linalg.vector_norm cannot compute the {} norm on the dimension {} because it is empty", ord, d)
@@ -79,8 +79,8 @@ def matrix_norm(input: Tensor, ord: Number | str = "fro", dim: Dims = (-2, -1), 
     require(rows != columns, "linalg.matrix_norm: dims must be different, got {}", dim)
     if ord == "fro":
         return vector_norm(input, 2, (rows, columns), keepdim, dtype=dtype)
-    known = ord in (*_BY_SINGULAR_VALUES, 1, -1, math.inf, -math.inf)
-    require(known, "linalg.matrix_norm: Order {} not supported; use 'fro', 'nuc', inf, -inf, 1, -1, 2 or -2", ord)
+    is_supported = ord in (*_BY_SINGULAR_VALUES, 1, -1, math.inf, -math.inf)
+    require(is_supported, "linalg.matrix_norm: Order {} not supported; use 'fro', 'nuc', inf, -inf, 1, -1, 2 or -2", ord)
     if ord in _BY_SINGULAR_VALUES:
         return _spectral(input, ord, (rows, columns), keepdim, dtype)
     summed, compared = (rows, columns) if abs(ord) == 1 else (columns, rows)
@@ -94,7 +94,7 @@ def matrix_norm(input: Tensor, ord: Number | str = "fro", dim: Dims = (-2, -1), 
 
 
 def _spectral(input: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool, dtype: torch.dtype | None) -> Tensor:
-    """Norms by singular values: their sum, largest or smallest."""
+    """Return norms by singular values: their sum, largest or smallest."""
     rank = len(input.spec.shape)
     moved = prims.transpose(input, order=(*[d for d in range(rank) if d not in dims], *dims))
     values = opaque(torch.linalg.svdvals, (core.convert(moved, dtype_of(dtype, input.spec.dtype)),), {})

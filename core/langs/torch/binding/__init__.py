@@ -1,1 +1,1 @@
-"""How PyTorch's functions, methods and tensors are bound to the operations of this language."""
+"""The binding of PyTorch's functions, methods and tensors to the operations of this language."""

@@ -1,4 +1,4 @@
-"""PyTorch's dtypes, devices and tensors in Dovetail's terms, and back."""
+"""Conversion between PyTorch's dtypes, devices and tensors and Dovetail's."""
 
 from __future__ import annotations
 
@@ -33,21 +33,19 @@ printing.LITERALS |= {
 
 
 def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> DType:
-    """Return a torch dtype as ours; None is `default`, or the default float."""
+    """Convert a torch dtype; None is `default`, or the default float."""
     if dtype is None:
         return default or default_float()
     if isinstance(dtype, type):
         dtype = {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}.get(dtype, dtype)
     require(isinstance(dtype, torch.dtype), "expected a torch.dtype, got {!r}", dtype, error=TypeError)
-    found = FROM_TORCH.get(dtype)
-    require(
-        found is not None, "{} is a dtype that Dovetail does not know; convert the tensor to another dtype first", dtype, error=NotImplementedError
-    )
-    return found
+    result = FROM_TORCH.get(dtype)
+    require(result is not None, "{} is not a supported dtype; convert the tensor to another dtype first", dtype, error=NotImplementedError)
+    return result
 
 
 def device_of(device: Any) -> Device:
-    """Return a torch device, its name or its index as ours; None is torch's default device.
+    """Convert a torch device, its name or its index; None is torch's default device.
 
     "cuda" means the current one, as in PyTorch.
     """
@@ -56,11 +54,11 @@ def device_of(device: Any) -> Device:
         device = torch.get_default_device()
     if not isinstance(device, torch.device):
         device = torch.device(device)
-    found = _DEVICES.get(device)
-    if found is None or (device.index is None and device.type != "cpu"):
-        named = torch.empty(0, device=device).device if device.index is None and device.type not in ("cpu", "meta") else device
-        found = _DEVICES[device] = devices.device(str(named) if device.type != "cpu" else "cpu")
-    return found
+    result = _DEVICES.get(device)
+    if result is None or (device.index is None and device.type != "cpu"):
+        indexed = torch.empty(0, device=device).device if device.index is None and device.type not in ("cpu", "meta") else device
+        result = _DEVICES[device] = devices.device(str(indexed) if device.type != "cpu" else "cpu")
+    return result
 
 
 def torch_device(device: Device) -> torch.device:
@@ -68,18 +66,16 @@ def torch_device(device: Device) -> torch.device:
 
 
 def traceable(x: torch.Tensor) -> torch.Tensor:
-    """x, or an error where it is of a class that gives operations a meaning of its own."""
+    """Return x.  Raises Unsupported for tensor subclasses."""
     if type(x) not in _KNOWN_TYPES:
-        raise Unsupported(f"a {type(x).__name__} is not traced, only torch.Tensor itself; pass the plain tensors that it is made of")
+        raise Unsupported(f"a {type(x).__name__} is not traced, only torch.Tensor itself; pass the plain tensors it consists of")
     return x
 
 
 def spec_of(x: torch.Tensor) -> TensorSpec:
-    """Return what is known of a real tensor; only strided tensors have one."""
+    """Return the spec of a real tensor.  Raises Unsupported unless it is strided."""
     if x.layout is not torch.strided or x.is_quantized:
-        what = "quantized" if x.is_quantized else str(x.layout)
-        raise Unsupported(
-            f"a {what} tensor is not traced, only strided ones; call .to_dense() or .dequantize() before, outside the compiled function"
-        )
+        layout = "quantized" if x.is_quantized else str(x.layout)
+        raise Unsupported(f"a {layout} tensor is not traced, only strided ones; call .to_dense() or .dequantize() outside the compiled function")
     shape = tuple(x.shape)
     return TensorSpec(shape, dtype_of(x.dtype), device_of(x.device), normal_strides(shape, x.stride()), x.requires_grad)

@@ -1,4 +1,4 @@
-"""A traced call of one function becomes another operation: a lookaside."""
+"""Lookasides: replace traced calls of a function by another operation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dovetail.prims.op import no_recorder, register
 
 _BEFORE: dict[Any, Any] = {}  # the registry: function -> its code, or what the table had for it
 
-_MARK = "where the call goes"
+_MARK = "lookaside target"
 
 
 def lookaside(function: Callable, operation: Symbol | Callable | None) -> None:
-    """While a program is traced, a call of `function` becomes a call of `operation` with the same arguments; None takes that back.
+    """Replace traced calls of `function` by `operation`, called with the same arguments; None removes the replacement.
 
-    `function` is a Python function, whoever wrote it and however it was imported, or a function of torch.  Called while nothing is traced it
-    does what it always did.
+    `function` is a Python function of any module, or a function of torch.  Calls outside of tracing are not affected.  Raises
+    DovetailError for other callables.
     """
     _restore(function)
     if operation is None:
@@ -33,7 +33,7 @@ def lookaside(function: Callable, operation: Symbol | Callable | None) -> None:
         function.__code__ = _detour(function, operation)
     else:
         raise DovetailError(
-            f"calls of {function!r} cannot be seen: it is neither a Python function nor one of torch's; call the operation in its place"
+            f"calls of {function!r} cannot be replaced: it is neither a Python function nor one of torch's; call the operation instead"
         )
 
 
@@ -50,10 +50,9 @@ def _restore(function: Any) -> None:
 
 
 def _detour(function: FunctionType, operation: Callable) -> CodeType:
-    """Code for `function` that calls `operation` while this thread traces, else a copy of the function as it is now.
+    """Return code for `function` that calls `operation` while this thread traces, else a copy of the current function.
 
-    Other modules hold the function object, so the object has to stay.  Code that is put into a function has as many free variables as its
-    old code.
+    Other modules hold the function object, so its code is replaced.  The new code must have as many free variables as the old.
     """
     old = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     old.__kwdefaults__ = function.__kwdefaults__
@@ -72,12 +71,12 @@ def _detour(function: FunctionType, operation: Callable) -> CodeType:
 
 
 def make_symbol(id: str, *, program: Callable, replace: bool = False) -> Symbol:
-    """Return an operation of your own that decomposes: `make_symbol("mylib.swish", program=lambda x: x * torch.sigmoid(x))`.
+    """Define an operation by its decomposition: `make_symbol("mylib.swish", program=lambda x: x * torch.sigmoid(x))`.
 
-    `program` is Python on traced tensors, as a function under jit is; what it calls are the lines that the operation decomposes to, by which
-    it is run where no executor takes it whole, and differentiated where no rule is given for it.
+    `program` is a Python function of traced tensors.  Its calls are the decomposition: what runs where no executor claims the operation, and
+    what is differentiated where it has no grad rule.  Raises DovetailError for a malformed id, and for one in use unless `replace`.
     """
     module, dot, name = id.rpartition(".")
     if not dot or not id.replace(".", "_").isidentifier():
-        raise DovetailError(f'a symbol\'s id is "module.name", got {id!r}')
+        raise DovetailError(f'expected a symbol id "module.name", got {id!r}')
     return register(Symbol(module, name, program, language=LANGUAGE, id=id), replace=replace)

@@ -1,4 +1,4 @@
-"""What torch's callables are called."""
+"""The dotted names of torch's callables."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PLACES = (
 
 def dotted(func: Callable) -> str:
     """Return the name under which a program that imports torch finds `func`: dotted(torch.Tensor.sin) == "torch.Tensor.sin"."""
-    name, found = _names(func)
-    if not found:
-        raise not_traced(func, "torch gives it no name that a program could call it by; call it outside the compiled function")
+    name, resolves = _names(func)
+    if not resolves:
+        raise not_traced(func, "it has no public name in torch, which a printed program needs; call it outside the compiled function")
     return name
 
 
@@ -30,7 +30,7 @@ def name_of(func: Any) -> str:
     return func if isinstance(func, str) else _names(func)[0]
 
 
-NAMED: dict[Any, str] = {}  # the registry: functions that are not torch's, by the names that programs call them by
+NAMED: dict[Any, str] = {}  # the registry: functions outside of torch -> their names in programs
 
 
 @cache
@@ -51,15 +51,15 @@ def _candidates(func: Any) -> list[str]:
         return [f"torch.Tensor.{_property_name(func.__self__)}.__get__"]
     name = getattr(func, "__name__", str(func))
     family, _, rest = name.partition("_")
-    apart = [f"torch.{family}.{rest}"] if family in ("linalg", "fft", "special") else []  # torch.linalg.qr calls itself linalg_qr
-    places = [known for place in _PLACES if resolve(known := f"{place}.{name}") is func]
-    return [*apart, *places, f"{getattr(func, '__module__', None) or 'torch'}.{name}"]
+    in_namespace = [f"torch.{family}.{rest}"] if family in ("linalg", "fft", "special") else []  # torch.linalg.qr calls itself linalg_qr
+    places = [candidate for place in _PLACES if resolve(candidate := f"{place}.{name}") is func]
+    return [*in_namespace, *places, f"{getattr(func, '__module__', None) or 'torch'}.{name}"]
 
 
 def _property_name(descriptor: Any) -> str:
     return getattr(descriptor, "__name__", None) or descriptor.fget.__name__
 
 
-def not_traced(func: Any, why: str, where: str | None = None) -> Unsupported:
+def not_traced(func: Any, reason: str, location: str | None = None) -> Unsupported:
     """Return the error that says so, where, and the way out."""
-    return Unsupported(f"{name_of(func)} is not traced: {why}\n  called at {where or user_line()}")
+    return Unsupported(f"{name_of(func)} is not traced: {reason}\n  called at {location or user_line()}")

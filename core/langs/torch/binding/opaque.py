@@ -1,13 +1,13 @@
-"""Torch operations that nobody has decomposed: torch's fake tensors give the meta, torch's autograd the gradient.
+"""Torch operations without a decomposition: torch's fake tensors compute the meta, torch's autograd the gradient.
 
-A line is torch's own call, `torch.linalg.qr(t0)`.  Where that call would do what a pure line cannot, it goes through a namespace that
-says how it is run, with torch's name behind it: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
+A line is torch's own call, `torch.linalg.qr(t0)`.  Where that call is not pure, it goes through a namespace that names the mode, followed
+by torch's name: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
 
     opaque_copy(*args, **kwargs)                  results that would alias an argument are copies
-    opaque_resolved(*args, **kwargs)              results that are conjugated or negated only when read are that already
+    opaque_resolved(*args, **kwargs)              results with a lazy conjugate or negative bit are materialized
     opaque_functional(written, args, **kwargs)    the arguments written into (numbers of tensors) are copied, and returned first
     opaque_named(names, *args, **kwargs)          the last positional arguments are the keywords `names`, since gradients flow by position
-    opaque_vjp(wrt, gs, args, **kwargs)           the cotangents of the tensors numbered `wrt`, given those of the results
+    opaque_vjp(wrt, gs, args, **kwargs)           the cotangents of the tensors numbered `wrt`, from those of the results
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
 
 
 class OpaqueSymbol(Symbol):
-    """A torch callable as a symbol.  `kind` is how it is run, `callable` what runs it; found again by its id when unpickled."""
+    """A torch callable as a symbol.  `kind` is the mode, `callable` the implementation; unpickled by its id."""
 
     __slots__ = ("callable", "func", "kind")
 
@@ -74,28 +74,28 @@ class OpaqueSymbol(Symbol):
             self.vjp(functools.partial(_rule, self))
 
     def __reduce__(self) -> tuple:
-        return _symbol_named, (self.id,)
+        return _load_symbol, (self.id,)
 
     def _specs(self, *args: Any, **kwargs: Any) -> Any:
         if self.kind == "opaque_vjp":
-            wrt, _, given = args
-            tensors = _tensors((given, kwargs), TensorSpec)
+            wrt, _, positional = args
+            tensors = _tensors((positional, kwargs), TensorSpec)
             return tuple(tensors[i].fresh() for i in wrt)
-        return (_known.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
+        return (_current_run.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
 
 
 def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
-    """`func` as a symbol, made when first asked for."""
+    """Return the symbol of `func`, created on first use."""
     id = ":".join([f"{kind}.{dotted(func)}", *sorted(tag.name for tag in tags)])
     return SYMBOLS.get(id) or register(OpaqueSymbol(kind, func, id=id, tags=tags), replace=True)
 
 
-def _symbol_named(id: str) -> OpaqueSymbol:
-    called, *tags = id.split(":")
-    kind, _, name = called.partition(".")
+def _load_symbol(id: str) -> OpaqueSymbol:
+    path, *tags = id.split(":")
+    kind, _, name = path.partition(".")
     func = resolve(name)
     if func is None:
-        raise DovetailError(f"this torch has no {name}, which the program calls; import the package that defines it")
+        raise DovetailError(f"{name} does not exist in this torch, and the program calls it; import the package that defines it")
     return opaque_symbol(func, kind, [Tag[tag] for tag in tags])
 
 
@@ -103,41 +103,41 @@ def _symbol_named(id: str) -> OpaqueSymbol:
 
 
 def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Record `func` as one line, and give what it gives: tensors in the nest it returns them in, everything else as it is."""
+    """Record a call of `func` as one line.  Return its result, with traced tensors in the place of tensors."""
     trace = recorder.get()
     args, kwargs = trace.environment.lift((args, kwargs), trace)
-    if func not in NAMED and (twin := _not_in_place(func)) is not None:
+    if func not in NAMED and (twin := _out_of_place(func)) is not None:
         write(args[0], trace.environment.call(twin, args, kwargs))
         return args[0]
-    given = proxies((args, kwargs))
-    if not given:
+    inputs = proxies((args, kwargs))
+    if not inputs:
         kwargs = _with_device(trace.environment, kwargs)
     specs = tree_map(lambda x: getattr(x, "spec", x), (args, kwargs))
     try:
-        seen = _run_on_fakes(func, *specs)
+        run = _run_on_fakes(func, *specs)
     except InputError:
-        return opaque_symbol(func)(*args, **kwargs)  # raises again, and the recorder says where
-    known = seen.result is None or isinstance(seen.result, (torch.Tensor, tuple, list))
-    if func in NAMED and (not known or any([x is not None and not isinstance(x, torch.Tensor) for x in leaves(seen.result)])):
-        raise not_traced(func, "it is opaque and gives something else than tensors, which would always be the same; let it give tensors")
-    if seen.written:
-        made = _functional(seen, func, args, kwargs, given)
-    elif seen.new or seen.random or isinstance(func, _OPERATORS) or func in NAMED:
-        made = proxies(_line(seen, func, args, kwargs, given))
+        return opaque_symbol(func)(*args, **kwargs)  # raises again, with the source location
+    is_tensors = run.result is None or isinstance(run.result, (torch.Tensor, tuple, list))
+    if func in NAMED and (not is_tensors or any([x is not None and not isinstance(x, torch.Tensor) for x in leaves(run.result)])):
+        raise not_traced(func, "it is opaque and returns other values than tensors, which would become constants; return tensors")
+    if run.written:
+        outputs = _functional(run, func, args, kwargs, inputs)
+    elif run.new or run.random or isinstance(func, _OPERATORS) or func in NAMED:
+        outputs = proxies(_record_line(run, func, args, kwargs))
     else:
-        made = []
-    return _rebuilt(seen, made, given)
+        outputs = []
+    return _rebuild_result(run, outputs, inputs)
 
 
 def host_line(func: Callable, args: tuple, *, like: torch.Tensor | None = None) -> Any:
-    """Record a call that is made for its effect, in order with random draws; its result is a tensor like `like`, where that is given."""
+    """Record a call with a side effect, in order with random draws; the result is a tensor like `like`, or None."""
     trace = recorder.get()
     args, _ = trace.environment.lift((args, {}), trace)
-    token = _known.set(_Seen(like, {}, [], False, (), False, False))
+    token = _current_run.set(_FakeRun(like, {}, [], False, (), False, False))
     try:
         return opaque_symbol(func, "opaque", [Tag.HOST, Tag.NO_GRAD])(*args)
     finally:
-        _known.reset(token)
+        _current_run.reset(token)
 
 
 _NEW = (
@@ -148,7 +148,7 @@ FACTORIES.update(fn for name in _NEW if (fn := resolve(f"torch.{name}")) is not 
 
 
 def _with_device(environment: Any, kwargs: dict) -> dict:
-    """Return a call that takes no tensor depends on the default dtype and device."""
+    """Record that a call without tensors depends on the default dtype and device; return its kwargs with the device."""
     if (read := getattr(environment, "read", None)) is not None:
         read |= {"default_dtype", "default_device"}
     default = torch.get_default_device()
@@ -158,47 +158,47 @@ def _with_device(environment: Any, kwargs: dict) -> dict:
 _OPERATORS = (OpOverload, OpOverloadPacket)
 
 
-def _line(seen: _Seen, func: Callable, args: tuple, kwargs: dict, given: list[Any]) -> Any:
-    tags = [Tag.RANDOM] if seen.random else [] if seen.specs is not None else [Tag.HOST]
+def _record_line(run: _FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any:
+    tags = [Tag.RANDOM] if run.random else [] if run.specs is not None else [Tag.HOST]
     names = tuple(k for k, v in kwargs.items() if any(x.spec.requires_grad for x in proxies(v)))
     if names and not tags and recorder.get().environment.grad_enabled():
         rest = {k: v for k, v in kwargs.items() if k not in names}
         return opaque_symbol(func, "opaque_named")(names, *args, *(kwargs[name] for name in names), **rest)
-    if seen.aliased or seen.lazy:
-        return opaque_symbol(func, "opaque_copy" if seen.aliased else "opaque_resolved", tags)(*args, **kwargs)
-    token = _known.set(seen)
+    if run.aliased or run.lazy:
+        return opaque_symbol(func, "opaque_copy" if run.aliased else "opaque_resolved", tags)(*args, **kwargs)
+    token = _current_run.set(run)
     try:
         return opaque_symbol(func, "opaque", tags)(*args, **kwargs)
     finally:
-        _known.reset(token)
+        _current_run.reset(token)
 
 
-def _functional(seen: _Seen, func: Callable, args: tuple, kwargs: dict, given: list[Any]) -> list[Any]:
-    """Record the call on copies of what it writes, and write those back; gives the results that are new."""
-    out = opaque_symbol(func, "opaque_functional", [Tag.RANDOM] if seen.random else [])(seen.written, args, **kwargs)
-    for i, new in zip(seen.written, out, strict=False):
-        write(given[i], new)
-    return list(out[len(seen.written) :])
+def _functional(run: _FakeRun, func: Callable, args: tuple, kwargs: dict, inputs: list[Any]) -> list[Any]:
+    """Record the call on copies of the arguments it writes, and write these back.  Return the new results."""
+    out = opaque_symbol(func, "opaque_functional", [Tag.RANDOM] if run.random else [])(run.written, args, **kwargs)
+    for i, new in zip(run.written, out, strict=False):
+        write(inputs[i], new)
+    return list(out[len(run.written) :])
 
 
-def _rebuilt(seen: _Seen, made: list[Any], given: list[Any]) -> Any:
-    """Return the nest that the user gets: a result that is an argument is that argument."""
-    fresh = iter(made)
-    skips = not seen.written  # a functional line returns new results alone, any other line every tensor
+def _rebuild_result(run: _FakeRun, outputs: list[Any], inputs: list[Any]) -> Any:
+    """Return the result of the call; a result that is an argument becomes that argument."""
+    fresh = iter(outputs)
+    skips = not run.written  # a functional line returns new results alone, any other line every tensor
 
     def real(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        at = seen.given.get(id(x))
+        at = run.arguments.get(id(x))
         if at is None or skips:
             p = next(fresh, None)
-        return p if at is None else given[at]
+        return p if at is None else inputs[at]
 
-    return tree_map(real, seen.result)
+    return tree_map(real, run.result)
 
 
-def _not_in_place(func: Callable) -> Callable | None:
-    """`foo` for `foo_`, where torch has it."""
+def _out_of_place(func: Callable) -> Callable | None:
+    """Return `foo` for `foo_`, or None where torch lacks it."""
     name = dotted(func)
     if not name.endswith("_") or name.endswith("__") or isinstance(func, _OPERATORS):
         return None
@@ -206,56 +206,56 @@ def _not_in_place(func: Callable) -> Callable | None:
     return twin if callable(twin) else None
 
 
-COPIES: set[Symbol] = set()  # the registry: symbols of other languages that give a copy where the language promises a view
+COPIES: set[Symbol] = set()  # the registry: symbols of other languages that copy where the language documents a view
 
 
 def check_copies(trace: Trace) -> None:
-    """Refuse a trace in which a copy stands for what eager returns as a view, where one could tell: a write follows, or it is returned."""
+    """Refuse a trace in which a copy replaces a view and the difference would show: a write follows, or the view is returned."""
     for i, line in enumerate(trace.lines):
         opaque_view = type(line.symbol) is OpaqueSymbol and line.symbol.kind == "opaque_copy"
         if not opaque_view and line.symbol not in COPIES:
             continue
         returned = opaque_view and not set(proxies(trace.outputs)).isdisjoint(line.writes)
         if returned or any(later.mutates for later in trace.lines[i + 1 :]):
-            why = "it returns a view of its argument, which is not followed where the view is returned or something is written after it; clone it"
-            raise not_traced(line.symbol.func if opaque_view else line.symbol.path, why, line.where)
+            reason = "it returns a view of its argument, which is not supported where the view is returned or a write follows; clone it"
+            raise not_traced(line.symbol.func if opaque_view else line.symbol.path, reason, line.where)
 
 
-# What a call does, seen on fake tensors.
+# The effects of a call, observed on fake tensors.
 
 
 @dataclass
-class _Seen:
+class _FakeRun:
     """One run of a callable on fake tensors."""
 
     result: Any
-    given: dict[int, int]  # id of a fake argument -> its number
-    fakes: list[torch.Tensor]  # kept, so that the ids stay theirs
+    arguments: dict[int, int]  # id of a fake argument -> its number
+    fakes: list[torch.Tensor]  # kept alive, so that their ids stay valid
     random: bool
-    written: tuple[int, ...]  # numbers of the arguments that it wrote into
+    written: tuple[int, ...]  # numbers of the arguments it wrote to
     aliased: bool  # a result shares storage with an argument or another result
-    lazy: bool  # a result is conjugated or negated only when it is read
+    lazy: bool  # a result has a lazy conjugate or negative bit
 
     @property
     def new(self) -> bool:
-        """Whether it returns a tensor that is none of its arguments."""
-        return any(id(x) not in self.given for x in _tensors(self.result, torch.Tensor))
+        """Whether a returned tensor is not one of the arguments."""
+        return any(id(x) not in self.arguments for x in _tensors(self.result, torch.Tensor))
 
     @functools.cached_property
     def specs(self) -> Any:
-        """The result as a meta gives it: tuples of specs, None for what is no tensor."""
+        """The result of the meta: tuples of specs, None for other values than tensors."""
         return _specs_of(self.result)
 
 
-_known: ContextVar[_Seen | None] = ContextVar("known", default=None)  # what `opaque` saw, so that the meta need not look again
+_current_run: ContextVar[_FakeRun | None] = ContextVar("current_run", default=None)  # the run by `opaque`, which the meta reuses
 
 
-class _Watch(TorchDispatchMode):
-    """Notes which arguments the aten operations write into, and whether they draw random numbers."""
+class _EffectObserver(TorchDispatchMode):
+    """Records which arguments the aten operations write to, and whether they draw random numbers."""
 
-    def __init__(self, given: list[torch.Tensor]):
+    def __init__(self, arguments: list[torch.Tensor]):
         super().__init__()
-        self.storages = {storage_key(x): i for i, x in enumerate(given)}
+        self.storages = {storage_key(x): i for i, x in enumerate(arguments)}
         self.written: set[int] = set()
         self.random = False
 
@@ -271,7 +271,7 @@ class _Watch(TorchDispatchMode):
 
 
 def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Lengths that are tensors decide the shapes inside, but not that of the loss."""
+    """Return a tensor like the loss, whose shape does not depend on the lengths."""
     reduction = args[4] if len(args) > 4 else kwargs.get("reduction", 1)
     return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
 
@@ -282,16 +282,16 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
 
 
 def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return whether the windows overlap enough is a question about values; how long the signal is, is not."""
+    """Return a tensor like the signal, whose length does not depend on values."""
     names = ("win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    length = given.get("length")
+    options = dict(zip(names, args, strict=False)) | kwargs
+    length = options.get("length")
     if length is None:
-        length = n_fft + (hop_length or n_fft // 4) * (input.shape[-1] - 1) - (n_fft // 2 * 2 if given.get("center", True) else 0)
-    return input.new_empty((*input.shape[:-2], length), dtype=None if given.get("return_complex") else input.real.dtype)
+        length = n_fft + (hop_length or n_fft // 4) * (input.shape[-1] - 1) - (n_fft // 2 * 2 if options.get("center", True) else 0)
+    return input.new_empty((*input.shape[:-2], length), dtype=None if options.get("return_complex") else input.real.dtype)
 
 
-# torch callable -> what has the shapes of its results, where fake tensors cannot tell
+# torch callable -> a function that returns tensors like its results, where fake tensors do not work
 STAND_INS: dict[Any, Callable] = {
     resolve("torch.ctc_loss"): _ctc_loss,
     resolve("torch.combinations"): _combinations,
@@ -299,69 +299,69 @@ STAND_INS: dict[Any, Callable] = {
 }
 
 
-def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _Seen:
-    """Run `func` on fake tensors made of the specs in its arguments; its errors become ours, of the same type."""
+def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _FakeRun:
+    """Run `func` on fake tensors with the specs in its arguments.  Raises its errors as Dovetail's, of the same type."""
     run = STAND_INS.get(func, func)
     run = run if kind == "opaque" else functools.partial(_RUN[kind], run)
     quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
     try:
         with _fake_mode(), no_torch_function(), torch.no_grad():
-            return _look(run, func, args, kwargs)
+            return _observe(run, func, args, kwargs)
     except DovetailError:
         raise
     except Exception as error:
-        raise _as_ours(error, func) from error
+        raise _translate_error(error, func) from error
     finally:
         _log.disabled = quiet
 
 
 def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
-    """Return the dtypes of the tensors that `func` gives for arguments like these, in torch's modes as they are; None where it refuses them."""
+    """Return the dtypes of the tensors that `func` returns in torch's current modes, or None where it raises."""
     try:
-        seen = _run_on_fakes(func, *tree_map(lambda x: getattr(x, "spec", x), (args, kwargs)))
-    except Exception:  # whatever it is, it is said when the call is recorded
+        run = _run_on_fakes(func, *tree_map(lambda x: getattr(x, "spec", x), (args, kwargs)))
+    except Exception:  # reported when the call is recorded
         return None
-    return tuple([x.dtype for x in _tensors(seen.result, torch.Tensor)])
+    return tuple([x.dtype for x in _tensors(run.result, torch.Tensor)])
 
 
-def _look(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _Seen:
-    given: list[torch.Tensor] = []
+def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeRun:
+    fakes: list[torch.Tensor] = []
 
     def fake(x: Any) -> Any:
         if isinstance(x, NumberSpec):
-            raise not_traced(func, "one of its arguments is a number that the program computes; pass it one that is known before, or the 0-d tensor")
+            raise not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
         if not isinstance(x, TensorSpec):
             return x
-        given.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))
-        return given[-1]
+        fakes.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))
+        return fakes[-1]
 
     args, kwargs = tree_map(fake, (args, kwargs))
-    with _Watch(given) as watch:
+    with _EffectObserver(fakes) as observer:
         result = run(*args, **kwargs)
-    taken = {storage_key(x) for x in given}
+    storages = {storage_key(x) for x in fakes}
     aliased = lazy = False
     for x in _tensors(result, torch.Tensor):
         if x.layout is not torch.strided or x.is_quantized:
             raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
-        aliased, lazy = aliased or storage_key(x) in taken, lazy or x.is_conj() or x.is_neg()
-        taken.add(storage_key(x))
-    return _Seen(result, {id(x): i for i, x in enumerate(given)}, given, watch.random, tuple(sorted(watch.written)), aliased, lazy)
+        aliased, lazy = aliased or storage_key(x) in storages, lazy or x.is_conj() or x.is_neg()
+        storages.add(storage_key(x))
+    return _FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, observer.random, tuple(sorted(observer.written)), aliased, lazy)
 
 
 @functools.cache
 def _fake_mode() -> Any:
-    return fake_tensor_mode()  # the first takes a second, for what it imports
+    return fake_tensor_mode()  # the first one takes a second of imports
 
 
-def _as_ours(error: Exception, func: Callable) -> Exception:
+def _translate_error(error: Exception, func: Callable) -> Exception:
     """Return an error of a run on fake tensors as the user should see it."""
     kind = type(error).__name__
     if kind in _VALUES_DECIDE:
-        return not_traced(func, "what it returns depends on the values of a tensor; call it outside the compiled function")
+        return not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")
     if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
-        return not_traced(func, "nothing says which shapes it returns; say it with torch.library.register_fake")
+        return not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
     if isinstance(error, AssertionError):
-        return InputRuntimeError(str(error))  # how some of torch's rules for fake tensors refuse what its kernels refuse with this
+        return InputRuntimeError(str(error))  # some of torch's fake-tensor rules raise this where its kernels raise RuntimeError
     raised = next((base for base in _RAISED if isinstance(error, base)), None)
     return error if raised is None else _RAISED[raised](str(error).replace("FakeTensor", "Tensor"))
 
@@ -382,55 +382,55 @@ def _tensors(nest: Any, kind: type) -> list[Any]:
 # Running a call on real tensors, or on fake ones.
 
 
-def _apart(result: Any, given: Any) -> Any:
+def _in_own_storage(result: Any, inputs: Any) -> Any:
     """`result` with each tensor in storage of its own, and not conjugated only when read."""
-    taken = {storage_key(x) for x in _tensors(given, torch.Tensor)}
+    storages = {storage_key(x) for x in _tensors(inputs, torch.Tensor)}
 
     def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         x = x.resolve_conj().resolve_neg()
-        x = x.clone() if storage_key(x) in taken else x
-        taken.add(storage_key(x))
+        x = x.clone() if storage_key(x) in storages else x
+        storages.add(storage_key(x))
         return x
 
     return tree_map(own, result)
 
 
 def _copied(func: Callable, *args: Any, **kwargs: Any) -> Any:
-    return _apart(func(*args, **kwargs), (args, kwargs))
+    return _in_own_storage(func(*args, **kwargs), (args, kwargs))
 
 
-def _named(func: Callable, names: tuple[str, ...], *args: Any, **kwargs: Any) -> Any:
+def _with_keywords(func: Callable, names: tuple[str, ...], *args: Any, **kwargs: Any) -> Any:
     at = len(args) - len(names)
-    return _apart(func(*args[:at], **dict(zip(names, args[at:], strict=True)), **kwargs), (args, kwargs))
+    return _in_own_storage(func(*args[:at], **dict(zip(names, args[at:], strict=True)), **kwargs), (args, kwargs))
 
 
-def _without_writing(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: Any) -> tuple:
-    given = _tensors((args, kwargs), torch.Tensor)
-    numbers = iter(range(len(given)))
+def _on_copies(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: Any) -> tuple:
+    inputs = _tensors((args, kwargs), torch.Tensor)
+    numbers = iter(range(len(inputs)))
 
     def copied(x: Any) -> Any:
         return x.clone() if isinstance(x, torch.Tensor) and next(numbers) in written else x
 
     args, kwargs = tree_map(copied, (args, kwargs))
-    inside = _tensors((args, kwargs), torch.Tensor)
+    copies = _tensors((args, kwargs), torch.Tensor)
     result = func(*args, **kwargs)
-    known = {id(x) for x in inside}
-    new = [x for x in _tensors(result, torch.Tensor) if id(x) not in known]
-    return _apart((*(inside[i] for i in written), *new), given)
+    copy_ids = {id(x) for x in copies}
+    new = [x for x in _tensors(result, torch.Tensor) if id(x) not in copy_ids]
+    return _in_own_storage((*(copies[i] for i in written), *new), inputs)
 
 
-def _pulled(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+def _vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
     """Return the call once more under autograd, and its cotangents."""
-    numbers, wanted = iter(range(len(_tensors((args, kwargs), torch.Tensor)))), []
+    numbers, leaf_inputs = iter(range(len(_tensors((args, kwargs), torch.Tensor)))), []
 
     def watched(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         x = x.detach()
         if next(numbers) in wrt:
-            wanted.append(x.requires_grad_())
+            leaf_inputs.append(x.requires_grad_())
         return x
 
     with torch.enable_grad():
@@ -438,10 +438,10 @@ def _pulled(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwar
         result = func(*args, **kwargs)
         pairs = [(y, g) for y, g in zip(leaves(result), gs, strict=True) if g is not None and y.requires_grad]
     if not pairs:
-        return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in wanted)
+        return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in leaf_inputs)
     ys, gs = zip(*pairs, strict=True)
-    grads = torch.autograd.grad(ys, wanted, gs, materialize_grads=True)
-    return _apart(tuple(g.contiguous() for g in grads), gs)
+    grads = torch.autograd.grad(ys, leaf_inputs, gs, materialize_grads=True)
+    return _in_own_storage(tuple(g.contiguous() for g in grads), gs)
 
 
 def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
@@ -458,16 +458,24 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
     if not wrt or not proxies(gs):
         return tree_map(lambda _: None, args)
-    made = dict(zip(wrt, opaque_symbol(symbol.func, "opaque_vjp")(wrt, gs, positional, **kwargs), strict=True))
+    cotangents = dict(zip(wrt, opaque_symbol(symbol.func, "opaque_vjp")(wrt, gs, positional, **kwargs), strict=True))
     numbers = iter(range(len(tensors)))
-    pulled, named = tree_map(lambda x: made.get(next(numbers)) if hasattr(x, "spec") else None, (positional, kwargs))
-    return ((None,) * len(names), *pulled, *(named[name] for name in names)) if names else pulled
+    positional_cotangents, keyword_cotangents = tree_map(
+        lambda x: cotangents.get(next(numbers)) if hasattr(x, "spec") else None, (positional, kwargs)
+    )
+    return ((None,) * len(names), *positional_cotangents, *(keyword_cotangents[name] for name in names)) if names else positional_cotangents
 
 
-_RUN = {"opaque_copy": _copied, "opaque_resolved": _copied, "opaque_functional": _without_writing, "opaque_named": _named, "opaque_vjp": _pulled}
+_RUN = {
+    "opaque_copy": _copied,
+    "opaque_resolved": _copied,
+    "opaque_functional": _on_copies,
+    "opaque_named": _with_keywords,
+    "opaque_vjp": _vjp_by_autograd,
+}
 
 
-class _Calls:
+class _OpaqueNamespace:
     """A namespace of a printed program: `opaque_vjp.torch.linalg.qr` runs torch.linalg.qr that way."""
 
     def __init__(self, kind: str, name: str = ""):
@@ -476,17 +484,17 @@ class _Calls:
     def __getattr__(self, part: str) -> Any:
         if part.startswith("__") and part.endswith("__") and not hasattr(torch.Tensor, part):
             raise AttributeError(part)
-        made = _Calls(self._kind, f"{self._name}.{part}" if self._name else part)
-        setattr(self, part, made)
-        return made
+        namespace = _OpaqueNamespace(self._kind, f"{self._name}.{part}" if self._name else part)
+        setattr(self, part, namespace)
+        return namespace
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _RUN[self._kind](resolve(self._name), *args, **kwargs)
 
 
-opaque_copy = _Calls("opaque_copy")
-opaque_resolved = _Calls("opaque_resolved")
-opaque_functional = _Calls("opaque_functional")
-opaque_named = _Calls("opaque_named")
-opaque_vjp = _Calls("opaque_vjp")
+opaque_copy = _OpaqueNamespace("opaque_copy")
+opaque_resolved = _OpaqueNamespace("opaque_resolved")
+opaque_functional = _OpaqueNamespace("opaque_functional")
+opaque_named = _OpaqueNamespace("opaque_named")
+opaque_vjp = _OpaqueNamespace("opaque_vjp")
 printing.ROOTS |= {kind: printing.Root(f"from dovetail.langs.torch.binding.opaque import {kind}", globals()[kind]) for kind in _RUN}

@@ -1,4 +1,4 @@
-"""Functions of the user's that are not looked into: a call is one line, and runs the function on real tensors at every call."""
+"""Opaque functions of the user: not traced; recorded as one line that calls the function on real tensors."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ printing.ROOTS["untraced"] = printing.Root("from dovetail.langs.torch.binding.op
 
 
 def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = None) -> Any:
-    """Return the decorated function is not looked into: a compiled program calls it, on real tensors, at every call.
+    """Mark a function as opaque: a compiled program calls it on real tensors instead of tracing it.
 
-    It takes tensors, also in nests, and other arguments, which are guarded; it gives tensors, in tuples where they are several, which are
-    taken to depend on its arguments alone, or None: then it is called for what it does.  What its results look like is found by running it
-    once on tensors without values, unless `meta`, a function of the same arguments, gives tensors that look like them, or None.  Gradients
-    flow through it as eager autograd has them.
+    Tensor arguments may be nested; other arguments are guarded.  The result is a tensor, a tuple of tensors, which must depend on the
+    arguments alone, or None, where the function is called for its side effect.  The specs of the results come from a run on fake tensors,
+    or from `meta`, a function of the same arguments that returns tensors like them, or None.  Gradients flow through it as in eager mode.
     """
     if fn is None:
         return functools.partial(opaque_function, meta=meta)
     if not callable(fn):
-        raise DovetailError(f"opaque marks a function, not {type(fn).__name__}")
-    word = "".join([c if c.isalnum() else "_" for c in getattr(fn, "__name__", "function")])
-    name, number = word, 0
+        raise DovetailError(f"opaque: expected a function, got {type(fn).__name__}")
+    base_name = "".join([c if c.isalnum() else "_" for c in getattr(fn, "__name__", "function")])
+    name, number = base_name, 0
     while hasattr(FUNCTIONS, name):
         number += 1
-        name = f"{word}_{number}"
+        name = f"{base_name}_{number}"
 
     def real(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Tensors that the user's code takes for torch's."""
+"""Traced tensors with the interface of torch.Tensor."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dovetail.errors import NotTracing, require
 from dovetail.prims import recorder
 from dovetail.trace import TensorProxy
 
-FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: what can be asked when no program is traced, as a checker does; see queries.py
+FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: queries that also work outside of tracing, as in a checker; see queries.py
 
 
 @cache
-def python_asks(code: types.CodeType) -> frozenset[int]:
-    """Return the offsets at which `code` asks what class something is of: isinstance(...), `x.__class__`, `case torch.Tensor():`.
+def class_check_offsets(code: types.CodeType) -> frozenset[int]:
+    """Return the offsets at which `code` checks a class: isinstance(...), `x.__class__`, `case torch.Tensor():`.
 
-    Torch's C++ asks the same question of the arguments it is about to read as numbers or sizes, and would then read a proxy's memory as
-    a tensor's; it must not be told that a proxy is one, and does not have to be: arguments that are tensors it knows by __torch_function__.
+    Torch's C++ code makes the same check on arguments it reads as numbers or sizes, and would then read a proxy's memory as a tensor's.  So
+    the class of a proxy is torch.Tensor only in Python code; torch recognizes tensor arguments by __torch_function__.
     """
     instructions = list(dis.get_instructions(code))
     starts = {_start(i) for i in instructions if i.opname.startswith("LOAD_") and i.argval == "isinstance"}
@@ -41,9 +41,9 @@ def _start(instruction: dis.Instruction) -> tuple[int | None, int | None]:
 
 
 class TorchProxy(TensorProxy):
-    """A traced tensor with torch.Tensor's face: `isinstance(x, torch.Tensor)` holds, and its attributes are torch's.
+    """A traced tensor with the interface of torch.Tensor: `isinstance(x, torch.Tensor)` holds, and its attributes are torch's.
 
-    For the user's code only; ours reads `.spec`.
+    For user code only; Dovetail's own code reads `.spec`.
     """
 
     __slots__ = ("__weakref__",)  # torch.nn.LSTM keeps weak references to its weights
@@ -52,7 +52,7 @@ class TorchProxy(TensorProxy):
     @property
     def __class__(self) -> type:
         frame = sys._getframe(1)
-        return torch.Tensor if frame.f_lasti in python_asks(frame.f_code) else TorchProxy
+        return torch.Tensor if frame.f_lasti in class_check_offsets(frame.f_code) else TorchProxy
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -62,8 +62,8 @@ class TorchProxy(TensorProxy):
         if name in FACTS and not hasattr(getattr(recorder.get(), "environment", None), "language"):
             return FACTS[name](self)
         environment = _environment()
-        if (found := environment.language.get(name)) is not None:
-            return types.MethodType(found, self)
+        if (operation := environment.language.get(name)) is not None:
+            return types.MethodType(operation, self)
         return environment.attribute(self, name)
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class TorchProxy(TensorProxy):
         return memo.setdefault(id(self), self.clone())
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        require(False, "a traced tensor has no values to make a NumPy array of; convert it outside the compiled function", error=TypeError)
+        require(False, "a traced tensor has no values, so it cannot become a NumPy array; convert it outside the compiled function", error=TypeError)
 
 
 def _environment() -> Any:
@@ -92,5 +92,5 @@ def _environment() -> Any:
         return recorder.get().environment
     except AttributeError:
         raise NotTracing(
-            "a traced tensor was kept after dovetail.make_trace or jit returned; return it from the function instead; a checker only reads x.spec"
+            "a traced tensor was used after dovetail.make_trace or jit returned; return it from the function, and read only x.spec in a checker"
         ) from None

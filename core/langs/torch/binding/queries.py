@@ -1,4 +1,4 @@
-"""What torch is asked about a tensor without computing: answered while tracing, with no line left."""
+"""Queries about a tensor that need no values: answered while tracing, without recording a line."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def is_signed(self: Tensor) -> bool:
 
 @torchquery("torch.is_inference", methods=("is_inference",))
 def is_inference(input: Tensor) -> bool:
-    """Return whether it was made in inference mode: not outside of it, and inside some results are and some are not."""
+    """Whether it was created in inference mode: False outside of it, undecided inside."""
     if torch.is_inference_mode_enabled():
-        raise not_traced("torch.is_inference", "inference mode is on, and it is decided when the program runs; ask outside the compiled function")
+        raise not_traced("torch.is_inference", "under inference mode it depends on how the program runs; query it outside the compiled function")
     recorder.get().environment.read.add("inference_mode")
     return False
 
@@ -85,10 +85,10 @@ def never(input: Tensor) -> bool:
     return False
 
 
-def _asked(x: Tensor, question: Callable[[torch.Tensor], Any]) -> Any:
-    """torch's own answer, about a tensor of the same strides that has no memory."""
+def _query_meta(x: Tensor, query: Callable[[torch.Tensor], Any]) -> Any:
+    """Run a query on a meta tensor of the same strides."""
     with no_torch_function():
-        return question(torch.empty_strided(x.spec.shape, x.spec.steps, device="meta"))
+        return query(torch.empty_strided(x.spec.shape, x.spec.steps, device="meta"))
 
 
 @torchquery(methods=("is_contiguous",))
@@ -98,7 +98,7 @@ def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) ->
         return self.spec.strides is None
     rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
     require(rank is not None, "expected a memory format, got {!r}", memory_format)
-    return len(self.spec.shape) == rank and _asked(self, lambda x: x.is_contiguous(memory_format=memory_format))
+    return len(self.spec.shape) == rank and _query_meta(self, lambda x: x.is_contiguous(memory_format=memory_format))
 
 
 @torchquery("torch.get_device", methods=("get_device",))
@@ -128,7 +128,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 @torchquery(methods=("dim_order",))
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """Return the dimensions from the slowest to the fastest."""
-    return _asked(self, lambda x: x.dim_order(ambiguity_check=ambiguity_check))
+    return _query_meta(self, lambda x: x.dim_order(ambiguity_check=ambiguity_check))
 
 
 @torchquery(methods=("has_names",))
@@ -139,7 +139,7 @@ def has_names(self: Tensor) -> bool:
 
 @torchquery("torch.is_nonzero", methods=("is_nonzero", "__bool__"))
 def is_nonzero(input: Tensor) -> bool:
-    """Asks for the value, which tracing does not know: an error that says so."""
+    """Needs the value of the tensor: raises TracedValueError."""
     return bool(input)
 
 
@@ -157,7 +157,7 @@ def words(self: Tensor, *, tensor_contents: Any = None) -> str:
 
 @torchquery(methods=("__hash__",))
 def hashed(self: Tensor) -> int:
-    """By identity, as tensors are."""
+    """The hash by identity, as for tensors."""
     return id(self)
 
 
@@ -169,7 +169,7 @@ def formatted(self: Tensor, format_spec: str = "") -> str:
 
 @torchquery(methods=("__dir__",))
 def names_of(self: Tensor) -> list[str]:
-    """Return what a tensor has."""
+    """The attributes of torch.Tensor."""
     return sorted(dir(torch.Tensor))
 
 

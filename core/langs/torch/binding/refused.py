@@ -1,4 +1,4 @@
-"""Torch functions that are not traced, each with a sentence that names the way out."""
+"""Torch functions that are not traced, each with the reason and the way out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def _functions(names: str) -> tuple[str, ...]:
 
 
 SENTENCES: dict[str, tuple[str, ...]] = {
-    "the shape of what it returns depends on values; use torch.where(mask, x, 0) or a product with the mask, or call it outside": (
+    "the shape of its result depends on values; use torch.where(mask, x, 0) or a product with the mask, or call it outside": (
         *_functions("nonzero argwhere masked_select"),
         *_methods("nonzero argwhere masked_select"),
     ),
-    "the shape of what it returns depends on values; call it outside the compiled function and pass its result as an argument": (
+    "the shape of its result depends on values; call it outside the compiled function and pass its result as an argument": (
         *_functions("unique unique_consecutive _unique _unique2 bincount segment_reduce"),
         *("torch.functional.unique", "torch.functional.unique_consecutive"),
         *_methods("unique unique_consecutive bincount"),
@@ -33,12 +33,12 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("tolist numpy __array__ __array_wrap__ __dlpack__ __dlpack_device__ __index__ __int__ __float__ __complex__ __long__ __nonzero__"),
         *_methods("__torch_dispatch__ __cuda_array_interface__"),
     ),
-    "a traced tensor has no storage to look at; do it outside the compiled function": (
+    "a traced tensor has no storage; call it outside the compiled function": (
         *_methods("data_ptr storage storage_type storage_offset untyped_storage _typed_storage share_memory_ _cdata _version"),
         *_methods("const_data_ptr _reduce_ex_internal __reduce_ex__ __reduce__ __setstate__ __getstate__ _base _is_view"),
         *_functions("_debug_has_internal_overlap _sync from_file"),
     ),
-    "it gives the tensor other storage or another shape in place; assign the result of reshape, narrow or torch.empty to a name instead": (
+    "it replaces the storage or shape of a tensor in place; use the result of reshape, narrow or torch.empty instead": (
         *_functions("resize_as_ resize_as_sparse_"),
         *_methods("set_ resize_ resize_as_ resize resize_as resize_as_sparse_"),
     ),
@@ -46,7 +46,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ as_strided_ rename_"),
         *_functions("as_strided_"),
     ),
-    "gradients are taken of the compiled function as a whole; call it on what the compiled function returns": (
+    "gradients are computed for the compiled function as a whole; call it on the result of the compiled function": (
         *_methods("backward retain_grad register_hook register_post_accumulate_grad_hook _backward_hooks _post_accumulate_grad_hooks"),
         *_methods("grad _grad grad_fn _grad_fn"),
         *("torch.autograd.backward", "torch.autograd.grad"),
@@ -79,24 +79,24 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_functions("fused_moving_avg_obs_fake_quant"),
         *_methods("dequantize int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis qscheme"),
     ),
-    "named dimensions are not traced; use positions": (
+    "named dimensions are not traced; use dimension numbers": (
         *_methods("rename refine_names align_to align_as"),
         *_functions("align_tensors"),
     ),
     "it calls a Python function for each element; write it with tensor operations": (*_methods("apply_ map_ map2_ module_load"),),
-    "a parameter or another subclass made inside has nowhere to keep what belongs to it, such as a gradient; make it outside and pass it": (
+    "parameters and other tensor subclasses cannot be created while tracing; create it outside and pass it as an argument": (
         *_methods("_make_subclass _make_wrapper_subclass as_subclass"),
     ),
     "a traced tensor is copied with clone()": (*_methods("__deepcopy__"),),
-    "memory is the executor's business while tracing; pin, move or share tensors outside the compiled function": (
+    "executors manage the memory of traced tensors; pin, move or share tensors outside the compiled function": (
         *_functions("_pin_memory is_vulkan_available"),
         *_methods("pin_memory _lazy_clone record_stream"),
     ),
-    "the casts of autocast are not known while tracing; enter torch.autocast around the call of the compiled function, or convert the tensors": (
+    "autocast is not supported inside a traced function; enter torch.autocast around the call of the compiled function, or convert the tensors": (
         *_functions("autocast"),
         *_methods("_autocast_to_full_precision _autocast_to_reduced_precision"),
     ),
-    "reading and writing files happens outside the compiled function": (*_functions("save load"),),
-    "seeding happens outside the compiled function, where every call sees it": (*_functions("seed initial_seed"),),
+    "read and write files outside the compiled function": (*_functions("save load"),),
+    "set the seed outside the compiled function, before the call": (*_functions("seed initial_seed"),),
 }
-REFUSED: dict[Any, str] = {fn: why for why, names in SENTENCES.items() for name in names if (fn := resolve(name)) is not None}
+REFUSED: dict[Any, str] = {fn: reason for reason, names in SENTENCES.items() for name in names if (fn := resolve(name)) is not None}

@@ -1,4 +1,4 @@
-"""What makes a Python function the meaning of a torch operation."""
+"""Torch symbols: Python functions that define torch operations, with PyTorch's argument binding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tensor = TensorProxy
 Number = bool | int | float | complex
 
 LANGUAGE = Language("torch", TorchProxy)
-TABLE: dict[Any, Callable] = {}  # the registry: torch callable -> the symbol, or the plain function, that it means while tracing
+TABLE: dict[Any, Callable] = {}  # the registry: torch callable -> the symbol or plain function called in its place while tracing
 _KINDS: dict[str, tuple[type, ...]] = {
     "Tensor": (TensorProxy, torch.Tensor),
     "Number": (bool, int, float, complex, NumberProxy),
@@ -67,25 +67,25 @@ def torchsymbol(
     tags: Iterable[Tag] = (),
     bind: Callable[..., tuple[tuple, dict]] | None = None,
 ) -> Callable:
-    """Return the decorated function is what the torch functions `names` and the tensor methods `methods` mean.
+    """Define the torch functions `names` and the tensor methods `methods` by the decorated function.
 
-    Names are dotted ("torch.nn.functional.gelu"); one that this torch lacks is left out, and no import fails.  Parameters are named and
-    defaulted as torch's; those annotated Tensor, Number, int, ... are checked.  `variadic` is the parameter that also takes its items
-    as separate arguments (`x.view(2, 3)`).  A method `foo` brings `foo_` with it where torch has one, unless `in_place` is False.
-    `bind` makes the canonical (args, kwargs) of calls that parameters and defaults do not describe (torch.einsum, torch.sort).
+    Names are dotted ("torch.nn.functional.gelu"); names that this torch lacks are skipped.  Parameters have torch's names and
+    defaults; those annotated Tensor, Number, int, ... are checked.  `variadic` is the parameter that also accepts its items
+    as separate arguments (`x.view(2, 3)`).  A method `foo` also defines `foo_` where torch has it, unless `in_place` is False.
+    `bind` computes the canonical (args, kwargs) where parameters and defaults do not suffice (torch.einsum, torch.sort).
     """
 
     def wrap(meta: Callable) -> TorchSymbol:
-        found = {name: fn for name in names if (fn := resolve(name)) is not None}
-        has = {m: getattr(torch.Tensor, m) for m in methods if hasattr(torch.Tensor, m)}
-        if found:
-            path, callable_ = next(iter(found.items()))
+        functions = {name: fn for name in names if (fn := resolve(name)) is not None}
+        method_objects = {m: getattr(torch.Tensor, m) for m in methods if hasattr(torch.Tensor, m)}
+        if functions:
+            path, callable_ = next(iter(functions.items()))
         else:
-            path, callable_ = next(((f".{m}", fn) for m, fn in has.items()), (names[0] if names else f".{methods[0]}", None))
+            path, callable_ = next(((f".{m}", fn) for m, fn in method_objects.items()), (names[0] if names else f".{methods[0]}", None))
         id = names[0] if names else f"torch.Tensor.{next(iter(methods))}"
         symbol = register(TorchSymbol(meta.__name__, meta, id=id, path=path, callable=callable_, variadic=variadic, tags=tags))
         symbol._bind = bind
-        TABLE.update(dict.fromkeys([*found.values(), *has.values()], symbol))
+        TABLE.update(dict.fromkeys([*functions.values(), *method_objects.values()], symbol))
         LANGUAGE.update(dict.fromkeys(methods, symbol))
         if in_place:
             for name in dict.fromkeys([*methods, *(n.rpartition(".")[2] for n in names)]):
@@ -97,7 +97,7 @@ def torchsymbol(
 
 
 def torchquery(*names: str, methods: Iterable[str] = ()) -> Callable:
-    """Return the decorated function answers the torch functions `names` and the methods `methods` while tracing, and leaves no line."""
+    """Answer the torch functions `names` and the methods `methods` by the decorated function while tracing, without recording a line."""
 
     def wrap(answer: Callable) -> Callable:
         callables = [fn for name in names if (fn := resolve(name)) is not None]
@@ -109,11 +109,11 @@ def torchquery(*names: str, methods: Iterable[str] = ()) -> Callable:
     return wrap
 
 
-SPACES: dict[str, Any] = {"torch": torch}  # the registry: what the first part of a dotted name stands for
+SPACES: dict[str, Any] = {"torch": torch}  # the registry: the first part of a dotted name -> its namespace
 
 
 def resolve(name: str) -> Any:
-    """Return what the dotted `name` stands for in this torch, or None."""
+    """Resolve a dotted name in this torch, or return None."""
     root, *parts = name.split(".")
     value: Any = SPACES.get(root, torch)
     for part in parts:
@@ -130,7 +130,7 @@ def operators(**symbols: Callable) -> None:
 
 
 def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
-    """`x.foo_(...)` writes what `foo` gives into x."""
+    """Register `x.foo_(...)`, which writes the result of `foo` into x."""
 
     @functools.wraps(symbol.meta)
     def meta(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -143,13 +143,13 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
     )
     twin._bind = symbol._bind
     register(twin)
-    spelled = [fn for n in names if (fn := resolve(f"{n}_")) is not None]
-    TABLE.update(dict.fromkeys([twin.callable, *spelled], twin))
+    functions = [fn for n in names if (fn := resolve(f"{n}_")) is not None]
+    TABLE.update(dict.fromkeys([twin.callable, *functions], twin))
     LANGUAGE[f"{name}_"] = twin
 
 
 def write(x: TensorProxy, value: TensorProxy) -> None:
-    """Write `value` into the storage of x, in x's dtype; refuses what eager refuses."""
+    """Write `value` into the storage of x, in x's dtype.  Raises where eager does."""
     require(
         value.spec.shape == x.spec.shape,
         "output with shape {} doesn't match the broadcast shape {}; use the operation that is not in place",
@@ -161,20 +161,20 @@ def write(x: TensorProxy, value: TensorProxy) -> None:
     prims.copy_(x, core.convert(value, x.spec.dtype))
 
 
-def wrong_type(function: str, parameter: str, wanted: str, got: Any) -> None:
-    """What eager says of an argument of the wrong type."""
-    require(False, "{}(): argument '{}' must be {}, not {}", function, parameter, wanted, type(got).__name__, error=TypeError)
+def wrong_type(function: str, parameter: str, expected: str, value: Any) -> None:
+    """Raise eager's TypeError for an argument of the wrong type."""
+    require(False, "{}(): argument '{}' must be {}, not {}", function, parameter, expected, type(value).__name__, error=TypeError)
 
 
-def numpy_number(function: str, parameter: str, wanted: str, got: Any) -> Any:
-    """Return a NumPy number, where a number will do, as Python's; anything else is of the wrong type."""
-    if "Number" in wanted and type(got).__module__ == "numpy" and getattr(got, "ndim", 1) == 0:
-        return got.item()
-    return wrong_type(function, parameter, wanted, got)
+def numpy_number(function: str, parameter: str, expected: str, value: Any) -> Any:
+    """Convert a NumPy number to Python's where a number is expected.  Raises TypeError for other values."""
+    if "Number" in expected and type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    return wrong_type(function, parameter, expected, value)
 
 
-def lacking(function: str, parameter: str) -> None:
-    """What Python says of an argument that was not given."""
+def missing_argument(function: str, parameter: str) -> None:
+    """Raise Python's TypeError for a missing argument."""
     require(False, "{}() missing 1 required positional argument: '{}'", function, parameter, error=TypeError)
 
 
@@ -183,12 +183,12 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tuple[tuple, dict]]:
-    """Return a function with `meta`'s parameters that gives (args, kwargs); generated, since inspect.Signature.bind takes five times as long."""
+    """Generate a function with `meta`'s parameters that returns canonical (args, kwargs); five times faster than inspect.Signature.bind."""
     parameters = list(inspect.signature(meta).parameters.values())
-    scope: dict[str, Any] = {"_missing": _missing, "_numpy_number": numpy_number, "_lacking": lacking, "_Sequence": (tuple, list)}
+    scope: dict[str, Any] = {"_missing": _missing, "_numpy_number": numpy_number, "_missing_argument": missing_argument, "_Sequence": (tuple, list)}
     head, body = [], []
-    spare = _spare_names(parameters)
-    soft = _may_come_later(parameters, spare, variadic)
+    aliases = _numpy_aliases(parameters)
+    optional_in_head = _aliased_required(parameters, aliases, variadic)
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and "*" not in head and f"*_{variadic}" not in head:
             head.append("*")
@@ -200,47 +200,51 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
             body.append(f"    if len({p.name}) == 1 and isinstance({p.name}[0], _Sequence): {p.name} = {p.name}[0]")
             body.append(f"    {p.name} = tuple({p.name})")
         else:
-            head.append(f"{p.name}=_missing" if p.name in soft else p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
+            head.append(f"{p.name}=_missing" if p.name in optional_in_head else p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
         body += _type_check(name, p, scope)
-    if spare:
-        head += ([] if "*" in head or f"*_{variadic}" in head else ["*"]) + [f"{other}=_missing" for _, other in spare]
-        given = [f"    if {other} is not _missing: {mine} = {other}" for mine, other in spare]
-        body = [*given, *[f"    if {mine} is _missing: _lacking({name!r}, {mine!r})" for mine in soft], *body]
+    if aliases:
+        head += ([] if "*" in head or f"*_{variadic}" in head else ["*"]) + [f"{alias}=_missing" for _, alias in aliases]
+        assignments = [f"    if {alias} is not _missing: {parameter} = {alias}" for parameter, alias in aliases]
+        body = [
+            *assignments,
+            *[f"    if {parameter} is _missing: _missing_argument({name!r}, {parameter!r})" for parameter in optional_in_head],
+            *body,
+        ]
     body += _canonical(parameters, variadic)
     text = f"def {name}({', '.join(head)}):\n" + "\n".join(body) + "\n    return args, kwargs\n"
     exec(compile(text, f"<arguments of {name}>", "exec"), scope)
     return scope[name]
 
 
-def _spare_names(parameters: list[inspect.Parameter]) -> list[tuple[str, str]]:
-    """(parameter, NumPy's name for it)."""
+def _numpy_aliases(parameters: list[inspect.Parameter]) -> list[tuple[str, str]]:
+    """Return (parameter, NumPy's name for it) pairs."""
     names = {p.name for p in parameters}
-    return [(p.name, other) for p in parameters if (other := _NUMPY_NAMES.get(p.name)) and other not in names]
+    return [(p.name, alias) for p in parameters if (alias := _NUMPY_NAMES.get(p.name)) and alias not in names]
 
 
-def _may_come_later(parameters: list[inspect.Parameter], spare: list[tuple[str, str]], variadic: str | None) -> list[str]:
-    """Required parameters from the first that has a spare name on: the call may give them by name, so their defaults say that they lack."""
+def _aliased_required(parameters: list[inspect.Parameter], aliases: list[tuple[str, str]], variadic: str | None) -> list[str]:
+    """Return the required parameters from the first with an alias on: a call may pass them by keyword, so they need a default."""
     required = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty and p.name != variadic]
-    first = next((i for i, name in enumerate(required) if name in dict(spare)), len(required))
+    first = next((i for i, name in enumerate(required) if name in dict(aliases)), len(required))
     return required[first:]
 
 
 def _canonical(parameters: list[inspect.Parameter], variadic: str | None) -> list[str]:
-    """Statements that collect `args` and `kwargs`, leaving defaults out."""
+    """Return statements that collect `args` and `kwargs`, omitting defaults."""
     required = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and (p.default is p.empty or p.name == variadic)]
     rows = [f"    args = ({', '.join(required)}{',' * (len(required) == 1)})", "    kwargs = {}"]
     at = len(required)
     for p in parameters:
         if p.name in required:
             continue
-        given = _differs(p)
+        is_set = _differs(p)
         if p.name == "dim" and any(q.name == "keepdim" for q in parameters):
-            given = f"({given}) or keepdim is not False"  # torch.sum(x, keepdim=True) is no overload of torch's, torch.sum(x, None, True) is
+            is_set = f"({is_set}) or keepdim is not False"  # torch has no overload torch.sum(x, keepdim=True), only torch.sum(x, None, True)
         if p.kind is p.POSITIONAL_OR_KEYWORD:
-            rows += [f"    if {given}:", f"        if len(args) == {at}: args += ({p.name},)", f"        else: kwargs[{p.name!r}] = {p.name}"]
+            rows += [f"    if {is_set}:", f"        if len(args) == {at}: args += ({p.name},)", f"        else: kwargs[{p.name!r}] = {p.name}"]
             at += 1
         else:
-            rows.append(f"    kwargs[{p.name!r}] = {p.name}" if given is None else f"    if {given}: kwargs[{p.name!r}] = {p.name}")
+            rows.append(f"    kwargs[{p.name!r}] = {p.name}" if is_set is None else f"    if {is_set}: kwargs[{p.name!r}] = {p.name}")
     return rows
 
 
@@ -253,13 +257,13 @@ def _differs(p: inspect.Parameter) -> str | None:
 
 
 def _type_check(function: str, p: inspect.Parameter, scope: dict[str, Any]) -> list[str]:
-    """Return a statement that refuses an argument outside the annotated types; annotations it does not know are not checked."""
-    words = p.annotation.split(" | ") if isinstance(p.annotation, str) else []
-    if not words or any(word not in _KINDS for word in words):
+    """Return a statement that checks the annotated types; unknown annotations are not checked."""
+    type_names = p.annotation.split(" | ") if isinstance(p.annotation, str) else []
+    if not type_names or any(word not in _KINDS for word in type_names):
         return []
-    scope[f"_types_{p.name}"] = tuple(kind for word in words for kind in _KINDS[word])
-    wanted = " or ".join(words)
-    return [f"    if not isinstance({p.name}, _types_{p.name}): {p.name} = _numpy_number({function!r}, {p.name!r}, {wanted!r}, {p.name})"]
+    scope[f"_types_{p.name}"] = tuple(kind for word in type_names for kind in _KINDS[word])
+    expected = " or ".join(type_names)
+    return [f"    if not isinstance({p.name}, _types_{p.name}): {p.name} = _numpy_number({function!r}, {p.name!r}, {expected!r}, {p.name})"]
 
 
 def symbol_for(operation: Symbol | Callable | str) -> Any:
@@ -268,21 +272,21 @@ def symbol_for(operation: Symbol | Callable | str) -> Any:
         return SYMBOLS.get(operation)
     if isinstance(operation, Symbol):
         return operation
-    found = TABLE.get(resolve(operation) if isinstance(operation, str) else operation)
-    return found if isinstance(found, Symbol) else None
+    entry = TABLE.get(resolve(operation) if isinstance(operation, str) else operation)
+    return entry if isinstance(entry, Symbol) else None
 
 
-FACTORIES: set[Any] = set()  # the registry: torch callables that make tensors of no tensor, and so are seen only by the function mode
+FACTORIES: set[Any] = set()  # the registry: torch callables that create tensors without tensor arguments, which only the function mode intercepts
 
 
 def factory(*names: str, **options: Any) -> Callable:
-    """Return a `torchsymbol` for a function that may be called without any tensor, such as torch.zeros."""
+    """Define a torch function that may be called without tensors, such as torch.zeros; see `torchsymbol`."""
     FACTORIES.update(fn for name in names if (fn := resolve(name)) is not None)
     return torchsymbol(*names, **options)
 
 
 def write_out(out: Any, value: Any) -> Any:
-    """Return what `out=` means: write the results into the given tensors and return those."""
+    """Implement `out=`: write the results into the passed tensors and return these."""
     if isinstance(out, (tuple, list)):
         for x, new in zip(out, value, strict=True):
             write_out(x, new)
