@@ -14,7 +14,6 @@ from dovetail.compiler.entry import Entry, bound
 from dovetail.dtypes import DType
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, Priority, explanation, resolve_executors
-from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.reports.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
 from dovetail.executors.trials.profile import Profile
 from dovetail.executors.trials.reference import referees, zeroed
@@ -29,8 +28,7 @@ def explain(fn: Any) -> Explanation:
     """
     cache = cache_of(fn)
     entry = last_entry(fn)
-    before = [note for trace in entry.traces if not isinstance(trace.notes, Notes) for note in trace.notes]
-    return explanation(_name(cache), programs(entry), getattr(cache, "ran", None), before, entry.trials)
+    return explanation(_name(cache), programs(entry), getattr(cache, "ran", None), entry.refusals, entry.trials)
 
 
 def _name(cache: Cache) -> str:
@@ -40,7 +38,7 @@ def _name(cache: Cache) -> str:
 def programs(entry: Entry) -> list[tuple[Trace, Trace]]:
     """(what dispatch made, what runs) for each program of `entry`."""
     groups = (entry.traces, entry.epilogue_traces, entry.backward_traces)
-    return [(found[0], group[-1]) for group in groups if (found := [trace for trace in group if isinstance(trace.notes, Notes)])]
+    return [(next(trace for trace in group if trace.dispatch_record is not None), group[-1]) for group in groups if group]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.environment import Acquired, compiling
-from dovetail.trace import Trace, requires_grad
+from dovetail.trace import Offer, Trace, requires_grad
 
 Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; returns the result, or a Miss where a guard fails
 Run = Callable[..., Any]  # of the inputs that the prologue found
@@ -37,6 +37,7 @@ class Entry:
         backward_traces: the steps of the backward, none where nothing requires grad.
         epilogue_traces: the steps of the epilogue, none where it does nothing.
         trials: those of the computation, or of forward and backward.
+        refusals: why executors did not differentiate lines that they implement.
         trial_call: the same call with its program beside the reference, None where nothing is tried.
     """
 
@@ -47,6 +48,7 @@ class Entry:
     backward_traces: tuple[Trace, ...] = ()
     epilogue_traces: tuple[Trace, ...] = ()
     trials: Sequence[Trial] = ()
+    refusals: Sequence[Offer] = ()
     trial_call: TrialCall | None = None
 
 
@@ -119,7 +121,9 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     alone = programs.trained is None and finish is None and acquired.build is None and not acquired.casts
     whole = programs.computation[-1] if alone else None
     call = fast_call_for(GENERATE(prologue), prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
-    return Entry(call, executors.key, tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue), trials, trial_call)
+    refusals = programs.trained.rules.refusals if programs.trained is not None else []
+    groups = (tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue))
+    return Entry(call, executors.key, *groups, trials, refusals, trial_call)
 
 
 def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:

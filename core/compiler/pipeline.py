@@ -28,12 +28,11 @@ from dovetail import options
 from dovetail.compiler.compilation import Compilation, apply, run
 from dovetail.compiler.passes import check_contract, has_transforms, transformed, user_passes, write_in_place
 from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
-from dovetail.executors import Executor, dispatch, grad_rules, rewrite
+from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.guards.runtime import overlap
 from dovetail.trace import (
-    BoundSymbol,
     JointTrace,
     Proxy,
     Trace,
@@ -115,14 +114,14 @@ class Trained:
         forward: the steps from the computation to the forward that runs.
         backward: the steps from what was split off to the backward that runs.
         differentiable: a joint program whose every line has a gradient, for gradients of gradients.
-        by_executors: the lines that were differentiated by rules of executors.
+        rules: how lines were differentiated; None for a program that is differentiated by registered rules alone.
     """
 
     joint: JointTrace
     forward: list[Trace]
     backward: list[Trace]
     differentiable: JointTrace
-    by_executors: Sequence[tuple[BoundSymbol, Executor]] = ()
+    rules: GradRules | None = None
 
 
 def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
@@ -164,13 +163,13 @@ def infer(computation: Trace, compilation: Compilation) -> list[Trace]:
 def train(computation: Trace, compilation: Compilation) -> Trained | None:
     """Return a pure program as a forward and a backward; None where no result needs a gradient."""
     steps = simplify(computation, compilation)
-    rules = grad_rules(steps[-1], compilation.executors)
+    rules = GradRules(steps[-1], compilation.executors)
     joint = differentiate(steps[-1], replace(compilation, rules=rules))
     if joint is None:
         return None
     trained = cut(joint, compilation)
-    trained.forward, trained.by_executors = steps + trained.forward, rules.own
-    if rules.own:  # the lines of executors' rules may have no rules of their own
+    trained.forward, trained.rules = steps + trained.forward, rules
+    if rules.by_executors:  # the lines of executors' rules may have no rules of their own
         with suppress(NoGradRule):  # an operation that only its executor can differentiate
             trained.differentiable = (differentiate(steps[-1], compilation) or joint)[-1]
     return trained

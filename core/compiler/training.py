@@ -64,7 +64,8 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     pullback = Pullback(trained.differentiable, tensors, numbers, compilation.written, lambda program: with_history(program, later))
     pulled, constant = _positions(trained.joint)
     bridge = Bridge(GENERATE(trained.forward[-1]), pulled, constant, pullback, backward_without, {(): generate_backward(trained.backward)})
-    tried = trial_of(trained.forward, executors, account, [(line, ex) for line, ex in trained.by_executors if not ex.last_resort])
+    by_rules = [] if trained.rules is None else [(line, ex) for line, ex in trained.rules.by_executors if not ex.last_resort]
+    tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:
         trials.insert(0, tried)
     return Training(bridge, bridge.beside(tried.run) if tried is not None else None, trials)

@@ -25,7 +25,7 @@ from dovetail.executors.dispatching.codegen import line_by_line as line_by_line
 from dovetail.executors.dispatching.codegen import region_key as region_key
 from dovetail.executors.dispatching.dispatch import dispatch as dispatch
 from dovetail.executors.dispatching.fast_call import fast_call_for as fast_call_for
-from dovetail.executors.dispatching.grad_rules import grad_rules as grad_rules
+from dovetail.executors.dispatching.grad_rules import GradRules as GradRules
 from dovetail.executors.dispatching.grad_rules import register_grad as register_grad
 from dovetail.executors.dispatching.inplace import in_place as in_place
 from dovetail.executors.dispatching.rewrite import rewrite as rewrite

@@ -1,6 +1,8 @@
 """Programs of operations, and the passes over them, one a file."""
 
 from dovetail.trace.checking import check as check
+from dovetail.trace.dispatch_record import DispatchRecord as DispatchRecord
+from dovetail.trace.dispatch_record import Offer as Offer
 from dovetail.trace.ir import BoundSymbol as BoundSymbol
 from dovetail.trace.ir import Environment as Environment
 from dovetail.trace.ir import Trace as Trace

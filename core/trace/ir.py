@@ -13,6 +13,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import InputError
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.trace import printing
+from dovetail.trace.dispatch_record import DispatchRecord
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 from dovetail.trace.source_location import user_line
 
@@ -99,7 +100,7 @@ class Trace:
     made_by: str = "tracing"
     took: float = 0.0  # seconds
     constants: dict[Proxy, Any] = field(default_factory=dict, repr=False)
-    notes: list[Any] = field(default_factory=list, repr=False)
+    dispatch_record: DispatchRecord | None = field(default=None, repr=False)  # on the trace that dispatch made
     names: Iterator[int] = field(default_factory=itertools.count, repr=False)
     language: dict[str, Callable] = field(default_factory=lambda: prims.OPERATORS, repr=False)
     environment: Environment = field(default_factory=Environment, repr=False)
@@ -122,7 +123,15 @@ class Trace:
 
     def derive(self, made_by: str, **changes: Any) -> Trace:
         """An empty trace that goes on where this one stops."""
-        fresh = {"lines": [], "notes": [], "language": prims.OPERATORS, "environment": Environment(), "depth": 1, "made_by": made_by, "took": 0.0}
+        fresh = {
+            "lines": [],
+            "dispatch_record": None,
+            "language": prims.OPERATORS,
+            "environment": Environment(),
+            "depth": 1,
+            "made_by": made_by,
+            "took": 0.0,
+        }
         return replace(self, **fresh | changes)
 
     def tensor(self, spec: TensorSpec) -> TensorProxy:
@@ -186,7 +195,7 @@ class Trace:
         return specs if specs is None else tuple([self._results(s, needs_grad) for s in specs])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "notes": [], "names": next(self.names)}
+        return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "dispatch_record": None, "names": next(self.names)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"names": itertools.count(state["names"])})

@@ -104,7 +104,7 @@ def test_28_an_operation_that_is_taken_apart_is_followed_by_its_parts():
         parts.implements(line.symbol, REGISTRY.executors["torch"].implementation(line.symbol).fn)
     rest = of("rest", torch.sin, torch.sin)
     found = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.relu(torch.sin(x)))(torch.ones(2)), Priority([rest, parts]))
-    made = found.notes.decisions
+    made = found.dispatch_record.decisions
     assert [(d.depth, bool(d.runs)) for d in made][:2] == [(0, True), (0, False)] and all(d.depth == 1 and d.runs for d in made[2:])
     assert all(d.where == made[1].where for d in made[2:])
 
@@ -123,7 +123,7 @@ def test_an_order_for_one_operation_is_asked_and_shown():
             return (b, torch_) if symbol.name == "sin" else self
 
     trace = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Own([a, b, torch_]))
-    assert [[note.executor for note in made.offers] for made in trace.notes.decisions] == [["b"], ["a", "b", "torch"]]
+    assert [[note.executor for note in made.offers] for made in trace.dispatch_record.decisions] == [["b"], ["a", "b", "torch"]]
     rows = dovetail.executors.explanation("fn", [(trace, trace)]).rows
     assert ("a", "not-asked", "configuration leaves it out here") in [(c.executor, c.status, c.said) for c in rows[0].candidates]
 

@@ -1,16 +1,14 @@
 """Give every line of a pure trace to an executor.
 
-Executors are asked in priority order and at the highest level: a line that nobody takes is replaced by its decomposition.  Then the
+Lines are offered in priority order and at the highest level: a line that no executor claims is replaced by its decomposition.  Then the
 lines of each fusion executor are gathered into regions over the data-flow graph; those that it finds not worth a kernel are offered, line
-by line, to the executors behind it.
+by line, to the executors behind it.  `dispatch_record` of the resulting trace holds every decision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from time import perf_counter
-from typing import NamedTuple
 
 from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
@@ -20,71 +18,16 @@ from dovetail.executors.discovery.plugin_errors import ASKED, ask, call, guarded
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.dispatching.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.prims import Symbol
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, brief, proxies, recording, rename
+from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Proxy, TensorProxy, Trace, brief, is_proxy, proxies, recording, rename, tree_map
+from dovetail.trace.dispatch_record import Decision, Spent
 from dovetail.trace.passes.dce import needed
 
 
-class Note(NamedTuple):
-    """What became of one offer."""
-
-    line: BoundSymbol
-    executor: str
-    verdict: Verdict
-
-    @property
-    def taken(self) -> bool:
-        """Whether the executor said yes."""
-        return is_claim(self.verdict)
-
-
-@dataclass
-class Decision:
-    """What became of one line: who was to be asked, what they said as far as they were asked, and the lines that run in its place.
-
-    `depth` counts the lines around it that it is a part of, which stand before it; `runs` is empty where its decomposition runs.
-    """
-
-    line: BoundSymbol
-    depth: int
-    where: str | None
-    order: tuple[Executor, ...]
-    offers: list[Note] = field(default_factory=list)
-    runs: list[BoundSymbol] = field(default_factory=list)
-
-
-@dataclass
-class Spent:
-    """What one executor was asked in a dispatch, and the seconds it took: its checkers, then its transforms and fusion."""
-
-    offers: int = 0
-    claims: int = 0
-    claiming: float = 0.0
-    compiling: float = 0.0
-
-
-class Notes(list):
-    """Every offer of a dispatch as a Note, and beside them every decision, what was spent, and who took part."""
-
-    def __init__(self, executors: Priority):
-        super().__init__()
-        self.executors = executors
-        self.left_out = executors.notes  # who was asked for and is not there, and why
-        self.decisions: list[Decision] = []
-        self.spent: dict[str, Spent] = {ex.name: Spent() for ex in self.executors}
-        self.env: dict[Proxy, Proxy] = {}  # results that an execution transform computed in place of a line's
-        ASKED.update({ex.name: ex for ex in self.executors})
-
-    def complete(self) -> Notes:
-        """The same with every offer, now that all is decided."""
-        self[:] = [note for made in self.decisions if made.order != (_PYTHON,) for note in made.offers]
-        return self
-
-
 def dispatch(trace: Trace, executors: Priority) -> Trace:
-    """The trace with an implementation at every line; `notes` hold every offer and its verdict.
+    """Return the trace with an implementation at every line, and a record of the decisions.
 
-    Each line is offered to the executors in the order that `executors` has for its operation.
+    Each line is offered to the executors in the order that `executors` has for its operation.  Raises Unclaimed where no executor runs a
+    line, and ExecutorError where an executor fails.
     """
     new = trace.derive("dispatch")
     claims = _Claims(new, executors)
@@ -93,19 +36,19 @@ def dispatch(trace: Trace, executors: Priority) -> Trace:
         new.outputs = claims.renamed_outputs(trace)
         live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
         groups = grouped(new, [p for p in placed if id(p.line) in live])
-        unwanted = {id(line): said for group in groups if not is_claim(said := claims.worth(group)) for line in group.lines}
+        unwanted = {id(line): refusal for group in groups if not is_claim(refusal := claims.worth(group)) for line in group.lines}
         unwanted = unwanted or claims.fuse(groups)
         if not unwanted:
             break
-        placed = claims.given_back(placed, unwanted)
-    claims.why(groups)
+        placed = claims.offer_again(placed, unwanted)
+    claims.keep_reasons(groups)
     new.lines = [line for group in groups for line in claims.lines(group)]
-    new.notes = claims.notes.complete()
+    new.dispatch_record = claims.record
     return new
 
 
 def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Executor]]:
-    """A function that says which executors would take a line whole, in order; each is asked when it is its turn."""
+    """Return a function that yields the executors that would claim a line whole, in order; each is asked when it is its turn."""
     claims, asked = _Claims(trace, executors), []
 
     def claim(line: BoundSymbol) -> Iterator[Executor]:
@@ -116,89 +59,94 @@ def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iter
 
 
 class _Claims:
-    """Offers lines to executors, and remembers what they said."""
+    """Offers lines to executors, and remembers their verdicts."""
 
     def __init__(self, new: Trace, executors: Priority):
         self.new, self.executors = new, executors
-        self.notes = Notes(executors)
-        self.env = self.notes.env
+        self.record = DispatchRecord(executors, executors.notes, spent={ex.name: Spent() for ex in executors})
+        self.replaced = self.record.replaced
         self.whole: dict[tuple[int, int], Verdict] = {}
         self.worths: dict[tuple[int, ...], tuple[Verdict, Group]] = {}
         self.fused: dict[tuple[int, ...], tuple[Callable[..., tuple], Group]] = {}
         self.strict = options.forbids("not-claimed")
+        ASKED.update({ex.name: ex for ex in executors})
+
+    def spent(self, ex: Executor) -> Spent:
+        """Return the costs of `ex`; it may be asked without being in the order, as an override's."""
+        return self.record.spent.setdefault(ex.name, Spent())
 
     def place(self, line: BoundSymbol, depth: int = 0, where: str | None = None) -> list[Placed]:
-        """The line with its executor, or what it decomposes to with theirs."""
-        line, where = rename(line, self.env), line.where or where
+        """Return the line with its executor, or its decomposition with theirs."""
+        line, where = rename(line, self.replaced), line.where or where
         if line.symbol.python_rule is not None:
-            self.notes.decisions.append(Decision(line, depth, where, (_PYTHON,), [Note(line, _PYTHON.name, True)], [line]))
+            self.record.decisions.append(Decision(line, depth, where, (_PYTHON,), [Offer(line, _PYTHON.name, True)], [line]))
             return [Placed(line, _PYTHON, where)]
-        made = Decision(line, depth, where, self.executors.for_symbol(line.symbol))
-        self.notes.decisions.append(made)
-        return self._offered(made)
+        decision = Decision(line, depth, where, self.executors.for_symbol(line.symbol))
+        self.record.decisions.append(decision)
+        return self._offer(decision)
 
-    def _offered(self, made: Decision) -> list[Placed]:
-        """The line of `made` with the first who takes it of those who were not asked yet."""
-        line, depth, where = made.line, made.depth, made.where
-        for ex in made.order[len(made.offers) :]:
-            note = Note(line, ex.name, self.verdict(ex, line, where))
-            made.offers.append(note)
-            if not note.taken and self.strict and _implements(ex, line):
-                raise ExecutorError(f"{named(ex)} implements {line.symbol} and refuses {call(line)}: {note.verdict}\n  {STRICT}")
-            if note.taken:
-                placed = self._taken(line, ex, depth, where)
-                made.runs += [p.line for p in placed]
+    def _offer(self, decision: Decision) -> list[Placed]:
+        """Offer the line to the executors that were not asked yet, until one claims it."""
+        line, depth, where = decision.line, decision.depth, decision.where
+        for ex in decision.order[len(decision.offers) :]:
+            offer = Offer(line, ex.name, self.verdict(ex, line, where))
+            decision.offers.append(offer)
+            if offer.claimed:
+                placed = self._claimed(line, ex, depth, where)
+                decision.runs += [p.line for p in placed]
                 return placed
+            if self.strict and _implements(ex, line):
+                raise ExecutorError(f"{named(ex)} implements {line.symbol} and refuses {call(line)}: {offer.verdict}\n  {STRICT}")
         if line.body:
             return [p for inner in line.body for p in self.place(inner, depth + 1, where)]
-        raise Unclaimed(_unclaimed(made, self.notes.left_out))
+        raise Unclaimed(_unclaimed(decision, self.record.left_out))
 
     def worth(self, group: Group) -> Verdict:
-        """What a fusion executor says to a region of lines that it took; each region is asked about once."""
+        """Return a fusion executor's verdict on a region of lines that it claimed; each region is offered once."""
         if group.region is None:
             return True
         if group.key not in self.worths:
-            spent, began = self.notes.spent.setdefault(group.executor.name, Spent()), perf_counter()
+            spent, began = self.spent(group.executor), perf_counter()
             ex, whole = group.executor, as_line(group)
-            said = DISTRUST.of(ex, whole) or guarded("worth", ex, whole, group.where, lambda: as_verdict(ex.worth(group.region)))
+            verdict = DISTRUST.of(ex, whole) or guarded("worth", ex, whole, group.where, lambda: as_verdict(ex.worth(group.region)))
             spent.claiming += perf_counter() - began
-            self.worths[group.key] = (said, group)
+            self.worths[group.key] = (verdict, group)
         return self.worths[group.key][0]
 
-    def given_back(self, placed: list[Placed], unwanted: dict[int, Verdict]) -> list[Placed]:
-        """`placed` with those lines whose executor does not want them after all, by id, offered to whoever stands behind it."""
-        decisions, self.notes.decisions = self.notes.decisions, []
-        of = {id(line): made for made in decisions for line in made.runs}
-        after: dict[int, list[Decision]] = {}  # the decisions on the parts of what nobody behind takes whole
-        found: list[Placed] = []
+    def offer_again(self, placed: list[Placed], unwanted: dict[int, Verdict]) -> list[Placed]:
+        """Offer the lines in `unwanted`, by id, to the executors behind those that first claimed and then refused them."""
+        decisions, self.record.decisions = self.record.decisions, []
+        decision_of = {id(line): decision for decision in decisions for line in decision.runs}
+        parts: dict[int, list[Decision]] = {}  # the decisions about the decomposition of lines that no executor behind claims whole
+        again: list[Placed] = []
         for p in placed:
-            made, said, line = of[id(p.line)], unwanted.get(id(p.line)), rename(p.line, self.env)
-            if said is None:
-                made.runs = [line if run is p.line else run for run in made.runs]
-                found.append(p._replace(line=line))
+            decision, refusal, line = decision_of[id(p.line)], unwanted.get(id(p.line)), rename(p.line, self.replaced)
+            if refusal is None:
+                decision.runs = [line if run is p.line else run for run in decision.runs]
+                again.append(p._replace(line=line))
                 continue
-            self._refuse(p.executor, line, said)
-            made.line, made.runs, made.offers[-1] = line, [], Note(line, p.executor.name, said)
-            self.notes.spent[p.executor.name].claims -= 1
-            found += self._offered(made)
-            after[id(made)], self.notes.decisions = self.notes.decisions, []
-        self.notes.decisions = [each for made in decisions for each in (made, *after.get(id(made), ()))]
-        return found
+            self._refuse(p.executor, line, refusal)
+            decision.line, decision.runs, decision.offers[-1] = line, [], Offer(line, p.executor.name, refusal)
+            self.spent(p.executor).claims -= 1
+            again += self._offer(decision)
+            parts[id(decision)], self.record.decisions = self.record.decisions, []
+        self.record.decisions = [each for decision in decisions for each in (decision, *parts.get(id(decision), ()))]
+        return again
 
-    def why(self, groups: Iterable[Group]) -> None:
-        """Put what an executor said of a region that is worth it, where that is more than True, down with the region's lines."""
-        said = {id(line): found for group in groups if isinstance(found := self.worth(group), Claim) for line in group.lines}
-        for made in self.notes.decisions if said else ():
-            if (found := next((said[id(run)] for run in made.runs if id(run) in said), None)) is not None:
-                made.offers[-1] = made.offers[-1]._replace(verdict=found)
+    def keep_reasons(self, groups: Iterable[Group]) -> None:
+        """Record the sentences with which executors claimed regions, at the lines of each region."""
+        claims = {id(line): claim for group in groups if isinstance(claim := self.worth(group), Claim) for line in group.lines}
+        for decision in self.record.decisions if claims else ():
+            if (claim := next((claims[id(run)] for run in decision.runs if id(run) in claims), None)) is not None:
+                decision.offers[-1] = decision.offers[-1]._replace(verdict=claim)
 
-    def _refuse(self, ex: Executor, line: BoundSymbol, said: Verdict) -> None:
-        self.whole[id(ex), id(line)] = said
+    def _refuse(self, ex: Executor, line: BoundSymbol, refusal: Verdict) -> None:
+        self.whole[id(ex), id(line)] = refusal
         for inner in line.body:
-            self._refuse(ex, inner, said)
+            self._refuse(ex, inner, refusal)
 
     def fuse(self, groups: Iterable[Group]) -> dict[int, str]:
-        """Have every region compiled; return the lines of those that their executors refuse to fuse, by id, with the sentences."""
+        """Compile every region; return the lines of those that their executors refuse to fuse, by id, with the sentences."""
         refused: dict[int, str] = {}
         for group in groups:
             try:
@@ -209,67 +157,64 @@ class _Claims:
         return refused
 
     def _function(self, group: Group) -> Callable[..., tuple]:
-        """The function of a region; each region is compiled once."""
+        """Return the function of a region; each region is compiled once."""
         key = (*group.key, *map(id, (*group.region.inputs, *group.region.outputs)))
         if key not in self.fused:
             ex, began = group.executor, perf_counter()
             try:
                 self.fused[key] = guarded("fuse", ex, as_line(group), group.where, ex.fuse, group.region), group
             finally:
-                self.notes.spent.setdefault(ex.name, Spent()).compiling += perf_counter() - began
+                self.spent(ex).compiling += perf_counter() - began
         return self.fused[key][0]
 
     def lines(self, group: Group) -> list[BoundSymbol]:
-        """The lines of a group as they run: a region is one line."""
+        """Return the lines of a group as they run: a region is one line."""
         if group.region is None:
             return group.lines
-        made = FusedRegion(group.executor.name, group.region.name, self._function(group), region=group.region)
-        return [as_line(group).replace(implementation=made)]
+        fused = FusedRegion(group.executor.name, group.region.name, self._function(group), region=group.region)
+        return [as_line(group).replace(implementation=fused)]
 
     def verdict(self, ex: Executor, line: BoundSymbol, where: str | None) -> Verdict:
-        """What `ex` says to an offer of `line`."""
-        spent, began = self.notes.spent.setdefault(ex.name, Spent()), perf_counter()
-        said = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
-        if is_claim(said) and not isinstance(ex, FusionExecutor):
-            said = DISTRUST.of(ex, line) or said
+        """Return the verdict of `ex` on `line`."""
+        spent, began = self.spent(ex), perf_counter()
+        verdict = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
+        if is_claim(verdict) and not isinstance(ex, FusionExecutor):
+            verdict = DISTRUST.of(ex, line) or verdict
         spent.claiming += perf_counter() - began
         spent.offers += 1
-        spent.claims += is_claim(said)
-        return said
+        spent.claims += is_claim(verdict)
+        return verdict
 
-    def _taken(self, line: BoundSymbol, ex: Executor, depth: int, where: str | None) -> list[Placed]:
+    def _claimed(self, line: BoundSymbol, ex: Executor, depth: int, where: str | None) -> list[Placed]:
         if isinstance(ex, FusionExecutor):
             return [Placed(line, ex, where)]
-        found = ex.implementation(line.symbol)
-        if found.execution_transform is None:
-            return [Placed(line.replace(implementation=found.placed(line), where=where), ex)]
-        return self._transformed(line, ex, found, depth, where)
+        implementation = ex.implementation(line.symbol)
+        if implementation.execution_transform is None:
+            return [Placed(line.replace(implementation=implementation.placed(line), where=where), ex)]
+        return self._transformed(line, ex, implementation, depth, where)
 
-    def _transformed(self, line: BoundSymbol, ex: OperatorExecutor, found: Implementation, depth: int, where: str | None) -> list[Placed]:
-        """The lines that the execution transform records instead, run by the same executor."""
+    def _transformed(self, line: BoundSymbol, ex: OperatorExecutor, implementation: Implementation, depth: int, where: str | None) -> list[Placed]:
+        """Return the lines that the execution transform records instead, run by the same executor."""
         aside, began = self.new.derive("dispatch"), perf_counter()
         with recording(aside):
-            out = guarded("the execution transform", ex, line, where, found.execution_transform, *line.args, **line.kwargs)
-        self.notes.spent[ex.name].compiling += perf_counter() - began
-        self.env.update(guarded("the execution transform", ex, line, where, _stands_for, line, out))
+            out = guarded("the execution transform", ex, line, where, implementation.execution_transform, *line.args, **line.kwargs)
+        self.spent(ex).compiling += perf_counter() - began
+        self.replaced.update(guarded("the execution transform", ex, line, where, _stands_for, line, out))
         return [p for inner in aside.lines for p in self.place(inner, depth + 1, where)]
 
     def _fusible(self, ex: FusionExecutor, line: BoundSymbol, where: str | None) -> Verdict:
-        """A composite is fusible when all of its decomposition is; each line is asked once."""
+        """Return whether a composite is fusible: when all of its decomposition is.  Each line is offered once."""
         key = (id(ex), id(line))
         if key not in self.whole:
             if line.body:
-                self.whole[key] = next((said for inner in line.body if not is_claim(said := self._fusible(ex, inner, where))), True)
+                self.whole[key] = next((verdict for inner in line.body if not is_claim(verdict := self._fusible(ex, inner, where))), True)
             else:
                 self.whole[key] = ask(ex, line, ex.verdict, where)
         return self.whole[key]
 
     def renamed_outputs(self, trace: Trace) -> object:
-        """The trace's outputs, after what execution transforms put in their place."""
-        if not self.env:
-            return trace.outputs
-        ends = BoundSymbol(_ENDS, (trace.outputs,), {}, None, proxies(trace.outputs))
-        return rename(ends, self.env).args[0]
+        """Return the trace's outputs, with the results that execution transforms compute in their place."""
+        return tree_map(lambda leaf: self.replaced.get(leaf, leaf) if is_proxy(leaf) else leaf, trace.outputs)
 
 
 def _implements(ex: Executor, line: BoundSymbol) -> bool:
@@ -281,7 +226,7 @@ STRICT = "the option `strict` makes that an error; without it the next executor 
 
 
 def _stands_for(line: BoundSymbol, out: object) -> dict[Proxy, Proxy]:
-    """The results of `line`, and what was computed in their place."""
+    """Return the results that were computed in place of those of `line`, by the latter."""
     old, new = proxies(line.out), proxies(out)
     if len(old) != len(new):
         raise ExecutorError(f"it returned {out}, and the operation has the results {line.out}")
@@ -291,15 +236,14 @@ def _stands_for(line: BoundSymbol, out: object) -> dict[Proxy, Proxy]:
     return {a: b for a, b in zip(old, new) if a is not b}
 
 
-def _unclaimed(made: Decision, left_out: Iterable[str]) -> str:
-    """The error for a line that nobody runs."""
-    line = made.line
-    said = "".join(f"\n  {each}" for each in (*(f"{note.executor}: {note.verdict}" for note in made.offers), *left_out))
-    said = said or "\n  no executor is installed"
-    at = f"\n  called at {made.where}" if made.where else ""
+def _unclaimed(decision: Decision, left_out: Iterable[str]) -> str:
+    """Return the text of the error for a line that no executor runs."""
+    line = decision.line
+    reasons = "".join(f"\n  {each}" for each in (*(f"{offer.executor}: {offer.verdict}" for offer in decision.offers), *left_out))
+    reasons = reasons or "\n  no executor is installed"
+    at = f"\n  called at {decision.where}" if decision.where else ""
     words = ", ".join(map(brief, line.args))
-    return f"no executor runs {line.symbol}({words}){said}{at}\n  install one that does, or name it in executors=[...]"
+    return f"no executor runs {line.symbol}({words}){reasons}{at}\n  install one that does, or name it in executors=[...]"
 
 
-_ENDS = Symbol("dispatch", "ends", lambda outputs: None)
 _PYTHON = OperatorExecutor("python")

@@ -9,11 +9,11 @@ from dovetail.errors import DovetailError
 from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import ask, guarded
-from dovetail.executors.dispatching.dispatch import Note, claimants
+from dovetail.executors.dispatching.dispatch import claimants
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Symbol
-from dovetail.trace import BoundSymbol, Trace
+from dovetail.trace import BoundSymbol, Offer, Trace
 from dovetail.trace.passes.grad import RULES, Rule, registered
 
 
@@ -33,40 +33,46 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
         RULES[symbol] = rule
 
 
-def grad_rules(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Rule]]:
-    """The rules for a line of `trace`, in interleaved form and in order: that of the executor that would run it, a registered one.
+class GradRules:
+    """The rules for a line of `trace`, in interleaved form: that of the executor that would run the line, then a registered one.
 
-    An executor that would run the line and has no rule leaves it to the next that would, since without a rule nobody runs it in one piece.
+    An executor that would run the line and has no rule leaves it to the next that would, since without a rule no executor runs it whole.
+
+    Attributes:
+        by_executors: the lines that executors differentiate by rules of their own, as they are met.
+        refusals: why executors that implement a line do not differentiate it.
     """
-    would, own = claimants(trace, executors), list[tuple[BoundSymbol, Executor]]()
-    operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
 
-    def rules(line: BoundSymbol) -> Iterator[Rule]:
-        trace.notes += _said(line, operators)
-        if any([(found := ex.implementation(line.symbol)) is not None and found.grad is not None for ex in operators]):
-            ex = next((ex for ex in would(line) if not isinstance(ex, OperatorExecutor) or _rule(ex, line) is not None), None)
+    def __init__(self, trace: Trace, executors: Priority):
+        self.claimants = claimants(trace, executors)
+        self.operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
+        self.by_executors: list[tuple[BoundSymbol, Executor]] = []
+        self.refusals: list[Offer] = []
+
+    def __call__(self, line: BoundSymbol) -> Iterator[Rule]:
+        """Yield the rules that `line` is differentiated by, the first that does not decline."""
+        self.refusals += _refusals(line, self.operators)
+        if any([_rule(ex, line) is not None for ex in self.operators]):
+            ex = next((ex for ex in self.claimants(line) if not isinstance(ex, OperatorExecutor) or _rule(ex, line) is not None), None)
             if isinstance(ex, OperatorExecutor):
-                own.append((line, ex))
+                self.by_executors.append((line, ex))
                 yield partial(guarded, "the grad rule", ex, line, None, _rule(ex, line))
         yield from registered(line)
 
-    rules.own = own  # the lines that executors differentiate by rules of their own, as they are met
-    return rules
-
 
 def _rule(ex: OperatorExecutor, line: BoundSymbol) -> Rule | None:
-    found = ex.implementation(line.symbol)
-    return found.grad if found is not None else None
+    implementation = ex.implementation(line.symbol)
+    return implementation.grad if implementation is not None else None
 
 
 NO_RULE = "has no grad rule for it, so that its parts, or another's rule, stand in its place"
 
 
-def _said(line: BoundSymbol, operators: Sequence[OperatorExecutor]) -> Iterator[Note]:
-    """Why those who run this very operation do not differentiate it.  What is asked later are its parts, so nothing else would show it."""
+def _refusals(line: BoundSymbol, operators: Sequence[OperatorExecutor]) -> Iterator[Offer]:
+    """Yield why executors that implement this very operation do not differentiate it: only its parts are offered later."""
     for ex in operators:
-        found = None if ex.last_resort else ex.implementation(line.symbol)
-        if found is not None and not is_claim(said := ask(ex, line, ex.verdict, line.where)):
-            yield Note(line, ex.name, said)
-        elif found is not None and found.grad is None:
-            yield Note(line, ex.name, NO_RULE)
+        implementation = None if ex.last_resort else ex.implementation(line.symbol)
+        if implementation is not None and not is_claim(verdict := ask(ex, line, ex.verdict, line.where)):
+            yield Offer(line, ex.name, verdict)
+        elif implementation is not None and implementation.grad is None:
+            yield Offer(line, ex.name, NO_RULE)

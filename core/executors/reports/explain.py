@@ -11,12 +11,12 @@ from typing import Any
 
 from dovetail.executors.contract.executor import Claim, Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import call, distribution
-from dovetail.executors.dispatching.dispatch import Decision, Note, Notes
 from dovetail.executors.trials.budget import TriedLine
 from dovetail.executors.trials.reference import is_region
 from dovetail.executors.trials.trial import Trial
 from dovetail.prims import SYMBOLS
-from dovetail.trace import BoundSymbol, Trace, printing
+from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Trace, printing
+from dovetail.trace.dispatch_record import Decision
 
 SCHEMA = "dovetail.explanation.1"  # docs/explain.md says what is in it
 PAGE = "explain.html"
@@ -226,7 +226,7 @@ def explanation(
     function: str,
     programs: Iterable[tuple[Trace, Trace]],
     ran: dict[str, tuple[int, float]] | None = None,
-    before: Iterable[Note] = (),
+    before: Iterable[Offer] = (),
     trials: Iterable[Trial] = (),
 ) -> Explanation:
     """The explanation of (dispatched, running) pairs of traces: what dispatch made, and what the passes after it made of that.
@@ -236,18 +236,18 @@ def explanation(
     """
     rows: list[Row] = []
     shown: list[Program] = []
-    parts: dict[str, tuple[Executor, list[Notes]]] = {}
+    parts: dict[str, tuple[Executor, list[DispatchRecord]]] = {}
     left_out: dict[str, None] = {}
     for dispatched, running in programs:
-        notes: Notes = dispatched.notes
+        record = dispatched.dispatch_record
         at = _Rows(dispatched, len(rows))
         rows += at.rows
         shown.append(Program(dispatched.name, tuple(_lines(running, at))))
-        left_out |= dict.fromkeys(notes.left_out)
-        for ex in notes.executors:
-            parts.setdefault(ex.name, (ex, []))[1].append(notes)
+        left_out |= dict.fromkeys(record.left_out)
+        for ex in record.executors:
+            parts.setdefault(ex.name, (ex, []))[1].append(record)
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
-    said = dict.fromkeys(spoken(note) for note in before if (str(note.line.symbol), tuple(p.name for p in note.line.writes)) not in whole)
+    said = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
     tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
     return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(said), tried)
 
@@ -259,13 +259,13 @@ def _tried(program: str, line: TriedLine) -> TrialRow:
     return TrialRow(program, line.results, operation, line.executor.name, line.outcome, line.tries)
 
 
-def _parts(parts: dict[str, tuple[Executor, list[Notes]]], rows: list[Row], ran: dict[str, tuple[int, float]] | None) -> Iterator[Part]:
+def _parts(parts: dict[str, tuple[Executor, list[DispatchRecord]]], rows: list[Row], ran: dict[str, tuple[int, float]] | None) -> Iterator[Part]:
     runs: dict[str, int] = {}
     for row in rows:
         if row.actual is not None and row.needed:
             runs[row.actual] = runs.get(row.actual, 0) + 1
-    for name, (ex, all_notes) in parts.items():
-        spent = [notes.spent[name] for notes in all_notes]
+    for name, (ex, records) in parts.items():
+        spent = [record.spent[name] for record in records]
         kind = "fusion" if isinstance(ex, FusionExecutor) else "operator" if isinstance(ex, OperatorExecutor) else "other"
         calls, seconds = (None, None) if ran is None else ran.get(name, (0, 0.0))
         totals = (sum(getattr(s, key) for s in spent) for key in ("claiming", "compiling"))
@@ -281,34 +281,34 @@ class _Rows:
         self.of_result: dict[str, list[int]] = {}
         regions = {id(inner): line.symbol.name for line in trace.lines if line.symbol.id not in SYMBOLS for inner in line.body}
         live = {id(line) for line in trace.lines} | set(regions)
-        notes: Notes = trace.notes
-        self.rows = [self._row(trace, made, regions, live, first + i) for i, made in enumerate(notes.decisions)]
+        decisions = trace.dispatch_record.decisions
+        self.rows = [self._row(trace, decision, regions, live, first + i) for i, decision in enumerate(decisions)]
 
-    def _row(self, trace: Trace, made: Decision, regions: dict[int, str], live: set[int], index: int) -> Row:
-        line = made.line
-        for run in made.runs:
+    def _row(self, trace: Trace, decision: Decision, regions: dict[int, str], live: set[int], index: int) -> Row:
+        line = decision.line
+        for run in decision.runs:
             self.of_line.setdefault(id(run), []).append(index)
         for p in line.writes:
             self.of_result.setdefault(p.name, []).append(index)
-        taken = made.offers[-1].executor if made.runs else None
-        candidates = [Candidate(n.executor, "runs" if n.taken else "refused", said_of(n)) for n in made.offers]
-        candidates += [Candidate(ex.name, "not-asked", f"{taken} took it first") for ex in made.order[len(made.offers) :]]
+        claimer = decision.offers[-1].executor if decision.runs else None
+        candidates = [Candidate(offer.executor, "runs" if offer.claimed else "refused", said_of(offer)) for offer in decision.offers]
+        candidates += [Candidate(ex.name, "not-asked", f"{claimer} took it first") for ex in decision.order[len(decision.offers) :]]
         known = {each.executor for each in candidates}
-        notes: Notes = trace.notes
-        candidates += [Candidate(ex.name, "not-asked", "configuration leaves it out here") for ex in notes.executors if ex.name not in known]
+        others = [ex.name for ex in trace.dispatch_record.executors if ex.name not in known]
+        candidates += [Candidate(name, "not-asked", "configuration leaves it out here") for name in others]
         return Row(
             trace.name,
             tuple(p.name for p in line.writes),
             str(line.symbol),
             call(line),
             printing.typed(line.out),
-            made.where,
-            made.order[0].name if made.order else None,
-            taken,
+            decision.where,
+            decision.order[0].name if decision.order else None,
+            claimer,
             tuple(candidates),
-            made.depth,
-            next((regions[id(run)] for run in made.runs if id(run) in regions), None),
-            not made.runs or any(id(run) in live for run in made.runs),
+            decision.depth,
+            next((regions[id(run)] for run in decision.runs if id(run) in regions), None),
+            not decision.runs or any(id(run) in live for run in decision.runs),
         )
 
     def behind(self, line: BoundSymbol) -> tuple[int, ...]:
@@ -357,19 +357,19 @@ def _packed(explained: Explanation) -> dict[str, Any]:
     }
 
 
-def said_of(note: Note) -> str:
+def said_of(offer: Offer) -> str:
     """The sentence of an offer: a refusal as it stands, `runs it`, or with a Claim `runs it: 0.8 ms, and 1.3 ms without`."""
-    if isinstance(note.verdict, Claim) and note.verdict.why:
-        return f"{RUNS}: {note.verdict.why}"
-    return RUNS if note.taken else str(note.verdict)
+    if isinstance(offer.verdict, Claim) and offer.verdict.why:
+        return f"{RUNS}: {offer.verdict.why}"
+    return RUNS if offer.claimed else str(offer.verdict)
 
 
 def refusals(trace: Trace) -> str:
     """A line for each offer that dispatch made: `t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
-    return "\n".join(map(spoken, trace.notes))
+    return "\n".join(map(spoken, trace.dispatch_record.offers))
 
 
-def spoken(note: Note) -> str:
+def spoken(offer: Offer) -> str:
     """`t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
-    said = said_of(note) if note.taken else f"refuses: {note.verdict}"
-    return f"{', '.join(p.name for p in note.line.writes) or '-'} = {note.line.symbol}: {note.executor} {said}"
+    said = said_of(offer) if offer.claimed else f"refuses: {offer.verdict}"
+    return f"{', '.join(p.name for p in offer.line.writes) or '-'} = {offer.line.symbol}: {offer.executor} {said}"

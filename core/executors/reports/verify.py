@@ -13,7 +13,6 @@ from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, FusionExecutor
 from dovetail.executors.discovery.plugin_errors import ASKED, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired, tensors
-from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.reference import draws, exact, generators, is_region, own_copy, program, referees, restore, rounded, uninitialized
 from dovetail.executors.trials.tolerance import differs
@@ -159,7 +158,7 @@ class Comparison:
             return None
 
     def _compared(self, asked: BoundSymbol, expected: list[Any], inputs: dict[Proxy, Any]) -> str | None:
-        env = self.trace.notes.env if isinstance(self.trace.notes, Notes) else {}
+        env = self.trace.dispatch_record.replaced
         wide: tuple[list[Any] | None, list[list[Any]]] | None = None
         for i, p in enumerate(asked.writes):
             now = env.get(p, p)
@@ -190,10 +189,9 @@ class Comparison:
 def _units(trace: Trace) -> list[tuple[BoundSymbol, list[BoundSymbol]]]:
     """The lines of a dispatched trace in order, those of one execution transform together, with the operation that was asked for."""
     asked: dict[int, BoundSymbol] = {}
-    decisions = trace.notes.decisions if isinstance(trace.notes, Notes) else []
-    for made in decisions:
-        for line in made.runs:
-            asked.setdefault(id(line), made.line)  # the outermost comes first
+    for decision in trace.dispatch_record.decisions:
+        for line in decision.runs:
+            asked.setdefault(id(line), decision.line)  # the outermost comes first
     units: list[tuple[BoundSymbol, list[BoundSymbol]]] = []
     for line in trace.lines:
         of = line if is_region(line) else asked.get(id(line), line)

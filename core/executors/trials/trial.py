@@ -19,7 +19,6 @@ from typing import Any
 
 from dovetail import options, prims
 from dovetail.executors.contract.executor import Executor, Implementation
-from dovetail.executors.dispatching.dispatch import Notes
 from dovetail.executors.dispatching.regions import FusedRegion, RegionSymbol
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
@@ -36,7 +35,7 @@ class Trial:
         self.reference = referees(executors)
         self.judge = Judge(self.reference, trace.constants, account)
         self.asked = _asked(dispatched)
-        self.env = dispatched.notes.env if isinstance(dispatched.notes, Notes) else {}
+        self.env = dispatched.dispatch_record.replaced
         self.modes = options.trial_modes()
         self.executors = {ex.name: ex for ex in executors}
         self.tried: list[TriedLine] = []
@@ -183,17 +182,17 @@ def trial_of(
     names = {ex.name for ex in executors if ex not in reference and modes.get(ex.name, modes["*"]) != "off"}
     if not reference or not (running & names or ruled):
         return None
-    dispatched = next(made for made in traces if isinstance(made.notes, Notes))
+    dispatched = next(trace for trace in traces if trace.dispatch_record is not None)
     return Trial(trace, dispatched, executors, account, ruled) or None
 
 
 def _asked(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ...]]]:
     """For each line the outermost operation that it stands for, and all lines that do so."""
     found: dict[Any, tuple[BoundSymbol, tuple[Any, ...]]] = {}
-    for made in dispatched.notes.decisions if isinstance(dispatched.notes, Notes) else ():
-        marks = tuple(_mark(line) for line in made.runs)
+    for decision in dispatched.dispatch_record.decisions:
+        marks = tuple(_mark(line) for line in decision.runs)
         for mark in marks:
-            found.setdefault(mark, (made.line, marks))
+            found.setdefault(mark, (decision.line, marks))
     return found
 
 

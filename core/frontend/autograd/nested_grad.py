@@ -14,7 +14,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported, require
-from dovetail.executors import Priority, grad_rules, resolve_executors
+from dovetail.executors import GradRules, Priority, resolve_executors
 from dovetail.frontend import trees
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import zeros_like
@@ -115,7 +115,7 @@ def _joint(inner: Trace, again: bool) -> JointTrace:
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
     pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
     executors = _executors.get()
-    rules = {} if again else {"rules": grad_rules(pure, resolve_executors() if executors is None else executors)}
+    rules = {} if again else {"rules": GradRules(pure, resolve_executors() if executors is None else executors)}
     with torch.no_grad():
         return grad(pure, constant=constants_of(inner), environment=inner.environment, **rules)
 
