@@ -64,7 +64,7 @@ def version(name: str) -> str:
 
 def executors() -> dict[str, str]:
     """Dovetail's executors that can be asked here, and their versions."""
-    return {ex.name: str(ex.version or "") for ex in dovetail.extend.executors()}
+    return {ex.name: str(ex.version or "") for ex in dovetail.extend.advanced.executors()}
 
 
 def ran(compiled: Any) -> dict[str, int]:

@@ -14,7 +14,7 @@ from machine import span
 import dovetail
 from dovetail import prims
 from dovetail.prims import TensorSpec
-from dovetail.trace import Trace, check, compiled, cse, dce, recording, release
+from dovetail.trace import Trace, check, cse, dce, recording, release, to_callable
 
 REPEATS = 5
 SIZES = (1_000, 10_000, 40_000)
@@ -35,7 +35,7 @@ def program(lines: int) -> Trace:
 
 def growth() -> tuple[list[tuple], dict[str, dict[int, float]]]:
     """A row for each thing done to a program, with what it takes for a line at each size."""
-    steps: dict[str, Callable[[Trace], object]] = {"record": lambda t: program(len(t.lines)), "print": str, "compile": compiled}
+    steps: dict[str, Callable[[Trace], object]] = {"record": lambda t: program(len(t.lines)), "print": str, "compile": to_callable}
     steps |= {"check": check, "dce": dce, "cse": cse, "release": release}
     programs = {size: program(size) for size in SIZES}
     figures = {name: {} for name in steps}

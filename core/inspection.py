@@ -18,7 +18,7 @@ from dovetail.executors.reports.verify import Comparison, Limited, Verification,
 from dovetail.executors.trials.profile import Profile
 from dovetail.executors.trials.reference import referees, zeroed
 from dovetail.langs.torch import TO_TORCH, torch_device
-from dovetail.trace import Trace, Transform, compiled
+from dovetail.trace import Trace, Transform, to_callable
 
 
 def explain(fn: Any) -> Explanation:
@@ -116,7 +116,7 @@ class _Program:
         self.forward, self.backward = zeroed(self.forward), self.backward and zeroed(self.backward)
         self.traces = [trace for trace in (self.forward, self.backward) if trace is not None]
         guards = entry.prologue_traces[-1]
-        self.inputs = private(compiled(bound(guards, lambda *inputs, found=(): inputs))(args, kwargs))
+        self.inputs = private(to_callable(bound(guards, lambda *inputs, found=(): inputs))(args, kwargs))
 
     def compared(self, reference: Priority) -> tuple[list[Comparison], Any]:
         """The comparison of each program, and the results with the gradients behind them."""
@@ -126,7 +126,7 @@ class _Program:
 
     def run(self) -> Any:
         """The results, with the gradients behind them."""
-        return self._through(*[lambda inputs, trace=trace: compiled(trace)(*inputs) for trace in self.traces])
+        return self._through(*[lambda inputs, trace=trace: to_callable(trace)(*inputs) for trace in self.traces])
 
     def _through(self, forward: Any, backward: Any = None) -> Any:
         with torch.no_grad():

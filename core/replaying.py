@@ -14,7 +14,7 @@ from dovetail.executors.dispatching.distrust import forgiving
 from dovetail.executors.dispatching.regions import RegionSymbol
 from dovetail.executors.trials.reference import exact, program, referees, rounded
 from dovetail.frontend import make_trace
-from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
+from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, to_callable
 
 SAMPLES = 8  # programs with other rounding that a difference is judged by
 
@@ -51,7 +51,7 @@ def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | E
             run = dispatch(recorded, Priority([ex, *[other for other in reference if other is not ex]]))
         line = _as_line(recorded)
         expected = program(line, list(values), reference)(*values.values())
-        got = [x for x in _flat(compiled(run)(*inputs)) if isinstance(x, torch.Tensor)]
+        got = [x for x in _flat(to_callable(run)(*inputs)) if isinstance(x, torch.Tensor)]
         said = differs(got, expected)
         if said is not None:
             said = differs(got, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))

@@ -54,8 +54,10 @@ def api() -> str:
     """Every public name with its signature and the first sentence of its docstring."""
     rows = ["# The public API", "", NOTE, "", "Whatever is not on this page may change without notice.", ""]
     rows += ["## `dovetail`", "", "For everyone.", "", *table((name, getattr(dovetail, name)) for name in public(dovetail))]
-    rows += ["## `dovetail.extend`", "", "For those who write executors, prims and passes.", ""]
+    rows += ["## `dovetail.extend`", "", "For authors of executors, operations and grad rules.", ""]
     rows += table((name, getattr(extend, name)) for name in public(extend))
+    rows += ["## `dovetail.extend.advanced`", "", "For code generators, passes and test tools. Less stable: a minor version may change it.", ""]
+    rows += table((name, getattr(extend.advanced, name)) for name in public(extend.advanced))
     rows += [
         "## `dovetail.prims`",
         "",

@@ -31,7 +31,7 @@ def fn(x):
 
 torch.testing.assert_close(dovetail.jit(fn)(x), fn(x))
 print(hasattr(torch, "hypot"), hasattr(torch.nn.functional, "mish"), hasattr(torch, "uint16"), hasattr(torch, "ctc_loss"))
-print(*[dovetail.extend.symbol_for(name) for name in ("torch.hypot", "torch.nn.functional.mish", "torch.add")])
+print(*[dovetail.extend.advanced.symbol_for(name) for name in ("torch.hypot", "torch.nn.functional.mish", "torch.add")])
 """
 
 

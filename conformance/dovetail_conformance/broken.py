@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Tag, Trace, compiled, executors, get_grad, put_grad
+from dovetail.extend import BoundSymbol, FusionExecutor, OperatorExecutor, Tag, Trace, get_grad, put_grad
+from dovetail.extend.advanced import Executor, executors, to_callable
 from dovetail_conformance.subject import is_referee
 
 
@@ -331,7 +332,7 @@ class Replayed(FusionExecutor):
         for line in region.lines:
             runs = next(ex for ex in self.behind if ex.verdict(line) is True)
             new.lines.append(line.replace(implementation=runs.implementation(line.symbol)))
-        run = compiled(new)
+        run = to_callable(new)
         return lambda *given: tuple(self.fault(list(run(*given)), given))
 
 

@@ -16,7 +16,8 @@ import dovetail
 from dovetail import devices
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import BoundSymbol, Symbol, Tag, Trace, recording
+from dovetail.extend import BoundSymbol, Tag, Trace
+from dovetail.extend.advanced import Symbol, recording
 from dovetail.langs.torch import spec_of
 from dovetail_conformance.accuracy import Truth, inaccuracy
 from dovetail_conformance.opinfo import OpInfo, SampleInput

@@ -15,7 +15,8 @@ from torch import Tensor
 
 import dovetail
 from dovetail import dtypes
-from dovetail.extend import Tag, checked
+from dovetail.extend import Tag
+from dovetail.extend.advanced import checked
 from dovetail_conformance.axes.check import variants
 from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole

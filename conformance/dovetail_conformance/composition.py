@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import dovetail
-from dovetail.extend import Executor, checked, executors
+from dovetail.extend.advanced import Executor, checked, executors
 from dovetail_conformance.case import SEED, cotangents, executed
 from dovetail_conformance.cell import Outcome, whole
 from dovetail_conformance.oracle import differs, flat

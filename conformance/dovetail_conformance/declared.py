@@ -9,7 +9,8 @@ from typing import Any
 from dovetail.devices import Device
 from dovetail.devices import device as named
 from dovetail.dtypes import DType
-from dovetail.extend import BoundSymbol, Executor, Trace
+from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend.advanced import Executor
 from dovetail_conformance.case import MOST, Case
 from dovetail_conformance.opinfo import OpInfo
 from dovetail_conformance.plan import Task, opinfos

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import dovetail
-from dovetail.extend import Executor
+from dovetail.extend.advanced import Executor
 
 HERE = Path(__file__).parent
 

@@ -35,7 +35,7 @@ import torch
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from dovetail.extend import Executor
+from dovetail.extend.advanced import Executor
 from dovetail_conformance.environment import folder
 from dovetail_conformance.report import Row
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dovetail.extend import Implementation, OperatorExecutor, Symbol, executors
+from dovetail.extend import OperatorExecutor
+from dovetail.extend.advanced import Implementation, Symbol, executors
 from dovetail_conformance.subject import is_referee
 
 

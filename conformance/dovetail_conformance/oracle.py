@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail.extend import differs as differs
+from dovetail.extend.advanced import differs as differs
 
 
 def flat(result: Any) -> list[Any]:

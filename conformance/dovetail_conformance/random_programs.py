@@ -18,7 +18,7 @@ from torch import Tensor
 import dovetail
 from dovetail import devices, dtypes
 from dovetail.errors import Unsupported
-from dovetail.extend import Symbol
+from dovetail.extend.advanced import Symbol
 from dovetail_conformance.case import SEED, Case, executed
 from dovetail_conformance.cell import Outcome, whole
 from dovetail_conformance.levels import Level

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from importlib_metadata import entry_points
 
-from dovetail.extend import Executor
+from dovetail.extend.advanced import Executor
 from dovetail_conformance import environment
 from dovetail_conformance.engine import absent, rows_of
 from dovetail_conformance.expectations import Expectation, accepted, applied, expectations_of, found, lock_of, locked, stale, write_lock

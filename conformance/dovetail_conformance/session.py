@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.extend import Executor, executors
+from dovetail.extend.advanced import Executor, executors
 from dovetail_conformance import environment, expectations
 from dovetail_conformance.declared import has_room, has_samples
 from dovetail_conformance.engine import rows_of

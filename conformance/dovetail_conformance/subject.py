@@ -15,7 +15,8 @@ from typing import Any
 
 from dovetail import use
 from dovetail.dtypes import DType
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, executors, get_executor
+from dovetail.extend import BoundSymbol, FusionExecutor, Trace
+from dovetail.extend.advanced import Executor, executors, get_executor
 from dovetail_conformance.expectations import expectations_of, options_in
 from dovetail_conformance.limits import Limits, limits_in
 from dovetail_conformance.state import LIBRARIES, watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.extend import executors
+from dovetail.extend.advanced import executors
 from dovetail_conformance import suite
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

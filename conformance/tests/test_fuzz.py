@@ -10,7 +10,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from dovetail.extend import OperatorExecutor, executors
+from dovetail.extend import OperatorExecutor
+from dovetail.extend.advanced import executors
 from dovetail_conformance.fuzz.attempt import Outcome, Setup, tried
 from dovetail_conformance.fuzz.campaign import Workers, campaign, job_of
 from dovetail_conformance.fuzz.cli import fuzz

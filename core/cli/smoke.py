@@ -20,7 +20,7 @@ from dovetail.executors import Executor, Priority, dispatch
 from dovetail.executors.discovery.loading import said
 from dovetail.executors.discovery.plugin_filter import Selection
 from dovetail.executors.discovery.registry import REGISTRY
-from dovetail.trace import Trace, compiled, dce, functionalize
+from dovetail.trace import Trace, dce, functionalize, to_callable
 
 F = torch.nn.functional
 PROGRAMS: dict[str, Callable[..., Tensor]] = {  # of x and y, both [4, 8]
@@ -74,7 +74,7 @@ def smoke(ex: Executor) -> dict[str, str]:
             if where is None:
                 continue
             trace, inputs = where
-            (got,) = compiled(trace)(*inputs)
+            (got,) = to_callable(trace)(*inputs)
             torch.testing.assert_close(got, fn(*inputs), rtol=2e-2, atol=2e-2)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):

@@ -36,7 +36,6 @@ from dovetail.trace import (
     JointTrace,
     Proxy,
     Trace,
-    compiled,
     constants_of,
     cse,
     dce,
@@ -49,6 +48,7 @@ from dovetail.trace import (
     schedule,
     split,
     take_saved,
+    to_callable,
     written_inputs,
 )
 
@@ -83,7 +83,7 @@ LOWER = (
     (check_contract, ALL),  # the option `check`
 )
 
-GENERATE = compiled
+GENERATE = to_callable
 
 
 @dataclass

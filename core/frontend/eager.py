@@ -11,7 +11,7 @@ from dovetail.executors import dispatch, resolve_executors
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Symbol
 from dovetail.prims.op import no_recorder
-from dovetail.trace import Trace, compiled, leaves, recording, tree_map
+from dovetail.trace import Trace, leaves, recording, to_callable, tree_map
 
 
 def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
@@ -25,7 +25,7 @@ def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
     args, kwargs = (tree_map(lambda x: inputs.get(id(x), x), nest) for nest in (args, kwargs))
     with recording(new):
         new.outputs = new.record(symbol, args, kwargs)
-    return compiled(dispatch(new, resolve_executors()))(*tensors.values())
+    return to_callable(dispatch(new, resolve_executors()))(*tensors.values())
 
 
 no_recorder.run = run

@@ -53,7 +53,8 @@ _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
 WAYS_OUT = (
-    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, give it a meaning with dovetail.extend.lookaside, "
+    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, "
+    "give it a meaning with dovetail.extend.advanced.lookaside, "
     'or compile with interpretation="native"'
 )
 

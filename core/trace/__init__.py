@@ -28,8 +28,8 @@ from dovetail.trace.passes.split import drop_cotangents as drop_cotangents
 from dovetail.trace.passes.split import split as split
 from dovetail.trace.passes.split import take_saved as take_saved
 from dovetail.trace.passes.watch import watch as watch
-from dovetail.trace.printing import compiled as compiled
 from dovetail.trace.printing import literal as literal
+from dovetail.trace.printing import to_callable as to_callable
 from dovetail.trace.proxies import NumberProxy as NumberProxy
 from dovetail.trace.proxies import Proxy as Proxy
 from dovetail.trace.proxies import TensorProxy as TensorProxy

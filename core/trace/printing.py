@@ -62,7 +62,7 @@ class Scope:
         if name in self.imports:
             return
         if name not in ROOTS:
-            ROOTS[name] = Root(f'from dovetail.extend import symbols_of; {name} = symbols_of("{name}")', symbols_of(name))
+            ROOTS[name] = Root(f'from dovetail.extend.advanced import symbols_of; {name} = symbols_of("{name}")', symbols_of(name))
         self.imports[name] = ROOTS[name].statement
         self.globals[name] = ROOTS[name].value
 
@@ -70,7 +70,7 @@ class Scope:
         """The namespace of an executor's implementations, called `<name>_exec`."""
         space = f"{name}_exec"
         if space not in self.imports:
-            self.imports[space] = f'from dovetail.extend import implementations_of; {space} = implementations_of("{name}")'
+            self.imports[space] = f'from dovetail.extend.advanced import implementations_of; {space} = implementations_of("{name}")'
             self.globals[space] = Namespace()
         return space
 
@@ -200,7 +200,7 @@ def _decomposition(line: Any, indent: str, depth: int | None) -> list[str]:
     return rows
 
 
-def compiled(trace: Any) -> Callable:
+def to_callable(trace: Any) -> Callable:
     """The printed program as a function; tracebacks and pdb show its lines."""
     text, scope = source(trace, depth=0, imports=False)
     file = f"<dovetail {trace.name} {next(_serial)}>"

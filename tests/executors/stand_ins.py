@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled
+from dovetail.extend import FusionExecutor, OperatorExecutor, Tag
+from dovetail.extend.advanced import to_callable
 
 F = torch.nn.functional
 
@@ -20,7 +21,7 @@ class Pointwise(FusionExecutor):
         return Tag.ELEMENTWISE in line.symbol.tags or f"fuses elementwise operations, and {line.symbol} is none"
 
     def fuse(self, region):
-        run = compiled(region)
+        run = to_callable(region)
         if self.factor == 1.0:
             return run
         return lambda *inputs: tuple(x * self.factor if x.is_floating_point() else x for x in run(*inputs))

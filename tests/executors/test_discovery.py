@@ -28,7 +28,7 @@ PROGRAM = """
 import json, sys
 import dovetail, torch
 before = set(sys.modules)
-rows = dovetail.extend.plugins()
+rows = dovetail.extend.advanced.plugins()
 sine = dovetail.jit(torch.sin, executors=["fine"])
 said = str(sine(torch.zeros(2)).tolist()), [line.implementation.executor for line in dovetail.last_traces(sine)[-1].lines if line.implementation]
 from dovetail.prims.op import SYMBOLS
@@ -421,7 +421,7 @@ def test_keyboard_interrupt_gets_through_and_nothing_is_half_loaded(site, regist
 
 def test_a_plugin_may_ask_for_executors_while_it_is_loaded(site, good, registry, monkeypatch):
     monkeypatch.setattr(registry_module, "REGISTRY", registry)
-    site("curious", "import dovetail.extend\nSEEN = [ex.name for ex in dovetail.extend.executors()]\n" + good("curious"))
+    site("curious", "import dovetail.extend\nSEEN = [ex.name for ex in dovetail.extend.advanced.executors()]\n" + good("curious"))
 
     assert rows_of(registry)["curious"].status == "ready"
 
@@ -429,7 +429,7 @@ def test_a_plugin_may_ask_for_executors_while_it_is_loaded(site, good, registry,
 def test_trap_16_a_forked_worker_has_the_executors(tmp_path, new_process):
     program = (
         "import os, torch, dovetail\nfrom dovetail.executors.discovery.registry import REGISTRY\n"
-        "dovetail.extend.plugins()\nREGISTRY.lock.acquire()\n"
+        "dovetail.extend.advanced.plugins()\nREGISTRY.lock.acquire()\n"
         "import threading\nchild = os.fork()\n"
         "if child == 0:\n"
         "    t = threading.Thread(target=REGISTRY.refresh); t.start(); t.join(30)\n"
@@ -444,7 +444,7 @@ def test_trap_16_a_forked_worker_has_the_executors(tmp_path, new_process):
 
 
 def test_the_executors_of_this_environment_are_ready_or_say_why():
-    for row in dovetail.extend.plugins():
+    for row in dovetail.extend.advanced.plugins():
         assert row.status == "ready" or (row.reason and row.remedy), row
     assert torch.equal(dovetail.jit(torch.neg)(torch.ones(2)), -torch.ones(2))
 

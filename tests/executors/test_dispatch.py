@@ -12,7 +12,8 @@ from dovetail import prims
 from dovetail.errors import ExecutorError
 from dovetail.executors import Priority, dispatch, resolve_executors
 from dovetail.executors.ordering.resolve_order import add_operator_executor
-from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, compiled, get_executor, make_prim
+from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, make_prim
+from dovetail.extend.advanced import get_executor, to_callable
 from dovetail.trace import check, cse, dce, functionalize
 
 F = torch.nn.functional
@@ -32,7 +33,7 @@ class Elementwise(FusionExecutor):
 
     def fuse(self, region):
         self.regions.append(region)
-        return compiled(dispatch(region, Priority([get_executor("torch")])))
+        return to_callable(dispatch(region, Priority([get_executor("torch")])))
 
 
 def executed(fn, *args, executors=None):
@@ -141,7 +142,7 @@ def test_the_executor_of_last_resort_stands_behind_all_others():
 
 
 def test_the_torch_plugin_is_found_through_its_entry_point():
-    row = next(plugin for plugin in dovetail.extend.plugins() if plugin.name == "torch")
+    row = next(plugin for plugin in dovetail.extend.advanced.plugins() if plugin.name == "torch")
     assert (row.distribution, row.status, row.executors) == ("dovetail-torch-exec", "ready", ("torch",))
 
 
@@ -202,8 +203,8 @@ def test_any_program_split_among_executors_is_still_that_program(steps, data):
     pure, epilogue = functionalize(dovetail.make_trace(fn)(x))
     trace = dispatch(cse(dce(pure)), executors)
     check(trace)
-    values = compiled(trace)(x)
-    got = compiled(dispatch(epilogue, executors))(x, *values)
+    values = to_callable(trace)(x)
+    got = to_callable(dispatch(epilogue, executors))(x, *values)
     torch.testing.assert_close(got, fn(x), rtol=1e-8, atol=1e-8, equal_nan=True)
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.extend import FusionExecutor, executors
+from dovetail.extend import FusionExecutor
+from dovetail.extend.advanced import executors
 
 
 class Writing(FusionExecutor):
@@ -20,7 +21,7 @@ class Writing(FusionExecutor):
         (last,) = [ex for ex in executors() if ex.last_resort]
         plain = region.derive("dispatch")
         plain.lines = [line.replace(implementation=last.implementation(line.symbol)) for whole in region.lines for line in prims_of(whole)]
-        return dovetail.extend.compiled(plain)
+        return dovetail.extend.advanced.to_callable(plain)
 
     def fuse_in_place(self, region, into):
         self.offered.append({result.name: given.name for result, given in into.items()})

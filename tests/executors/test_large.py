@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.extend import POOL, OperatorExecutor
+from dovetail.extend import OperatorExecutor
+from dovetail.extend.advanced import POOL
 
 F = torch.nn.functional
 N = 4096  # columns; 2048 rows of them in float32 are 32 MiB
@@ -70,7 +71,7 @@ def test_the_program_can_be_pickled():
     ours = dovetail.jit(lambda x, w, b: F.linear(x, w, b), executors=["torch"])
     want = ours(X, W, B)
     read = pickle.loads(pickle.dumps(dovetail.last_traces(ours)[-1]))
-    assert torch.equal(dovetail.extend.compiled(read)(X, W, B), want)
+    assert torch.equal(dovetail.extend.advanced.to_callable(read)(X, W, B), want)
 
 
 def test_an_executor_says_what_runs_large_results(monkeypatch):

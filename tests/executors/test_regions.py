@@ -14,7 +14,8 @@ from stand_ins import Pointwise
 import dovetail
 from dovetail.executors import Priority, dispatch
 from dovetail.executors.discovery.registry import REGISTRY
-from dovetail.extend import CannotFuse, Fuel, FusionExecutor, OperatorExecutor, compiled, get_executor
+from dovetail.extend import FusionExecutor, OperatorExecutor
+from dovetail.extend.advanced import CannotFuse, Fuel, get_executor, to_callable
 from dovetail.trace import check, cse, dce, functionalize
 
 F = torch.nn.functional
@@ -155,7 +156,7 @@ def test_any_program_is_the_same_whatever_is_given_back(steps, least):
     trace = check(dispatch(cse(dce(pure)), executors))
     assert all(len(line.body) >= least for line in trace.lines if line.implementation.executor == "one")
     assert len(set(map(id, executors[0].asked))) == len(executors[0].asked)
-    got = compiled(dispatch(epilogue, executors))(x, *compiled(trace)(x))
+    got = to_callable(dispatch(epilogue, executors))(x, *to_callable(trace)(x))
     torch.testing.assert_close(got, fn(x), rtol=1e-8, atol=1e-8, equal_nan=True)
 
 
@@ -176,7 +177,7 @@ def test_a_trace_with_regions_pickles_whatever_its_executor_makes_of_them():
         for pickler in (pickle, dill):
             again = pickler.loads(pickler.dumps(trace))
             assert str(again) == str(trace) and "opaque_exec.fusion_" in str(again)
-            assert torch.equal(compiled(again)(torch.ones(3)), want)
+            assert torch.equal(to_callable(again)(torch.ones(3)), want)
     finally:
         REGISTRY.executors.pop("opaque")
 
@@ -196,7 +197,7 @@ class Everything(FusionExecutor):
         return True
 
     def fuse(self, region):
-        return compiled(dispatch(region, Priority([get_executor("torch")])))
+        return to_callable(dispatch(region, Priority([get_executor("torch")])))
 
 
 def test_a_named_executor_of_last_resort_stands_before_the_others():
@@ -297,6 +298,6 @@ def test_a_trace_pickles_whatever_functions_an_operator_executor_has():
         for pickler in (pickle, dill):
             again = pickler.loads(pickler.dumps(trace))
             assert str(again) == str(trace) and str(again).count("unpicklable_exec.cos_") == 2
-            assert torch.equal(compiled(again)(torch.ones(3)), want)
+            assert torch.equal(to_callable(again)(torch.ones(3)), want)
     finally:
         REGISTRY.executors.pop("unpicklable")

@@ -199,7 +199,7 @@ def test_scenario_40_a_map_of_operations_forces_one_and_leaves_the_others():
 
 
 def asked_for(name):
-    return [ex.name for ex in resolve_executors().for_symbol(dovetail.extend.symbol_for(name))]
+    return [ex.name for ex in resolve_executors().for_symbol(dovetail.extend.advanced.symbol_for(name))]
 
 
 def test_row_17_patterns_edits_and_the_more_exact_name():

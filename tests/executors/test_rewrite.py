@@ -13,7 +13,8 @@ from dovetail import prims
 from dovetail.errors import ExecutorError
 from dovetail.executors import Priority, rewrite
 from dovetail.executors.discovery.plugin_errors import ContractError
-from dovetail.extend import BoundSymbol, Claim, OperatorExecutor, make_symbol, recording, symbol_for
+from dovetail.extend import BoundSymbol, Claim, OperatorExecutor
+from dovetail.extend.advanced import make_symbol, recording, symbol_for
 from dovetail.trace import check
 
 RELU, LINEAR = symbol_for(torch.relu), symbol_for(F.linear)

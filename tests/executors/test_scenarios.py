@@ -10,25 +10,8 @@ import torch
 import dovetail
 from dovetail import prims
 from dovetail.errors import InvalidTrace
-from dovetail.extend import (
-    ExecutorError,
-    Fuel,
-    FusionExecutor,
-    OperatorExecutor,
-    Tag,
-    Transform,
-    compiled,
-    get_executor,
-    get_grad,
-    lookaside,
-    make_prim,
-    make_symbol,
-    put_grad,
-    register_grad,
-    require,
-    symbol_for,
-    watch,
-)
+from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, get_grad, make_prim, put_grad, register_grad
+from dovetail.extend.advanced import ExecutorError, Fuel, Transform, get_executor, lookaside, make_symbol, require, symbol_for, to_callable, watch
 
 F = torch.nn.functional
 
@@ -144,7 +127,7 @@ class Pointwise(FusionExecutor):
 
     def fuse(self, region):
         self.regions.append([line.symbol.name for line in region.lines])
-        run = compiled(dovetail.executors.dispatch(region, dovetail.executors.Priority([get_executor("torch")])))
+        run = to_callable(dovetail.executors.dispatch(region, dovetail.executors.Priority([get_executor("torch")])))
         return (lambda *args: tuple(x + 1 for x in run(*args))) if len(self.regions) - 1 == self.wrong else run
 
 

@@ -10,7 +10,8 @@ import torch
 
 import dovetail
 from dovetail.executors.discovery.registry import REGISTRY
-from dovetail.extend import OperatorExecutor, get_grad, implementations_of, make_prim, put_grad
+from dovetail.extend import OperatorExecutor, get_grad, make_prim, put_grad
+from dovetail.extend.advanced import implementations_of
 
 
 def _meta(x):

@@ -39,7 +39,7 @@ def test_the_program_used_last_is_tried_first():
     x = torch.ones(2)
     for n in (1, 2, 1):
         compiled(x, n)
-    assert dovetail.last_prologue_traces(compiled)[-1].lines[-1].symbol is dovetail.extend.symbols_of("prims").call_program
+    assert dovetail.last_prologue_traces(compiled)[-1].lines[-1].symbol is dovetail.extend.advanced.symbols_of("prims").call_program
     first, second = compiled._cache.entries
     compiled(x, 2)
     assert compiled._cache.entries == (second, first)

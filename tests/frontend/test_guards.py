@@ -9,7 +9,7 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Sources
 from dovetail.prims.guard import GUARD
 from dovetail.prims.op import Tag, prim
-from dovetail.trace import Trace, compiled
+from dovetail.trace import Trace, to_callable
 
 
 @prim(tags=GUARD)
@@ -26,7 +26,7 @@ def test_a_kind_of_guard_is_one_row_and_a_prim(monkeypatch):
     monkeypatch.setitem(KINDS, "even", Kind("even", "{s} is even", "{s} is no longer even", check_even, lambda value: {}))
     sources = Sources()
     guard = Guard("even", sources.item(sources.arg("args"), 0))
-    guarded = compiled(prologue([guard], [], [], Trace(), run=lambda: "the result"))
+    guarded = to_callable(prologue([guard], [], [], Trace(), run=lambda: "the result"))
     assert str(guard) == "args[0] is even"
     assert guarded((4,), {}) == "the result"
     miss = guarded((5,), {})

@@ -406,7 +406,7 @@ def test_saved_tensors_are_let_go_as_the_backward_runs() -> None:
             return
         at_the_end.append(sum(ref() is not None for ref in alive))
 
-    compiled = dovetail.jit(chain, passes=[extend.watch(after=count)], recompute="none")
+    compiled = dovetail.jit(chain, passes=[extend.advanced.watch(after=count)], recompute="none")
     out = compiled(leaf(4, 4))
     alive += [weakref.ref(x) for x in out.grad_fn.saved_tensors]
     at_the_end.clear()

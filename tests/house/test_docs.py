@@ -52,7 +52,7 @@ def test_the_tables_made_from_the_code_are_current(build):
     assert not late, f"run `make docs`: {late}"
 
 
-@pytest.mark.parametrize("name", ["dovetail", "dovetail.extend", "dovetail.prims"])
+@pytest.mark.parametrize("name", ["dovetail", "dovetail.extend", "dovetail.extend.advanced", "dovetail.prims"])
 def test_all_is_what_the_api_page_lists(root, build, name):
     module = importlib.import_module(name)
     section = (root / "docs" / "api.md").read_text().partition(f"## `{name}`\n")[2].partition("\n## ")[0]
@@ -61,7 +61,13 @@ def test_all_is_what_the_api_page_lists(root, build, name):
 
 
 def test_a_name_that_is_not_imported_on_purpose_is_not_public(build):
-    assert "annotations" not in build.public(importlib.import_module("dovetail.extend"))
+    assert "annotations" not in build.public(importlib.import_module("dovetail.extend.advanced"))
+
+
+def test_the_contract_for_kernel_authors_fits_on_a_page(build):
+    first, second = (set(build.public(importlib.import_module(name))) for name in ("dovetail.extend", "dovetail.extend.advanced"))
+
+    assert len(first) < 16 and not first & second
 
 
 @pytest.mark.parametrize("page", PAGES)

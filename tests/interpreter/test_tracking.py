@@ -10,7 +10,7 @@ from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Sources
 from dovetail.frontend.interpreter.tracking import Captured, Recorder, capture
-from dovetail.trace import Trace, compiled
+from dovetail.trace import Trace, to_callable
 
 
 class Box:
@@ -21,7 +21,7 @@ class Box:
 def traced(fn, *args, **kwargs) -> tuple[Captured, object]:
     """What a run depended on, and a function that says which guard fails, or None."""
     _, captured = capture(fn, args, kwargs, Recorder())
-    check = compiled(prologue(captured.guards, (), captured.sources, Trace(), run=lambda **_: None))
+    check = to_callable(prologue(captured.guards, (), captured.sources, Trace(), run=lambda **_: None))
 
     def failing(*args, **kwargs):
         missed = check(args, kwargs)
@@ -109,7 +109,7 @@ ATOMS = [1, True, 1.0, 0.0, -0.0, math.nan, math.inf, "1", b"1", None, 0j, compl
 @pytest.mark.parametrize("value", ATOMS)
 def test_atoms_are_told_apart(value):
     guard = Guard("equal", Sources().make("item", Sources().arg("args"), 0), value)
-    check = compiled(prologue([guard], (), (), Trace(), run=lambda: None))
+    check = to_callable(prologue([guard], (), (), Trace(), run=lambda: None))
     fits = [other for other in ATOMS if check((other,), {}) is None]
     assert [repr(other) for other in fits] == [repr(value)]
 

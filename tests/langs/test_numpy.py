@@ -12,7 +12,7 @@ import torch
 import dovetail
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.executors import dispatch, resolve_executors
-from dovetail.trace import Trace, compiled, functionalize
+from dovetail.trace import Trace, functionalize, to_callable
 
 
 def trace(fn, *args) -> Trace:
@@ -30,8 +30,8 @@ def on_tensors(program: Trace, args: tuple):
     """The program as executors run it, on torch's tensors."""
     pure, epilogue = functionalize(program)
     inputs = [torch.from_numpy(np.array(x)) for x in args]
-    results = compiled(dispatch(pure, resolve_executors()))(*inputs)
-    outputs = compiled(dispatch(epilogue, resolve_executors()))(*inputs, *results)
+    results = to_callable(dispatch(pure, resolve_executors()))(*inputs)
+    outputs = to_callable(dispatch(epilogue, resolve_executors()))(*inputs, *results)
     return [x.numpy() for x in (outputs if isinstance(outputs, (tuple, list)) else [outputs])], [x.numpy() for x in inputs]
 
 

@@ -67,7 +67,7 @@ def test_scenario_18_watch_shows_every_operation_with_its_values():
     def after(line, args, kwargs, result):
         seen.append(("after", line.symbol.name, result.tolist()))
 
-    compiled = dovetail.jit(lambda x: (x + 1) * 2, executors=["torch"], passes=[dovetail.extend.watch(before=before, after=after)])
+    compiled = dovetail.jit(lambda x: (x + 1) * 2, executors=["torch"], passes=[dovetail.extend.advanced.watch(before=before, after=after)])
     compiled(torch.tensor([1.0]))
     assert seen == [("before", "add", [1.0]), ("after", "add", [2.0]), ("before", "mul", [2.0]), ("after", "mul", [4.0])]
 

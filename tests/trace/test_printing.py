@@ -117,7 +117,7 @@ def test_tracebacks_show_the_programs_lines():
     def explode(line, args, kwargs):
         raise ZeroDivisionError
 
-    compiled = dovetail.jit(softmax_of_twice, executors=["torch"], passes=[dovetail.extend.watch(before=explode)])
+    compiled = dovetail.jit(softmax_of_twice, executors=["torch"], passes=[dovetail.extend.advanced.watch(before=explode)])
     with pytest.raises(ZeroDivisionError) as raised:
         compiled(torch.ones(2, 3))
     assert any("torch_exec.mul" in (frame.line or "") for frame in traceback.extract_tb(raised.value.__traceback__))

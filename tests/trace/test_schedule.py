@@ -11,7 +11,7 @@ import dovetail
 from dovetail import prims
 from dovetail.dtypes import float32
 from dovetail.executors import Priority, dispatch
-from dovetail.extend import compiled, get_executor
+from dovetail.extend.advanced import get_executor, to_callable
 from dovetail.prims import TensorSpec
 from dovetail.trace import BackwardTrace, check, cse, dce, functionalize, peak_bytes, schedule
 
@@ -87,8 +87,8 @@ def test_any_program_computes_the_same_and_holds_no_more(steps, wanted):
     after = check(schedule(before))
     assert sorted(map(id, after.lines)) == sorted(map(id, before.lines))
     assert peak_bytes(after) <= peak_bytes(before)
-    finish = compiled(dispatch(epilogue, torch_alone))
-    for got, want in zip(finish(x, y, *compiled(after)(x, y)), fn(x, y)):
+    finish = to_callable(dispatch(epilogue, torch_alone))
+    for got, want in zip(finish(x, y, *to_callable(after)(x, y)), fn(x, y)):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from dovetail.errors import Unsupported
-from dovetail.extend import checked
+from dovetail.extend.advanced import checked
 from dovetail_conformance.accuracy import inaccuracy
 from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.gradients import Gradients, gradients, subset

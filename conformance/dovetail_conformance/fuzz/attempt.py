@@ -11,7 +11,7 @@ import torch
 
 import dovetail
 from dovetail.errors import NoGradRule, Unclaimed, Unsupported
-from dovetail.extend import Executor
+from dovetail.extend.advanced import Executor
 from dovetail_conformance.case import executed
 from dovetail_conformance.cell import whole
 from dovetail_conformance.fuzz.draft import Draft, refill

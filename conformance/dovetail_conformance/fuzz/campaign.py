@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from dovetail.extend import Executor
+from dovetail.extend.advanced import Executor
 from dovetail_conformance.fuzz.attempt import Setup
 from dovetail_conformance.fuzz.hunt import SHRINKING, Counts, Job, crash, events
 from dovetail_conformance.pool import Process

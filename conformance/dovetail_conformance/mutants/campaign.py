@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from dovetail.extend import Implementation, OperatorExecutor, Symbol
+from dovetail.extend import OperatorExecutor
+from dovetail.extend.advanced import Implementation, Symbol
 from dovetail_conformance.engine import rows_of
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.mutants.mutations import LEAKS, Mutation, mutations

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dovetail.extend import Implementation, Symbol
+from dovetail.extend.advanced import Implementation, Symbol
 from dovetail_conformance.mutants.conditions import HISTORY, LAYOUTS, PROCESS, SIZES, VALUES, Condition, tensors_in
 from dovetail_conformance.oracle import same_bits
 

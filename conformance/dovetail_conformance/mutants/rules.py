@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from dovetail.extend import Implementation, OperatorExecutor, put_grad
+from dovetail.extend import OperatorExecutor, put_grad
+from dovetail.extend.advanced import Implementation
 from dovetail_conformance.mutants.mutations import Mutation
 
 Rule = Callable[..., Any]

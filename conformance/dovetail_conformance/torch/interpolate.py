@@ -12,7 +12,7 @@ import numpy as np
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import EXTREMES, FLOATS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, laid, unwritten
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import symbol_for
 from dovetail_conformance.opinfo import COMPLEX, FLOATS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, no_errors, unwritten
 

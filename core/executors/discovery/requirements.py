@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 HOST = "dovetail"
-API = 1  # the executor API: the hooks, the classes of `dovetail.extend`, and what they may be given
+API = 1  # the executor API: the hooks, `dovetail.extend`, and what plugins are called with
 _API_EXTRA = re.compile(r"api(\d+)")
 
 

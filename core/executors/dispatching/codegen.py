@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from dovetail.executors.contract.executor import OperatorExecutor
 from dovetail.executors.discovery.registry import executors
-from dovetail.trace import Trace, compiled, prims_of
+from dovetail.trace import Trace, prims_of, to_callable
 
 T = TypeVar("T")
 
@@ -69,4 +69,4 @@ def line_by_line(region: Trace) -> Callable[..., tuple]:
     plain.lines = [
         line.replace(implementation=next(found for ex in last if (found := ex.implementation(line.symbol)))) for line in prims_of(region.lines)
     ]
-    return compiled(plain)
+    return to_callable(plain)

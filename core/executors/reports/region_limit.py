@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dovetail.executors.contract.executor import FusionExecutor, Verdict
 from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.executors.ordering.resolve_order import resolve_executors
-from dovetail.trace import BoundSymbol, Trace, compiled
+from dovetail.trace import BoundSymbol, Trace, to_callable
 
 
 class Fuel(FusionExecutor):
@@ -41,6 +41,6 @@ class Fuel(FusionExecutor):
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """A function of the region's inputs: that of `ex` as long as there is fuel."""
         if len(self.regions) >= self.fuel:
-            return compiled(dispatch(region, resolve_executors([])))
+            return to_callable(dispatch(region, resolve_executors([])))
         self.regions.append(region)
         return self.executor.fuse(region)

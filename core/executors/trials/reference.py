@@ -24,7 +24,7 @@ from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, compiled, is_proxy, leaves, release, tree_map
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, leaves, release, to_callable, tree_map
 from dovetail.trace.ir import is_region as is_region
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -67,7 +67,7 @@ def program(
     alone = Trace("reference", inputs=list(inputs), outputs=tuple(line.writes), constants=hidden)
     written = [inner for part in parts(line) for inner in (part.body if is_unwritten(part) and part.body else (part,))]
     alone.lines = [part.replace(implementation=None) for part in written]
-    run = compiled(release(dispatch(alone, executors)))
+    run = to_callable(release(dispatch(alone, executors)))
     return lambda *values: list(run(*values))
 
 

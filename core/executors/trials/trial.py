@@ -24,7 +24,7 @@ from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
 from dovetail.executors.trials.reference import generators, is_region, referees, restore
-from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, release
+from dovetail.trace import BoundSymbol, Proxy, Trace, release, to_callable
 
 
 class Trial:
@@ -51,7 +51,7 @@ class Trial:
         """Run the program, each line that is its turn beside the reference."""
         with self.lock:
             if self.run_lines is None:
-                self.run_lines = compiled(self.trace_run)
+                self.run_lines = to_callable(self.trace_run)
             turn = next_round(self.tried, self.account)
         token, before = ROUND.set(turn), generators() if self.ruled else None
         try:

@@ -10,7 +10,7 @@ import torch
 
 from dovetail.errors import GuardWarning
 from dovetail.frontend.guards.guard import Miss
-from dovetail.trace import BoundSymbol, Trace, compiled, proxies
+from dovetail.trace import BoundSymbol, Trace, proxies, to_callable
 
 _LONGEST = 200  # characters of a value in a report
 
@@ -52,7 +52,7 @@ def _value(guards: Trace, line: BoundSymbol, args: tuple, kwargs: dict) -> str:
         return "not known"
     before = [earlier for earlier in guards.lines[: guards.lines.index(line)] if not earlier.symbol.name.startswith("check_")]
     try:
-        found = compiled(replace(guards, lines=before, outputs=subject))(args, kwargs)
+        found = to_callable(replace(guards, lines=before, outputs=subject))(args, kwargs)
         text = f"{type(found).__name__} {found!r}"
     except Exception as error:  # code of the user's runs in both
         return f"not known: {type(error).__name__}: {error}"

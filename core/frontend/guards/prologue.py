@@ -21,7 +21,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
 from dovetail.torch_internals import active_mode
-from dovetail.trace import BoundSymbol, Proxy, Trace, compiled, proxies
+from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, to_callable
 from dovetail.trace.printing import identifier
 
 FEW = 8  # up to so many tensors, each has a line of its own
@@ -298,7 +298,7 @@ class PrologueBuilder:
         outputs = tuple([out for line in self.state_lines if (out := line.out) in read])
         program = Trace("state", made_by="guards", names=self.trace.names, lines=self.state_lines, outputs=outputs)
         program.constants = self.trace.constants
-        state = self.constant(ModuleState(compiled(program), tuple(self.modules.values()), tuple(self.tables.values())))
+        state = self.constant(ModuleState(to_callable(program), tuple(self.modules.values()), tuple(self.tables.values())))
         line = BoundSymbol(prims.unpack_state, (), {"state": state}, outputs or None, [], body=tuple(self.state_lines))
         self.trace.lines.insert(self.state_index, line)
 

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from dovetail import dtypes
-from dovetail.extend import ExecutorError, OperatorExecutor, TensorSpec, add_operator_executor, get_grad, make_prim, put_grad, torch_internals
+from dovetail.extend import OperatorExecutor, TensorSpec, add_operator_executor, get_grad, make_prim, put_grad
+from dovetail.extend.advanced import ExecutorError, torch_internals
 from dovetail_apex_xentropy import __version__, kernel
 
 NAME = "apex_xentropy"

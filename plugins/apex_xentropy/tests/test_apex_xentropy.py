@@ -14,7 +14,7 @@ import torch
 
 import dovetail
 import dovetail_apex_xentropy
-from dovetail.extend import ExecutorError, get_executor, plugins
+from dovetail.extend.advanced import ExecutorError, get_executor, plugins
 from dovetail_apex_xentropy import executor, kernel
 
 F = torch.nn.functional
@@ -260,7 +260,9 @@ def test_it_is_available_with_a_kernel_and_a_device(stand_in, monkeypatch):
 
 
 def test_the_plugin_is_found_and_says_whether_it_runs():
-    program = "from dovetail.extend import plugins; print(*[(p.distribution, p.status, p.reason) for p in plugins() if p.name == 'apex_xentropy'])"
+    program = (
+        "from dovetail.extend.advanced import plugins; print(*[(p.distribution, p.status, p.reason) for p in plugins() if p.name == 'apex_xentropy'])"
+    )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     said = kernel.available()
 
@@ -290,7 +292,7 @@ def test_seed_002_registered_by_hand_it_is_asked_first_or_where_it_is_named(regi
     jitted(X, Y)
 
     assert get_executor("apex_xentropy") is made and made.version == dovetail_apex_xentropy.__version__
-    assert made.implementation(dovetail.extend.symbol_for(F.cross_entropy)).grad is executor.rule
+    assert made.implementation(dovetail.extend.advanced.symbol_for(F.cross_entropy)).grad is executor.rule
     assert ("apex_xentropy refuses: expected tensors on cuda" in str(dovetail.explain(jitted))) is default
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail import prims
-from dovetail.extend import BoundSymbol, Symbol, Verdict
+from dovetail.extend import BoundSymbol, Verdict
+from dovetail.extend.advanced import Symbol
 
 _NAMES = """
     neg abs signbit ceil floor round trunc reciprocal isnan isinf isfinite bitwise_not sqrt rsqrt exp exp2 expm1 log log2 log10 log1p

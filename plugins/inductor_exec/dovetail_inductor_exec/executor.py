@@ -12,7 +12,8 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import dovetail
-from dovetail.extend import BoundSymbol, ExecutorError, FusionExecutor, Trace, Verdict, options_of, torch_internals
+from dovetail.extend import BoundSymbol, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend.advanced import ExecutorError, torch_internals
 from dovetail_inductor_exec import __version__, machine
 from dovetail_inductor_exec.claims import DTYPES, verdict
 from dovetail_inductor_exec.graphs import apart, computing, decomposed, example, structure

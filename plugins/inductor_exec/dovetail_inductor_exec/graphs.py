@@ -8,7 +8,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace, prims_of, symbol_for, torch_internals
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace
+from dovetail.extend.advanced import prims_of, symbol_for, torch_internals
 from dovetail.langs.torch import TO_TORCH, torch_device
 
 

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 
 COMPILERS = ("g++", "clang++", "c++")
 REMEDY = "install one (Debian: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), or name it in CXX"

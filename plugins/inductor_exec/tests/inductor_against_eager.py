@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 import dovetail
-from dovetail.extend import BoundSymbol, Executor, checked
+from dovetail.extend import BoundSymbol
+from dovetail.extend.advanced import Executor, checked
 
 
 def leaves(nest: Any) -> list[torch.Tensor]:

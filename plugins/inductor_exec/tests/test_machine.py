@@ -13,7 +13,7 @@ import torch
 
 import dovetail
 from dovetail.errors import ExecutorError
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 from dovetail_inductor_exec import dovetail_doctor, machine
 from dovetail_inductor_exec.executor import inductor_executor
 
@@ -60,7 +60,7 @@ def test_the_doctor_compiles_a_line():
 
 PROGRAM = """
 import json, dovetail, torch
-rows = {row.name: [row.status, row.reason or ""] for row in dovetail.extend.plugins()}
+rows = {row.name: [row.status, row.reason or ""] for row in dovetail.extend.advanced.plugins()}
 def ran_by(**how):
     run = dovetail.jit(lambda x: torch.softmax(x * 2, -1), **how)
     assert torch.equal(run(torch.zeros(2)), torch.full((2,), 0.5))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, is_claim, prims_of
+from dovetail.extend import BoundSymbol, FusionExecutor, OperatorExecutor, Trace, Verdict
+from dovetail.extend.advanced import Executor, is_claim, prims_of
 from dovetail.prims.spec import prod
 from dovetail_llvm_exec.call.entry import entry
 from dovetail_llvm_exec.call.kernel import Kernels

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import dovetail
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 from dovetail.frontend.guards.guard import Miss
 from dovetail_llvm_exec.call import entry as entries
 from dovetail_llvm_exec.call.entry_ir import EntryCode
@@ -39,7 +39,7 @@ def entry_of(fn):
 
 def slow_of(fn):
     """The prologue of the last call, in Python."""
-    return dovetail.extend.compiled(dovetail.last_prologue_traces(fn)[-1])
+    return dovetail.extend.advanced.to_callable(dovetail.last_prologue_traces(fn)[-1])
 
 
 def test_a_call_is_one_builtin_function():
@@ -170,7 +170,7 @@ def test_several_kernels_several_results_and_an_argument_that_comes_back():
 
 
 def test_large_results_come_from_the_pool():
-    from dovetail.extend import POOL
+    from dovetail.extend.advanced import POOL
 
     ours, x = compiled(lambda x: x * 2), torch.randn(2100, 2000)
     ours(x)

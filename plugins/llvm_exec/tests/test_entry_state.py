@@ -117,7 +117,7 @@ class State:
 
 def entry_by_hand(state):
     """The entry of a prologue that gives what it finds in a state, and "slow" where it hands a call over."""
-    args, kwargs, found, program = (dovetail.extend.Proxy(name) for name in ("args", "kwargs", "found", "program"))
+    args, kwargs, found, program = (dovetail.extend.advanced.Proxy(name) for name in ("args", "kwargs", "found", "program"))
     rows = (
         (prims.check_count, (args,), {"length": 0}, None),
         (prims.check_keys, (kwargs,), {"keys": ()}, None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from llvm_against_eager import compiled
 
-from dovetail.extend import POOL
+from dovetail.extend.advanced import POOL
 from dovetail_llvm_exec.call import launch
 
 N = 1 << 18

@@ -11,7 +11,7 @@ import torch
 from llvm_against_eager import assert_same, compiled
 from torch.nn import functional as F
 
-from dovetail.extend import POOL
+from dovetail.extend.advanced import POOL
 from dovetail_llvm_exec.call import launch
 
 SHAPES = ((4,), (3, 5), (257, 33), (64, 1024), (1100, 1000), (1, 1), (7, 300), (2048, 600))

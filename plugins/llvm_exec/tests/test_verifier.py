@@ -10,7 +10,7 @@ from llvm_against_eager import assert_like_eager, program_of
 
 import dovetail
 from dovetail.dtypes import float32, int64
-from dovetail.extend import ExecutorWarning
+from dovetail.extend.advanced import ExecutorWarning
 from dovetail_llvm_exec.executor import llvm_executor
 from dovetail_llvm_exec.loops import stage, verifier
 from dovetail_llvm_exec.loops.stage import Phase, Workspace

@@ -7,7 +7,7 @@ import torch
 from llvm_against_eager import assert_like_eager, program_of
 
 from dovetail.dtypes import float32
-from dovetail.extend import ExecutorError
+from dovetail.extend.advanced import ExecutorError
 from dovetail_llvm_exec.loops.stage import Workspace
 from dovetail_llvm_exec.region.exprs import Buffer
 

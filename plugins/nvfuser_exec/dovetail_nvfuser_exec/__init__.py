@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.extend import Executor, hookimpl
+from dovetail.extend import hookimpl
+from dovetail.extend.advanced import Executor
 
 __version__ = "0.1.0"
 __all__ = ["dovetail_doctor", "dovetail_executors"]

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from dovetail import dtypes
-from dovetail.extend import Executor, OperatorExecutor, TensorSpec, Verdict, get_grad, make_prim, options_of, put_grad
+from dovetail.extend import OperatorExecutor, TensorSpec, Verdict, get_grad, make_prim, options_of, put_grad
+from dovetail.extend.advanced import Executor
 from dovetail.langs.torch import spec_of
 from dovetail_nvfuser_exec import __version__, availability
 from dovetail_nvfuser_exec.definitions import Definition, input_like

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from packaging.version import Version
 
-from dovetail.extend import ExecutorError
+from dovetail.extend.advanced import ExecutorError
 
 MODULE = "nvfuser_direct"
 FLOOR = Version("0.2.34.dev0")

@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from dovetail.extend import ExecutorError, Trace
+from dovetail.extend import Trace
+from dovetail.extend.advanced import ExecutorError
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail_nvfuser_exec.claims import operand
 from dovetail_nvfuser_exec.program import Program, layout

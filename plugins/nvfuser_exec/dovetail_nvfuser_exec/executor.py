@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend import BoundSymbol, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend.advanced import Executor
 from dovetail_nvfuser_exec import __version__, availability
 from dovetail_nvfuser_exec.attention import attention_executor
 from dovetail_nvfuser_exec.claims import verdict

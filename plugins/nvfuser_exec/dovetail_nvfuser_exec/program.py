@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import BoundSymbol, ExecutorError, TensorSpec, Trace, prims_of
+from dovetail.extend import BoundSymbol, TensorSpec, Trace
+from dovetail.extend.advanced import ExecutorError, prims_of
 from dovetail_nvfuser_exec.translators import DTYPES, MOVES, NUMBERS, RESIZES, VIEWS
 
 Maker = Callable[[tuple, list], torch.Tensor]  # (inputs, results) -> one output

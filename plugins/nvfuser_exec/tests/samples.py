@@ -10,7 +10,8 @@ import torch
 import dovetail
 import dovetail_conformance.prims  # noqa: F401
 from dovetail import devices
-from dovetail.extend import Tag, TensorSpec, Trace, prims_of
+from dovetail.extend import Tag, TensorSpec, Trace
+from dovetail.extend.advanced import prims_of
 from dovetail.langs.torch import spec_of
 from dovetail_conformance import OPINFOS
 from dovetail_nvfuser_exec.claims import verdict

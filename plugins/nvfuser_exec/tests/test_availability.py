@@ -155,7 +155,7 @@ def test_the_doctor_has_nothing_to_ask_where_it_is_absent(monkeypatch):
 
 PROGRAM = """
 import json, sys, dovetail, torch
-rows = {row.name: [row.status, row.reason or ""] for row in dovetail.extend.plugins()}
+rows = {row.name: [row.status, row.reason or ""] for row in dovetail.extend.advanced.plugins()}
 run = dovetail.jit(lambda x: torch.softmax(x * 2, -1))
 assert torch.equal(run(torch.zeros(2)), torch.full((2,), 0.5))
 print(json.dumps([*rows["nvfuser"], "nvfuser_direct" in sys.modules]))

@@ -24,7 +24,7 @@ class Defining(NvfuserExecutor):
 
     def fuse(self, region):
         self.fused = [*getattr(self, "fused", []), super().fuse(region)]
-        return dovetail.extend.compiled(region)
+        return dovetail.extend.advanced.to_callable(region)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def trained(name, ex):
     model = model.eval()
     wanted = [p for p in model.parameters() if p.requires_grad]
     both = []
-    for run in (dovetail.jit(model, executors=[ex, "torch"], passes=[dovetail.extend.checked]), model):
+    for run in (dovetail.jit(model, executors=[ex, "torch"], passes=[dovetail.extend.advanced.checked]), model):
         results = [x for x in torch.utils._pytree.tree_leaves(run(*args)) if isinstance(x, torch.Tensor) and x.is_floating_point()]
         both.append([*results, *torch.autograd.grad(sum(x.float().square().mean() for x in results), wanted)])
     return both

@@ -22,7 +22,7 @@ def executors():
 
 def compiled(fn, executors, **options):
     executors[1].options = executors[1].options | options
-    return dovetail.jit(fn, executors=[*executors, "torch"], passes=[dovetail.extend.checked])
+    return dovetail.jit(fn, executors=[*executors, "torch"], passes=[dovetail.extend.advanced.checked])
 
 
 def same(got, want, tolerance=1e-4):

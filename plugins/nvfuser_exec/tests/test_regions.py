@@ -38,7 +38,7 @@ def opened(ex, **options):
 
 
 def compiled(fn, ex, *more):
-    return dovetail.jit(fn, executors=[*more, ex, "torch"], passes=[dovetail.extend.checked])
+    return dovetail.jit(fn, executors=[*more, ex, "torch"], passes=[dovetail.extend.advanced.checked])
 
 
 def regions(run):

@@ -11,7 +11,8 @@ from typing import Any
 
 from dovetail import prims
 from dovetail.dtypes import bfloat16
-from dovetail.extend import Symbol, TensorSpec, symbol_for
+from dovetail.extend import TensorSpec
+from dovetail.extend.advanced import Symbol, symbol_for
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims.spec import prod
 from dovetail_onednn_exec import library

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import make_symbol
+from dovetail.extend.advanced import make_symbol
 
 
 class Epilogue(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail.extend import BoundSymbol, Executor, FusionExecutor, OperatorExecutor, Trace, Verdict, is_claim, options_of
+from dovetail.extend import BoundSymbol, FusionExecutor, OperatorExecutor, Trace, Verdict, options_of
+from dovetail.extend.advanced import Executor, is_claim
 from dovetail_onednn_exec import __version__, cases, choices, library
 from dovetail_onednn_exec.claims import CASES
 from dovetail_onednn_exec.matching import fuse_epilogues

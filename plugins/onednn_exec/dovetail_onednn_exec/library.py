@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 
 MKLDNN = torch_internals.MKLDNN
 

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.extend import BoundSymbol, TensorSpec, Trace, symbol_for
+from dovetail.extend import BoundSymbol, TensorSpec, Trace
+from dovetail.extend.advanced import symbol_for
 from dovetail_onednn_exec.epilogues import linear_epilogue
 
 LINEAR = symbol_for("torch.nn.functional.linear")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 
 BUDGET = 0.008  # seconds of rounds that count, after the first few
 PATIENCE = 0.06  # seconds of rounds, counted or not

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from dovetail import dtypes
-from dovetail.extend import Symbol, Tag, TensorSpec, get_grad, put_grad
+from dovetail.extend import Tag, TensorSpec, get_grad, put_grad
+from dovetail.extend.advanced import Symbol
 from dovetail.prims.spec import dense, laid_out
 from dovetail_torch_exec.fused import aten, fused
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.extend import Executor, OperatorExecutor, Proxy, Symbol, Trace, Verdict, symbol_for
+from dovetail.extend import OperatorExecutor, Trace, Verdict
+from dovetail.extend.advanced import Executor, Proxy, Symbol, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES

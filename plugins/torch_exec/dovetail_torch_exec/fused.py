@@ -11,7 +11,8 @@ from torch import Tensor
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import Symbol, Tag, TensorSpec, make_prim, torch_internals
+from dovetail.extend import Tag, TensorSpec, make_prim
+from dovetail.extend.advanced import Symbol, torch_internals
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
 from dovetail_torch_exec.convolution import sequence
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail import dtypes, prims
-from dovetail.extend import get_grad, put_grad, requires_grad, symbol_for, torch_internals
+from dovetail.extend import get_grad, put_grad
+from dovetail.extend.advanced import requires_grad, symbol_for, torch_internals
 from dovetail.langs.torch import dtype_of
 from dovetail.prims.spec import prod
 from dovetail_torch_exec import fused

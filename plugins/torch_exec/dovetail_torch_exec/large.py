@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dovetail import prims
-from dovetail.extend import POOL, Symbol, symbol_for
+from dovetail.extend.advanced import POOL, Symbol, symbol_for
 from dovetail.prims.spec import row_major
 
 

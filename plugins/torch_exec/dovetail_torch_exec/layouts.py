@@ -16,7 +16,8 @@ products as there are matrices in t1, each with a weight that is brought into an
 from __future__ import annotations
 
 from dovetail import prims
-from dovetail.extend import BoundSymbol, Proxy, TensorSpec, Trace, recording, rename, symbol_for
+from dovetail.extend import BoundSymbol, TensorSpec, Trace
+from dovetail.extend.advanced import Proxy, recording, rename, symbol_for
 
 MATMUL = symbol_for("torch.matmul")
 PRODUCTS = frozenset((prims.linear, symbol_for("torch.nn.functional.linear"), MATMUL))

@@ -18,7 +18,7 @@ from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import NotTracing
-from dovetail.extend import torch_internals
+from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
 from dovetail_torch_exec import philox

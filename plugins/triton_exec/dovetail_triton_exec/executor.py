@@ -6,19 +6,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dovetail.extend import (
-    BoundSymbol,
-    CannotFuse,
-    Executor,
-    ExecutorWarning,
-    FusionExecutor,
-    KernelCache,
-    Trace,
-    Verdict,
-    options_of,
-    prims_of,
-    region_key,
-)
+from dovetail.extend import BoundSymbol, FusionExecutor, Trace, Verdict, options_of
+from dovetail.extend.advanced import CannotFuse, Executor, ExecutorWarning, KernelCache, prims_of, region_key
 from dovetail_triton_exec import __version__, availability
 from dovetail_triton_exec.claims import STORED, verdict
 from dovetail_triton_exec.entropy import operations_executor

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, bool_, float16, float32, int64
-from dovetail.extend import BoundSymbol, Trace, prims_of
+from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend.advanced import prims_of
 from dovetail.prims import row_major
 
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold", "detach"})

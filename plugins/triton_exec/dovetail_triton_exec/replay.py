@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import torch
 
 from dovetail import prims
-from dovetail.extend import BoundSymbol, ExecutorWarning, Tag, TensorSpec, Trace, compiled, torch_internals
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, Trace
+from dovetail.extend.advanced import ExecutorWarning, to_callable, torch_internals
 
 BEFORE = 2  # calls that run as they are: kernels are compiled and tuned in them, and show which inputs stay where they are
 NAME = "triton"
@@ -90,7 +91,7 @@ def entry(
         return None
     program = last.args[0]
     graph = Replay(prologue.constants[program], recorder or CudaRecorder())
-    return compiled(replace(prologue, constants=prologue.constants | {program: graph}))
+    return to_callable(replace(prologue, constants=prologue.constants | {program: graph}))
 
 
 def refusal(computation: Trace | None, devices: Sequence[str] = ("cuda",)) -> bool | str:

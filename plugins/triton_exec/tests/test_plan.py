@@ -132,7 +132,7 @@ def test_equal_regions_share_one_function():
 
     ex = TritonExecutor(devices=["cpu"])
     fuse, made = ex.fuse, []
-    ex.fuse = lambda region: made.append(fuse(region)) or dovetail.extend.compiled(region)
+    ex.fuse = lambda region: made.append(fuse(region)) or dovetail.extend.advanced.to_callable(region)
 
     def two_layers(x, a, b):
         return torch.tanh(torch.tanh(x * 2) @ a * 2) @ b

@@ -8,7 +8,7 @@ import torch
 from triton_helpers import Planner
 
 import dovetail
-from dovetail.extend import ExecutorWarning
+from dovetail.extend.advanced import ExecutorWarning
 from dovetail_triton_exec import replay
 
 

@@ -119,7 +119,7 @@ class Spoken(TritonExecutor):
         super().__init__(devices=["cpu"])
 
     def fuse(self, region):
-        return dovetail.extend.compiled(region)
+        return dovetail.extend.advanced.to_callable(region)
 
 
 def test_every_dtype_that_is_declared_has_a_pointer():

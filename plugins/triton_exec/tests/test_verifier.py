@@ -10,7 +10,7 @@ from triton_helpers import Planner
 
 import dovetail
 from dovetail.dtypes import float32
-from dovetail.extend import ExecutorWarning
+from dovetail.extend.advanced import ExecutorWarning
 from dovetail_triton_exec.executor import TritonExecutor
 from dovetail_triton_exec.exprs import Buffer
 from dovetail_triton_exec.graph import Graph

@@ -12,7 +12,7 @@ import torch
 
 import dovetail
 from dovetail.extend import Trace
-from dovetail.extend import compiled as as_python
+from dovetail.extend.advanced import to_callable
 from dovetail_triton_exec import availability
 from dovetail_triton_exec.executor import TritonExecutor
 from dovetail_triton_exec.regions import Region, compiled
@@ -50,7 +50,7 @@ class Planner(TritonExecutor):
 
     def fuse(self, region: Trace) -> Callable:
         self.regions.append(compiled(region, interpreted=False))
-        return as_python(region)
+        return to_callable(region)
 
 
 EX = Here()

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.extend import BoundSymbol, Proxy, Symbol, Trace, torch_internals
+from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend.advanced import Proxy, Symbol, torch_internals
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import compiled
 from dovetail_llvm_exec.call.entry_ir import INSTRUCTIONS, EntryCode

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import CannotFuse, ExecutorWarning, KernelCache, Trace, line_by_line, prims_of, region_key
+from dovetail.extend import Trace
+from dovetail.extend.advanced import CannotFuse, ExecutorWarning, KernelCache, line_by_line, prims_of, region_key
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims.spec import fills
 from dovetail_llvm_exec.call import threads

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.dtypes import DType
-from dovetail.extend import POOL, torch_internals
+from dovetail.extend.advanced import POOL, torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec.call import threads
 from dovetail_llvm_exec.call.builtin import compiled

@@ -22,7 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 import platformdirs
 
-from dovetail.extend import debug
+from dovetail.extend.advanced import debug
 from dovetail_llvm_exec.ir.target import Target, host
 
 SUFFIX = ".o"

@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from dovetail.dtypes import DType
-from dovetail.extend import ExecutorError
+from dovetail.extend.advanced import ExecutorError
 from dovetail_llvm_exec.ir.module import Builder, Module, Value, vector
 from dovetail_llvm_exec.loops.axes import Axis, merged
 from dovetail_llvm_exec.loops.nest import Access, Nest

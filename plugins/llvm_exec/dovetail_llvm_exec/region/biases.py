@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.dtypes import float32, float64
-from dovetail.extend import BoundSymbol, Trace, prims_of, symbol_for
+from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend.advanced import prims_of, symbol_for
 from dovetail_llvm_exec.region.graph import VIEWS
 
 PRODUCTS = frozenset(map(symbol_for, ("torch.nn.functional.linear", "torch.addmm")))

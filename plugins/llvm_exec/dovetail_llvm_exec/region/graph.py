@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, float16, float32
-from dovetail.extend import BoundSymbol, ExecutorError, Trace, prims_of
+from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend.advanced import ExecutorError, prims_of
 from dovetail.prims import row_major
 from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
 
