@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 
 from dovetail.extend.advanced import differs as differs
+from dovetail.extend.advanced import leaves
 
 
 def flat(result: Any) -> list[Any]:
-    """The leaves of nested tuples, lists and dicts."""
-    if isinstance(result, (tuple, list)):
-        return [x for item in result for x in flat(item)]
-    if isinstance(result, dict):
-        return [x for item in result.values() for x in flat(item)]
-    return [result]
+    """Return the leaves of nested tuples, lists and dicts."""
+    return list(leaves(result))
 
 
 def identical(got: Any, expected: Any) -> bool:

@@ -11,21 +11,11 @@ What an executor's declaration excludes is no test; the summary counts it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-PROPERTY = "dovetail conformance"
-
-
-@dataclass
-class Asked:
-    """What one call of `suite` asks for; None as the command line has it."""
-
-    executors: tuple[Any, ...]
-    level: str | None
-    options: dict[str, Any] = field(default_factory=dict)
+from dovetail_conformance.requested import PROPERTY, Requested
 
 
 def suite(*executors: Any, level: str | None = None, **options: Any) -> Callable[..., None]:
@@ -37,7 +27,7 @@ def suite(*executors: Any, level: str | None = None, **options: Any) -> Callable
     def test(conformance_task: Any, request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("conformance_runs").test(conformance_task, request.node)
 
-    test.asked = Asked(executors, level, options)  # type: ignore[attr-defined]
+    test.requested = Requested(executors, level, options)  # type: ignore[attr-defined]
     return test
 
 
@@ -49,13 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    asked = getattr(metafunc.function, "asked", None)
-    if not isinstance(asked, Asked):
+    requested = getattr(metafunc.function, "requested", None)
+    if not isinstance(requested, Requested):
         return
-    from dovetail_conformance.session import cases
+    from dovetail_conformance.session import cases  # lazily, here and below: it imports torch, and every pytest loads this plugin
 
-    found = cases(asked, asked.level or metafunc.config.getoption("--conformance-level"))
-    metafunc.parametrize("conformance_task", found, ids=str)
+    level = requested.level or metafunc.config.getoption("--conformance-level")
+    metafunc.parametrize("conformance_task", cases(requested, level), ids=str)
 
 
 @pytest.fixture(scope="session")

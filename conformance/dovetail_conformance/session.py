@@ -17,8 +17,8 @@ from dovetail_conformance.engine import rows_of
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, tasks
 from dovetail_conformance.pool import Process
-from dovetail_conformance.pytest_plugin import PROPERTY, Asked
 from dovetail_conformance.report import Report, Row, as_data, of_data
+from dovetail_conformance.requested import PROPERTY, Requested
 from dovetail_conformance.run import finish, idle, import_opinfos, setup_of, unspoken
 from dovetail_conformance.subject import Subject
 
@@ -77,16 +77,16 @@ def subject_of(executor: Executor | str, expectations: str | Path | None = None)
     return Subject.of(executor, expectations)
 
 
-def cases(asked: Asked, level: str) -> list[Case]:
+def cases(requested: Requested, level: str) -> list[Case]:
     """Return the tasks of every executor that is asked for, but for cells that its declaration excludes."""
     import_opinfos()
     found = []
-    for executor in asked.executors or [ex.name for ex in executors() if ex.available() is True]:
-        given = {key: asked.options.get(key) for key in ("operations", "checks", "dtypes", "devices")}
+    for executor in requested.executors or [ex.name for ex in executors() if ex.available() is True]:
+        given = {key: requested.options.get(key) for key in ("operations", "checks", "dtypes", "devices")}
         wanted = Wanted(**{key: tuple(value) if value is not None else None for key, value in given.items()})
         if problem := next(wanted.problems(), None):
             raise pytest.UsageError(problem)
-        subject, run = subject_of(executor, asked.options.get("expectations")), Run(executor, level, wanted, asked.options)
+        subject, run = subject_of(executor, requested.options.get("expectations")), Run(executor, level, wanted, requested.options)
         every_task = [task for task in tasks(subject, LEVELS[level], wanted) if task.dtype is None or has_samples(task.operation, task.dtype)]
         chosen = [task for task in every_task if has_room(subject, task)]
         if every_task and not chosen:

@@ -42,6 +42,7 @@ from dovetail.prims import prim as prim
 from dovetail.prims import symbols_of as symbols_of
 from dovetail.trace import Proxy as Proxy
 from dovetail.trace import Transform as Transform
+from dovetail.trace import leaves as leaves
 from dovetail.trace import prims_of as prims_of
 from dovetail.trace import recording as recording
 from dovetail.trace import rename as rename

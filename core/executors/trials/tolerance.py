@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dovetail.trace import leaves
+
 TOLERANCE = {  # (relative, absolute) by dtype, as torch.testing.assert_close has them
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
@@ -36,15 +38,6 @@ class Agreement(NamedTuple):
     ulps: float = 0.0
 
 
-def flat(result: Any) -> list[Any]:
-    """The leaves of nested tuples, lists and dicts."""
-    if isinstance(result, (tuple, list)):
-        return [x for item in result for x in flat(item)]
-    if isinstance(result, dict):
-        return [x for item in result.values() for x in flat(item)]
-    return [result]
-
-
 def differs(
     got: Any, expected: Any, exact: Any = None, *, slack: float = 1.0, rounded: Sequence[Any] = (), positions: Tensor | None = None
 ) -> str | None:
@@ -53,11 +46,11 @@ def differs(
     `exact` is the result in twice the precision, `rounded` are results with other rounding.  `slack` times the tolerances are allowed.
     `positions` are the indices in dimension 0 that the figures give, where only some rows are compared.
     """
-    ours, theirs = flat(got), flat(expected)
+    ours, theirs = list(leaves(got)), list(leaves(expected))
     if len(ours) != len(theirs):
         return f"{len(ours)} results in place of {len(theirs)}"
-    exacts = flat(exact) if exact is not None else []
-    others = [flat(sample) for sample in rounded]
+    exacts = list(leaves(exact)) if exact is not None else []
+    others = [list(leaves(sample)) for sample in rounded]
     for i, (a, b) in enumerate(zip(ours, theirs)):
         wide = exacts[i] if len(exacts) == len(theirs) else None
         samples = [sample[i] for sample in others if len(sample) == len(theirs)]
