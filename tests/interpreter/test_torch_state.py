@@ -97,5 +97,5 @@ def test_whether_a_tensor_is_an_inference_tensor_is_known_outside_inference_mode
     compiled, x = dovetail.jit(lambda x: (x * 1).is_inference()), torch.ones(2)
     with torch.no_grad():
         assert compiled(x) is False
-    with torch.inference_mode(), pytest.raises(Unsupported, match="decided when the program runs"):
+    with torch.inference_mode(), pytest.raises(Unsupported, match="depends on how the program runs"):
         compiled(x)

@@ -204,7 +204,7 @@ def test_errors_are_of_eagers_type(bad):
     ("refused", "way_out"),
     [
         (lambda x: x.as_strided((2, 2), (1, 1)), "indexing, transpose, expand or unfold"),
-        (lambda x: x.view(torch.float64), "view dtypes of one size"),
+        (lambda x: x.view(torch.float64), "use a dtype of the same size"),
         (lambda x: x[:, 0].repeat_interleave(x[:, 0].long()), "output_size"),
         (lambda x: x.tensor_split(x[:2, 0].long()), "tuple of ints"),
         (lambda x: x.unsqueeze_(0), "without the underscore"),
