@@ -138,7 +138,7 @@ def run(report: Report, workloads: Sequence[Workload], start: measuring.Start, e
             missing = [name for name in report.measured if report.row(workload.name, name) is None]
             if missing:
                 asked = [subjects.BASELINE, *(name for name in missing if name != subjects.BASELINE)]
-                rows = measuring.Measurement(workload.name, asked, start, effort, lambda said, w=workload: tell(w.title, said)).run()
+                rows = measuring.Measurement(workload.name, asked, start, effort, lambda message, w=workload: tell(w.title, message)).run()
                 report.add(rows)
                 report.save(folder)
                 (folder / f"{NAME}.md").write_text(tables.markdown(report))
@@ -159,7 +159,7 @@ def bar(steps: int) -> Any:
     columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=steps)
-        yield lambda title, said, done=0: progress.update(task, advance=done, description=f"{title}: {said}")
+        yield lambda title, message, done=0: progress.update(task, advance=done, description=f"{title}: {message}")
 
 
 if __name__ == "__main__":

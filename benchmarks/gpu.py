@@ -40,7 +40,7 @@ class Row:
     bytes: int = 0
     copy_fraction: float | None = None
     difference: float | None = None
-    said: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ NEEDED = {"eager": 5, "dovetail": 15, "torch.compile": 25}  # seconds that have 
 def measured(case: Case, subject: str, clock: Clock, copy: float) -> Row:
     """One subject of one case."""
     if clock.left < NEEDED[subject]:
-        return Row(case.name, subject, said="not measured: no time left")
+        return Row(case.name, subject, message="not measured: no time left")
     try:
         fn = SUBJECTS[subject](case.fn)
         apart = difference(case, fn)
@@ -284,8 +284,8 @@ def measured(case: Case, subject: str, clock: Clock, copy: float) -> Row:
             with torch.no_grad():
                 took = clock.median(lambda: fn(*case.args))
     except Exception as error:  # a subject that fails is a row of the table
-        said = (str(error).splitlines() or [""])[0]
-        return Row(case.name, subject, said=f"{type(error).__name__}: {said[:200]}")
+        message = (str(error).splitlines() or [""])[0]
+        return Row(case.name, subject, message=f"{type(error).__name__}: {message[:200]}")
     fraction = case.bytes / took / copy if case.bytes else None
     return Row(case.name, subject, took, case.bytes, fraction, apart)
 
@@ -310,7 +310,7 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
 
 def _cell(row: Row) -> str:
     if row.seconds is None:
-        return row.said.replace("|", "/")
+        return row.message.replace("|", "/")
     part = f", {row.copy_fraction:.0%} of copy" if row.copy_fraction else ""
     wrong = f", results differ by {row.difference:.0%}" if not row.difference <= FAR else ""
     return f"{row.seconds * 1e6:,.0f} us{part}{wrong}"

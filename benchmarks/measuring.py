@@ -44,7 +44,7 @@ Start = Callable[[str, str], Asked]  # of a workload and a subject
 class Measurement:
     """The subjects of one workload, the baseline first; `tell` is given a word on what happens."""
 
-    def __init__(self, workload: str, subjects: Sequence[str], start: Start, effort: Effort, tell: Callable[[str], None] = lambda said: None):
+    def __init__(self, workload: str, subjects: Sequence[str], start: Start, effort: Effort, tell: Callable[[str], None] = lambda message: None):
         self.workload, self.start, self.effort, self.tell = workload, start, effort, tell
         self.rows = {name: Row(workload, name) for name in subjects}
         self.workers: dict[str, Asked] = {}
@@ -75,7 +75,7 @@ class Measurement:
         try:
             self.workers[name] = self.start(self.workload, name)
         except Gone as end:
-            row.state, row.said = end.state, str(end)
+            row.state, row.message = end.state, str(end)
             return
         self.ask(name, "first", then=self.judge)
         while row.ok and len(row.firsts) < self.effort.firsts and row.firsts[0] < DEAR:
@@ -90,22 +90,22 @@ class Measurement:
             finally:
                 other.close()
 
-    def judge(self, row: Row, said: dict[str, Any]) -> None:
-        row.firsts.append(said["first"])
-        row.ran = said.get("ran", {})
-        if said["wrong"]:
-            row.state, row.said, row.firsts = "wrong", said["wrong"], []
+    def judge(self, row: Row, message: dict[str, Any]) -> None:
+        row.firsts.append(message["first"])
+        row.ran = message.get("ran", {})
+        if message["wrong"]:
+            row.state, row.message, row.firsts = "wrong", message["wrong"], []
             self.drop(row.subject)
 
-    def decide(self, row: Row, said: dict[str, Any]) -> None:
-        row.calls = max(1, round(self.effort.a_round / said["call"]))
+    def decide(self, row: Row, message: dict[str, Any]) -> None:
+        row.calls = max(1, round(self.effort.a_round / message["call"]))
 
     def round(self, number: int) -> None:
         """A turn for everyone; who begins changes from round to round."""
         names = list(self.workers)
         begin = number % max(len(names), 1)
         for name in names[begin:] + names[:begin]:
-            self.ask(name, "round", calls=self.rows[name].calls, then=lambda row, said: row.rounds.append(said["call"]))
+            self.ask(name, "round", calls=self.rows[name].calls, then=lambda row, message: row.rounds.append(message["call"]))
 
     def compare(self) -> None:
         """Each subject's speed beside the baseline's in the same round."""
@@ -119,7 +119,7 @@ class Measurement:
         try:
             self.rows[name].peak = self.workers[name].ask(do="peak")["peak"]
         except Gone as end:
-            self.rows[name].said = f"no peak: {end}"
+            self.rows[name].message = f"no peak: {end}"
 
     def ask(self, name: str, what: str, then: Callable[[Row, dict[str, Any]], None], **more: Any) -> None:
         """One request; where the process is gone, its row says so, and has no times."""
@@ -127,7 +127,7 @@ class Measurement:
         try:
             then(row, self.workers[name].ask(do=what, **more))
         except Gone as end:
-            row.state, row.said, row.firsts, row.rounds = end.state, str(end), [], []
+            row.state, row.message, row.firsts, row.rounds = end.state, str(end), [], []
             self.drop(name)
 
     def drop(self, name: str) -> None:

@@ -61,8 +61,8 @@ class Loss(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
-        said = self.model(x)
-        return F.cross_entropy(said.flatten(0, -2), wanted.flatten())
+        message = self.model(x)
+        return F.cross_entropy(message.flatten(0, -2), wanted.flatten())
 
 
 class Encoder(nn.Module):

@@ -38,10 +38,10 @@ def bars(report: Report, subjects: list[str], value: Value, label: Label, base: 
             found = value(row) if row is not None and row.ok else None
             if found is not None:
                 axes.barh(at, found - base, height=0.9 * thick, left=base, color=colour(report, subject))
-            said = label(found) if found is not None else "" if row is None else row.state
+            message = label(found) if found is not None else "" if row is None else row.state
             end, left = found or base, found is not None and found < base
             beside = {"xytext": (-3 if left else 3, 0), "textcoords": "offset points", "ha": "right" if left else "left"}
-            axes.annotate(said, (end, at), va="center", fontsize=7, **beside)
+            axes.annotate(message, (end, at), va="center", fontsize=7, **beside)
     axes.set_yticks(range(len(workloads)), [report.titles[name] for name in workloads])
     axes.set_ylim(len(workloads) - 0.4, -0.6)
     axes.margins(x=0.15)

@@ -26,8 +26,8 @@ PATIENCE = 10.0  # seconds that a process may take to end once it has closed its
 class Gone(Exception):
     """A process that will not answer any more: `state` is "crash", "timeout" or "error", the text a sentence."""
 
-    def __init__(self, state: str, said: str):
-        super().__init__(said)
+    def __init__(self, state: str, message: str):
+        super().__init__(message)
         self.state = state
 
 
@@ -64,13 +64,13 @@ class Worker:
 
     def answer(self) -> dict[str, Any]:
         """The next answer that the process writes; Gone where there is none in time, or it tells of an error."""
-        end, said = time.monotonic() + self.timeout, None
-        while not isinstance(said, dict):
+        end, message = time.monotonic() + self.timeout, None
+        while not isinstance(message, dict):
             with suppress(ValueError):  # what a library prints is no answer
-                said = json.loads(self.line(end))
-        if "error" in said:
-            raise Gone("error", said["error"])
-        return said
+                message = json.loads(self.line(end))
+        if "error" in message:
+            raise Gone("error", message["error"])
+        return message
 
     def line(self, end: float) -> bytes:
         """The next line, if it comes before `end`."""

@@ -31,13 +31,13 @@ class Row:
     """One subject of one workload.  Times are seconds of a call, `peak` is in bytes.
 
     `firsts` are those of first calls, each in its own process, `rounds` those of warm calls, one for each round.  `speeds` are eager's time
-    by the subject's in the same round.  `ran` says how many lines each executor of Dovetail ran.  `said` is why there are no times.
+    by the subject's in the same round.  `ran` says how many lines each executor of Dovetail ran.  `message` is why there are no times.
     """
 
     workload: str
     subject: str
     state: str = "ok"
-    said: str = ""
+    message: str = ""
     firsts: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
     speeds: list[float] = field(default_factory=list)
@@ -135,12 +135,12 @@ class Report:
     @classmethod
     def load(cls, file: Path) -> Report:
         """The report in a file; a ValueError says what is wrong with another file."""
-        said = json.loads(file.read_text())
-        if not isinstance(said, dict) or said.get("format") != FORMAT:
+        message = json.loads(file.read_text())
+        if not isinstance(message, dict) or message.get("format") != FORMAT:
             raise ValueError(f"{file} is no comparison of format {FORMAT}")
         known = {f.name for f in fields(Row)}
-        rows = [Row(**{name: value for name, value in row.items() if name in known}) for row in said["rows"]]
-        return cls(**{f.name: said[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
+        rows = [Row(**{name: value for name, value in row.items() if name in known}) for row in message["rows"]]
+        return cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
 
 
 @dataclass(frozen=True)

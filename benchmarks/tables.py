@@ -16,8 +16,8 @@ TITLE = "Dovetail beside its peers"
 
 def warm(row: Row) -> str:
     """The median, the spread between the quartiles, the speed beside eager."""
-    said = f"{span(row.median)} ±{row.spread / 2:.0%}"
-    return said if row.subject == BASELINE or row.speed is None else f"{said} (**{row.speed:.2f}x**)"
+    message = f"{span(row.median)} ±{row.spread / 2:.0%}"
+    return message if row.subject == BASELINE or row.speed is None else f"{message} (**{row.speed:.2f}x**)"
 
 
 def first(row: Row) -> str:
@@ -48,9 +48,9 @@ def cells(report: Report, cell: Callable[[Row], str]) -> Iterator[list[str]]:
 
 def reasons(report: Report) -> list[str]:
     """A sentence for each subject that is not there, and for each row without times."""
-    said = [f"{name} is not in the tables: {why}." for name, why in report.absent.items()]
-    return said + [
-        f"{row.subject}, {report.titles[row.workload]}: {row.state}, {STATES[row.state]}: {row.said}"
+    message = [f"{name} is not in the tables: {why}." for name, why in report.absent.items()]
+    return message + [
+        f"{row.subject}, {report.titles[row.workload]}: {row.state}, {STATES[row.state]}: {row.message}"
         for name in report.workloads
         for row in report.rows
         if row.workload == name and not row.ok and row.subject in report.measured
@@ -63,8 +63,8 @@ def markdown(report: Report) -> str:
     for heading, (cell, shows) in TABLES.items():
         lines += [f"## {heading}", "", shows, "", f"| {' | '.join(['', *report.measured])} |", "|---|" + "---:|" * len(report.measured)]
         lines += [f"| {' | '.join(row)} |" for row in cells(report, cell)] + [""]
-    if said := reasons(report):
-        lines += ["## Not measured", "", *(f"- {each}" for each in said), ""]
+    if message := reasons(report):
+        lines += ["## Not measured", "", *(f"- {each}" for each in message), ""]
     return "\n".join(lines)
 
 

@@ -55,8 +55,8 @@ class Work:
             theirs = eager.outcome(eager.call(eager.eager or eager.fn)())
             if difference(mine, theirs, theirs, tolerance):
                 right = theirs if eager.eager else self.exact(calls)
-                if said := difference(mine, theirs, right, tolerance):
-                    return said + when
+                if message := difference(mine, theirs, right, tolerance):
+                    return message + when
             self.mine.change(), eager.change()
         return ""
 
@@ -121,8 +121,8 @@ def largest(x: Tensor) -> float:
 def serve(requests: TextIO, answers: TextIO, workload: str, subject: str, threads: str, definitions: str) -> None:
     """Answers requests until there are none."""
 
-    def answer(**said: Any) -> None:
-        print(json.dumps(said), file=answers, flush=True)
+    def answer(**message: Any) -> None:
+        print(json.dumps(message), file=answers, flush=True)
 
     try:
         if int(threads):
@@ -137,8 +137,8 @@ def serve(requests: TextIO, answers: TextIO, workload: str, subject: str, thread
             asked = json.loads(line)
             answer(**getattr(work, asked.pop("do"))(**asked))
     except Exception as error:
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        answer(error=f"{type(error).__name__}: {said}"[:300])
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        answer(error=f"{type(error).__name__}: {message}"[:300])
 
 
 def main() -> None:

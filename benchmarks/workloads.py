@@ -121,8 +121,8 @@ class Suite:
         def add(define: Callable[[], Case]) -> Callable[[], Case]:
             for i, dtype in enumerate(dtypes):
                 full = name if not i else f"{name}-{SHORT[dtype]}"
-                said = title if not i else f"{title}, {SHORT[dtype]}"
-                self.workloads[full] = Workload(full, said, define, dtype, **more | {"quick": more.get("quick", False) and not i})
+                message = title if not i else f"{title}, {SHORT[dtype]}"
+                self.workloads[full] = Workload(full, message, define, dtype, **more | {"quick": more.get("quick", False) and not i})
             return define
 
         return add

@@ -181,8 +181,8 @@ def _short(reason: str) -> str:
     if reason.startswith("generic_jump"):
         return "the program branches on the value of a tensor"
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    said = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
-    return said[0] if said else lines[0] if lines else "no reason given"
+    message = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    return message[0] if message else lines[0] if lines else "no reason given"
 
 
 def _breaks_of_dynamo() -> Counter[str]:

@@ -93,7 +93,7 @@ def verify(fn: Any, /, *args: Any, **kwargs: Any) -> Verification:
             if end and not any(each.differences for each in found):
                 culprit = bisect(claimers, wrong)
     differences = tuple(each for comparison in found for each in comparison.differences)
-    skipped = tuple(dict.fromkeys(said for comparison in found for said in comparison.skipped))
+    skipped = tuple(dict.fromkeys(message for comparison in found for message in comparison.skipped))
     return Verification(sum(each.compared for each in found), differences, skipped, end, culprit, tuple(_claiming(subject, claimers)))
 
 

@@ -52,11 +52,11 @@ def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | E
         line = _as_line(recorded)
         expected = program(line, list(values), reference)(*values.values())
         got = [x for x in _flat(to_callable(run)(*inputs)) if isinstance(x, torch.Tensor)]
-        said = differs(got, expected)
-        if said is not None:
-            said = differs(got, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))
+        message = differs(got, expected)
+        if message is not None:
+            message = differs(got, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))
     ran = tuple(str(line.symbol) for line in run.lines if line.implementation is not None and line.implementation.executor == ex.name)
-    return Replay(ex.name, ran, said)
+    return Replay(ex.name, ran, message)
 
 
 def _flat(result: Any) -> tuple:

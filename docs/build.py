@@ -111,8 +111,8 @@ def figures() -> str:
         lines.append(f"| {' | '.join([kept['titles'][name], *map(warm, found), *map(first, found[1:])])} |")
     about, executors = kept["about"], ", ".join(f"`{name}`" for name in kept["about"]["executors"])
     where = f"{about['cores']} cores of an {about['cpu']}, torch {about['torch']}, commit {about['commit']}, {about['date']}"
-    said = f"Medians on {where}; in brackets the speed beside eager's in the same run. Dovetail's executors are {executors}."
-    return "\n".join([*lines, "", said, "", *map(overall, kept["summary"])])
+    message = f"Medians on {where}; in brackets the speed beside eager's in the same run. Dovetail's executors are {executors}."
+    return "\n".join([*lines, "", message, "", *map(overall, kept["summary"])])
 
 
 def overall(beside: dict) -> str:

@@ -306,13 +306,13 @@ def show_program(compiled: object) -> None:
 
 
 def show_timings(model: GPT, compiled: Callable, first: float, tokens: Tensor, with_peer: bool) -> None:
-    other, said = peer(model, tokens) if with_peer else (None, "left out with --no-compile")
+    other, message = peer(model, tokens) if with_peer else (None, "left out with --no-compile")
     subjects = {"eager": model, "dovetail.jit": compiled} | ({"torch.compile": other} if other is not None else {})
     medians = timings(subjects, tokens)
     table = Table(title=f"One forward, batch {tokens.shape[0]} x {tokens.shape[1]}", title_justify="left")
     for heading in ("", "first call", "a call, median", "beside eager"):
         table.add_column(heading, justify="left" if not heading else "right")
-    for name, took in {"eager": "", "dovetail.jit": f"{first:.2f} s", "torch.compile": said}.items():
+    for name, took in {"eager": "", "dovetail.jit": f"{first:.2f} s", "torch.compile": message}.items():
         if name in medians:
             table.add_row(name, took, f"{medians[name] * 1e3:.2f} ms", f"{medians[name] / medians['eager']:.2f}x")
         else:

@@ -22,7 +22,7 @@ from dovetail.langs.torch import spec_of
 from dovetail_conformance.accuracy import Truth, inaccuracy
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat, identical
-from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, program_of, said, seed_generators, widened
+from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, message, program_of, seed_generators, widened
 from dovetail_conformance.script import script
 from dovetail_conformance.state import LIBRARIES, watched
 from dovetail_conformance.subject import Subject, every
@@ -219,7 +219,7 @@ def executed(function: Callable[..., Any]) -> list[Trace]:
 
 def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, choose: Callable[[list[Case]], list[Case]], extremes: bool) -> list[Case]:
     """The samples of an operation as cases: those that `choose` keeps, and those with extreme values."""
-    found = [Case(subject, info, program_of(info.symbol, sample), said(sample), sample) for sample in islice(info.samples(dtype, device), MOST)]
+    found = [Case(subject, info, program_of(info.symbol, sample), message(sample), sample) for sample in islice(info.samples(dtype, device), MOST)]
     found = choose(found)
     return found + (list(_extremes(subject, info, found)) if extremes else [])
 

@@ -22,7 +22,7 @@ class Outcome:
     """What a check says: a state of `report.STATES`, and for a Row what it holds."""
 
     state: str = "pass"
-    said: str = ""
+    message: str = ""
     ran: int = 0
     samples: int = 0
     lines: tuple[int, int] = (0, 0)

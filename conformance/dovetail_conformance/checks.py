@@ -23,7 +23,7 @@ from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
-from dovetail_conformance.program import calm, fresh, inexact, overlaps, program_of, rolled, said, seed_generators, widened
+from dovetail_conformance.program import calm, fresh, inexact, message, overlaps, program_of, rolled, seed_generators, widened
 from dovetail_conformance.repetition import calls
 from dovetail_conformance.resources import resources
 from dovetail_conformance.search import search
@@ -345,7 +345,7 @@ def errors(cell: Cell) -> Outcome | None:
     asked = list(cell.info.error_samples(cell.device))
     for sample in asked:
         program = program_of(cell.info.symbol, sample)
-        case = Case(cell.subject, cell.info, program, said(sample))
+        case = Case(cell.subject, cell.info, program, message(sample))
         ran = case.call(case.compiled(), fresh(program.inputs))
         if ran.error is None:
             return Outcome("fail", f"{case}: gave a result, and has to raise {sample.error.__name__}", 0, len(asked), replay=case.replay("errors"))

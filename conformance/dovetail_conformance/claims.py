@@ -15,7 +15,7 @@ from dovetail.langs.torch import spec_of
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.opinfo import ErrorSample, SampleInput
-from dovetail_conformance.program import inexact, program_of, said, seed_generators
+from dovetail_conformance.program import inexact, message, program_of, seed_generators
 from dovetail_conformance.subject import NO_REASON, every
 
 NOBODY = "the programs that ran have no line for anybody to run: they give back what they were given"
@@ -122,7 +122,7 @@ def checkers(cell: Cell) -> Outcome | None:
             asked += 1
             if isinstance(answer := _ask(cell, line), Exception):
                 return Outcome(
-                    "fail", f"{said(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
+                    "fail", f"{message(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
                 )
     return Outcome("pass", "", asked, asked) if asked else None
 

@@ -273,7 +273,7 @@ def verify(report: Path) -> None:
     look = importlib.import_module("dovetail_conformance.verify")  # it reads every OpInfo, and the help of `dovetail` imports this file
     with plain_errors():
         found = look.problems(report.read_text(encoding="utf-8"))
-    for said in found:
-        click.echo(said)
+    for message in found:
+        click.echo(message)
     click.echo(f"{report}: {len(found)} problem{'s' * (len(found) != 1)}." if found else f"{report} holds.")
     sys.exit(1 if found else 0)

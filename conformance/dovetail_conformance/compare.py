@@ -35,8 +35,8 @@ class Change:
     def __str__(self) -> str:
         row = self.new or self.old
         before, now = (each.state if each else "not there" for each in (self.old, self.new))
-        said = self.new.said or self.new.reason if self.new else ""
-        return f"{row}: {before} -> {now}{f': {said}' if said and self.worse else ''}"
+        message = self.new.message or self.new.reason if self.new else ""
+        return f"{row}: {before} -> {now}{f': {message}' if message and self.worse else ''}"
 
 
 def _rank(row: Row | None) -> int:
@@ -140,17 +140,17 @@ def load(path: str | Path) -> list[Report]:
     """The reports in a file, one or several; a ValueError says what is wrong with another file."""
     text = Path(path).read_text(encoding="utf-8")
     try:
-        said: Any = json.loads(text)
+        message: Any = json.loads(text)
     except json.JSONDecodeError:
-        said = None
-    several = isinstance(said, dict) and said.get("format") == FORMAT and isinstance(said.get("reports"), list)
+        message = None
+    several = isinstance(message, dict) and message.get("format") == FORMAT and isinstance(message.get("reports"), list)
     try:
-        return [_one(each) for each in said["reports"]] if several else [Report.of_json(text)]
+        return [_one(each) for each in message["reports"]] if several else [Report.of_json(text)]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _one(said: Any) -> Report:
-    if not isinstance(said, dict):
-        raise ValueError(f"one of its reports is of type {type(said).__name__}")
-    return Report.of_data(said)
+def _one(message: Any) -> Report:
+    if not isinstance(message, dict):
+        raise ValueError(f"one of its reports is of type {type(message).__name__}")
+    return Report.of_data(message)

@@ -42,7 +42,7 @@ def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: 
                 outcome.ran,
                 outcome.samples,
                 outcome.lines,
-                outcome.said,
+                outcome.message,
                 replay,
                 seconds=perf_counter() - began,
             )

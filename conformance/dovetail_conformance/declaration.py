@@ -16,11 +16,11 @@ def declaration(subject: Subject) -> Outcome:
     if subject.changed:
         return Outcome("fail", f"importing it changed {', '.join(subject.changed[:5])}; change nothing of the process that other code reads")
     try:
-        said, again = ex.declaration(), ex.declaration()
-        json.dumps(said)
+        message, again = ex.declaration(), ex.declaration()
+        json.dumps(message)
     except Exception as error:
         return Outcome("fail", f"declaration() raised {whole(error)}, or is nothing that JSON can hold")
-    if said != again:
+    if message != again:
         return Outcome("fail", "declaration() said two things when it was asked twice")
     try:
         there, again = ex.available(), ex.available()
@@ -30,12 +30,12 @@ def declaration(subject: Subject) -> Outcome:
         return Outcome("fail", f"available() gave {there!r}; return True, or a sentence that says what is lacking and what would help")
     if there != again:
         return Outcome("fail", f"available() said {there!r} and then {again!r}")
-    for id, row in (said["operations"] or {}).items():
+    for id, row in (message["operations"] or {}).items():
         if id not in SYMBOLS:
             return Outcome("fail", f"it names the operation {id}, which does not exist")
         if row["dtypes"] is not None and (unknown := set(row["dtypes"]) - names):
             return Outcome("fail", f"{id} is declared for {', '.join(sorted(unknown))}, which is no dtype")
         if row["devices"] is not None and not set(row["devices"]) & set(KINDS):
             return Outcome("fail", f"{id} is declared for {', '.join(row['devices']) or 'no device'}, of which the suite knows none")
-    n = len(said["operations"] or ())
-    return Outcome("pass", f"{n} operations by name" + (" and others by a function" if said.get("family") else ""), 1, 1)
+    n = len(message["operations"] or ())
+    return Outcome("pass", f"{n} operations by name" + (" and others by a function" if message.get("family") else ""), 1, 1)

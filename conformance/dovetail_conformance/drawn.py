@@ -35,9 +35,9 @@ class Drawn:
         if self.dtype not in (None, got.dtype):
             return f"{got.dtype} in place of {self.dtype}"
         values = torch.view_as_real(got.resolve_conj()) if got.is_complex() else got
-        return self.said(values.detach().cpu().to(torch.float64).numpy().reshape(-1))
+        return self.message(values.detach().cpu().to(torch.float64).numpy().reshape(-1))
 
-    def said(self, x: np.ndarray) -> str | None:
+    def message(self, x: np.ndarray) -> str | None:
         """What is wrong with these numbers."""
         outside = x[~((x >= self.low) & (x <= self.high))] if (self.low, self.high) != (-inf, inf) else x[:0]
         if outside.size:

@@ -38,7 +38,7 @@ def _asked_twice(task: Task, subject: Subject, level: Level, wanted: Wanted, see
             only = Wanted(wanted.operations, (row.check,), wanted.dtypes, wanted.devices)
             again = next((other for other in _rows(task, subject, level, only, seed, doing) if other.key == row.key), row)
             if not again.failed:
-                row.state, row.said = "flaky", f"the first time: {row.said}"
+                row.state, row.message = "flaky", f"the first time: {row.message}"
         yield row
 
 
@@ -70,13 +70,13 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
     def row(check: str, run: Callable[[], Outcome | None]) -> Iterator[Row]:
         doing(check)
         began = perf_counter()
-        said = next((each for each in info.directives if each.covers(check, dtype, task.device)), None)
-        if said is not None and said.kind == "skip":
+        message = next((each for each in info.directives if each.covers(check, dtype, task.device)), None)
+        if message is not None and message.kind == "skip":
             state = "waived" if _may_claim(cell) else "not-claimed"
-            yield row_of(task.operation, check, dtype.name, task.device, Outcome(state, said.reason), began)
+            yield row_of(task.operation, check, dtype.name, task.device, Outcome(state, message.reason), began)
         elif (outcome := guarded(run)) is not None:
-            if said is not None:
-                outcome = expected_failure(outcome, said.reason)
+            if message is not None:
+                outcome = expected_failure(outcome, message.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
     if not _has_samples(cell):
@@ -139,9 +139,9 @@ def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:
 def expected_failure(outcome: Outcome, reason: str) -> Outcome:
     """The outcome of a check that is known to fail."""
     if outcome.state in ("fail", "error", "crash", "timeout"):
-        outcome.state, outcome.said = "xfail", f"{reason} ({outcome.said})"
+        outcome.state, outcome.message = "xfail", f"{reason} ({outcome.message})"
     elif outcome.state in ("pass", "partly"):
-        outcome.state, outcome.said = "xpass", f"it is expected to fail, since {reason}; take the expectation away"
+        outcome.state, outcome.message = "xpass", f"it is expected to fail, since {reason}; take the expectation away"
     return outcome
 
 
@@ -156,7 +156,7 @@ def row_of(operation: str, check: str, dtype: str, device: str, outcome: Outcome
         outcome.ran,
         outcome.samples,
         outcome.lines,
-        outcome.said,
+        outcome.message,
         outcome.replay if outcome.state not in ("pass", "partly") else "",
         seconds=perf_counter() - began,
         new=is_new(operation, check),

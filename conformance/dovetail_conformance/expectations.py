@@ -99,26 +99,26 @@ def _beside(ex: Executor, name: str) -> Path | None:
 
 def options_in(path: Path | None) -> dict[str, Any]:
     """The options under which an executor is tested: the table `[options]` of its file."""
-    said = {} if path is None or not path.is_file() else _parsed(path).get("options", {})
-    if not isinstance(said, dict):
-        raise BadExpectations(f"{path} has options = {said!r}; write a table, [options]")
-    return said
+    message = {} if path is None or not path.is_file() else _parsed(path).get("options", {})
+    if not isinstance(message, dict):
+        raise BadExpectations(f"{path} has options = {message!r}; write a table, [options]")
+    return message
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        message = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadExpectations(f"{path} cannot be read: {error}") from None
-    if extra := set(said) - {"expect", "options", "limits"}:
+    if extra := set(message) - {"expect", "options", "limits"}:
         raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries and the tables [options] and [limits]")
-    return said
+    return message
 
 
 def read(path: Path, executor_version: str) -> list[Expectation]:
     """The expectations of a file that hold here and now."""
-    said = _parsed(path)
-    made = [_made(path, i, entry, executor_version) for i, entry in enumerate(said.get("expect", []))]
+    message = _parsed(path)
+    made = [_made(path, i, entry, executor_version) for i, entry in enumerate(message.get("expect", []))]
     return [each for each in made if _holds(each, executor_version)]
 
 
@@ -192,7 +192,7 @@ def applied(rows: Iterable[Row], expected: list[Expectation]) -> Iterator[Row]:
         elif row.failed:
             row.state, row.reason = "xfail", each.reason
         elif row.state in ("pass", "partly"):
-            row.state, row.said = "xpass", f"it was expected to fail ({each.reason}) and does not; take the entry away"
+            row.state, row.message = "xpass", f"it was expected to fail ({each.reason}) and does not; take the entry away"
         yield row
 
 
@@ -224,16 +224,16 @@ def _without(text: str, gone: set[int]) -> str:
 def _entry(operation: str, check: str, device: str, rows: list[Row]) -> str:
     """An entry for failing rows of one check; a string of JSON is one of TOML."""
     dtypes = sorted({row.dtype for row in rows if row.dtype})
-    said = {"operation": operation, "check": check, "dtype": dtypes, "device": device, "class": "bug"}
-    said["reason"] = rows[0].said.partition("\n")[0][:200].strip() or rows[0].state
-    return "\n".join(["[[expect]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in said.items() if value), ""])
+    message = {"operation": operation, "check": check, "dtype": dtypes, "device": device, "class": "bug"}
+    message["reason"] = rows[0].message.partition("\n")[0][:200].strip() or rows[0].state
+    return "\n".join(["[[expect]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in message.items() if value), ""])
 
 
 def stale(expected: list[Expectation]) -> Iterator[Row]:
     """A failing row for each entry that spoke of nothing."""
     for each in expected:
         if not each.used:
-            yield Row("", f"expectation {each}", state="fail", said="no row is what it speaks of; take the entry away", reason=each.reason)
+            yield Row("", f"expectation {each}", state="fail", message="no row is what it speaks of; take the entry away", reason=each.reason)
 
 
 def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...] | None = None) -> Iterator[Row]:
@@ -241,11 +241,11 @@ def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...]
     if not path.is_file():
         raise BadExpectations(f"there is no lock file {path}; make it with --update-lock")
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        had: dict[str, dict[str, int]] = said["ran"]
+        message = json.loads(path.read_text(encoding="utf-8"))
+        had: dict[str, dict[str, int]] = message["ran"]
     except (ValueError, KeyError, TypeError):
         raise BadExpectations(f"{path} is no lock file of the suite; make it anew with --update-lock") from None
-    if said["level"] != level:
+    if message["level"] != level:
         return
     now = counts(rows)
     for key, checks in had.items():
@@ -253,7 +253,7 @@ def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...]
         for check, n in checks.items() if devices is None or device in devices else ():
             if (ran := now.get(key, {}).get(check, 0)) < n:
                 said_of = f"{ran} samples were run where {n} are locked; if that is meant, run the suite with --update-lock"
-                yield Row(operation, f"lock of {check}", "", device, "fail", ran, n, said=said_of)
+                yield Row(operation, f"lock of {check}", "", device, "fail", ran, n, message=said_of)
 
 
 def counts(rows: Iterable[Row]) -> dict[str, dict[str, int]]:

@@ -275,7 +275,7 @@ def unlike(got: Any, expected: Any, tolerance: float) -> str | None:
         got = tuple(got)
         if len(got) != len(expected):
             return f"{len(got)} results in place of {len(expected)}"
-        return next((said for pair in zip(got, expected) if (said := unlike(*pair, tolerance)) is not None), None)
+        return next((message for pair in zip(got, expected) if (message := unlike(*pair, tolerance)) is not None), None)
     wide = torch.complex128 if any(torch.as_tensor(x).is_complex() for x in (got, expected)) else torch.float64
     a, b = (torch.as_tensor(x).detach().cpu().to(wide) for x in (got, expected))
     try:

@@ -134,13 +134,13 @@ class Process:
         limit = self.timeout * (LONG if task.dtype is None else 1)
         until = monotonic() + limit
         self.say(as_words(task))
-        while (said := self.hear(until)) is not None:
-            if "doing" in said:
-                doing = said["doing"]
-            elif "row" in said:
-                found.rows.append(of_data(said["row"]))
-            elif "end" in said:
-                found.ran = said["end"]
+        while (message := self.hear(until)) is not None:
+            if "doing" in message:
+                doing = message["doing"]
+            elif "row" in message:
+                found.rows.append(of_data(message["row"]))
+            elif "end" in message:
+                found.ran = message["end"]
                 return found
         self.over = True
         late = monotonic() >= until
@@ -148,7 +148,7 @@ class Process:
         state, words = ("timeout", f"it was stopped after {limit:g} seconds") if late else ("crash", f"the process {self.ended()}")
         name = task.operation if task.dtype is not None or task.operation.startswith("program.") else ""
         dtype = task.dtype.name if task.dtype is not None else ""
-        found.rows.append(Row(name, doing, dtype, task.device, state, said=f"{words}\n{self.tail()}".strip()))
+        found.rows.append(Row(name, doing, dtype, task.device, state, message=f"{words}\n{self.tail()}".strip()))
         return found
 
     def ended(self) -> str:

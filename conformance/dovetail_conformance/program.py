@@ -191,7 +191,7 @@ def calm() -> Iterator[None]:
         yield
 
 
-def said(sample: SampleInput | Program) -> str:
+def message(sample: SampleInput | Program) -> str:
     """The arguments of a sample in one line: tensors by dtype, shape and strides."""
     if isinstance(sample, Program):
         return sample.text

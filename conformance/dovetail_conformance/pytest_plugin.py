@@ -67,7 +67,7 @@ class Collected:
     """The rows of all tests; at the end of a whole run they are held to the lock and written down."""
 
     def __init__(self, config: pytest.Config):
-        self.config, self.rows, self.said, self.left_out = config, {}, [], []
+        self.config, self.rows, self.message, self.left_out = config, {}, [], []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
@@ -82,12 +82,12 @@ class Collected:
 
         self.left_out = [line for run, values in self.rows.items() if (line := left_out(run, values))]
         for run, values in self.rows.items():
-            self.said += finished(run, values, self.config.getoption("--conformance-json"), len(self.rows) == 1)
-        if self.said and session.exitstatus == 0:
+            self.message += finished(run, values, self.config.getoption("--conformance-json"), len(self.rows) == 1)
+        if self.message and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for line in self.left_out:
             terminalreporter.write_line(f"conformance: {line}")
-        for line in self.said:
+        for line in self.message:
             terminalreporter.write_line(f"conformance: {line}", red=True)

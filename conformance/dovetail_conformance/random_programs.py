@@ -25,7 +25,7 @@ from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.oracle import flat
 from dovetail_conformance.plan import opinfos
-from dovetail_conformance.program import Program, calm, fresh, inexact, program_of, said, seed_generators, widened
+from dovetail_conformance.program import Program, calm, fresh, inexact, message, program_of, seed_generators, widened
 from dovetail_conformance.script import Name, script, spelled_call
 from dovetail_conformance.subject import Subject
 
@@ -154,7 +154,7 @@ def claimed_calls(subject: Subject) -> list[Call]:
 
 def _usable(subject: Subject, info: Any, sample: SampleInput) -> Call | None:
     """The call, where the executor runs it, it runs in eager, and its tensors are few and small."""
-    case = Case(subject, info, program_of(info.symbol, sample), said(sample), sample)
+    case = Case(subject, info, program_of(info.symbol, sample), message(sample), sample)
     inputs = case.program.inputs
     if case.reference is None or not any(map(inexact, inputs)) or sum(x.numel() for x in inputs) > LARGEST:
         return None

@@ -41,7 +41,7 @@ class Row:
 
     `operation` is an operation's id ("torch.softmax", "prims.sin"), or the name of a program for checks of whole programs, or "" for those
     of the executor as a whole.  Of `samples` samples the executor under test ran `ran`, as the executed traces show; `lines` is how many of
-    their lines were its, of how many.  `said` is a sentence; `replay` a script that shows the failure without the suite; `new` marks a case
+    their lines were its, of how many.  `message` is a sentence; `replay` a script that shows the failure without the suite; `new` marks a case
     that came with this version of the suite and does not count yet.  `against` is what a call takes relative to eager's: time, in rows of
     `speed`, or memory, in rows of `memory`.
     """
@@ -54,7 +54,7 @@ class Row:
     ran: int = 0
     samples: int = 0
     lines: tuple[int, int] = (0, 0)
-    said: str = ""
+    message: str = ""
     replay: str = ""
     reason: str = ""
     seconds: float = 0.0
@@ -129,10 +129,10 @@ class Report:
 
     def to_json(self) -> str:
         """The report as `report.schema.json` describes it."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        message = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
         passed, counted = self.score
         summary = {"counts": self.counts, "passed": passed, "counted": counted, "failed": len(self.failures)}
-        return json.dumps({"format": FORMAT, **said, "summary": summary, "rows": [as_data(row) for row in self.rows]}, indent=1)
+        return json.dumps({"format": FORMAT, **message, "summary": summary, "rows": [as_data(row) for row in self.rows]}, indent=1)
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
@@ -141,19 +141,19 @@ class Report:
     def of_json(cls, text: str) -> Report:
         """The report that `to_json` wrote; a ValueError says what is wrong with another text."""
         try:
-            said = json.loads(text)
+            message = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"this is no report, since it is no JSON: {error}") from None
-        if not isinstance(said, dict) or said.get("format") != FORMAT:
+        if not isinstance(message, dict) or message.get("format") != FORMAT:
             raise ValueError(f"this is no report of format {FORMAT}, which `dovetail conformance NAME --json FILE` writes")
-        return cls.of_data(said)
+        return cls.of_data(message)
 
     @classmethod
-    def of_data(cls, said: dict[str, Any]) -> Report:
+    def of_data(cls, message: dict[str, Any]) -> Report:
         """The report that such data is; a ValueError says what is wrong with other data."""
         try:
-            rows = [of_data(row) for row in said["rows"]]
-            made = cls(**{f.name: said[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
+            rows = [of_data(row) for row in message["rows"]]
+            made = cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
             unknown = {row.state for row in rows} - set(STATES)
             named = isinstance(made.name, str)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -174,12 +174,12 @@ _DEFAULTS = asdict(Row("", ""))
 
 def as_data(row: Row) -> dict[str, Any]:
     """A row as JSON holds it: what is as usual is left out."""
-    said = {**asdict(row), "lines": list(row.lines), "seconds": round(row.seconds, 6)}
-    return {key: value for key, value in said.items() if key in ("operation", "check", "state") or value not in (_DEFAULTS[key], [0, 0])}
+    message = {**asdict(row), "lines": list(row.lines), "seconds": round(row.seconds, 6)}
+    return {key: value for key, value in message.items() if key in ("operation", "check", "state") or value not in (_DEFAULTS[key], [0, 0])}
 
 
-def of_data(said: dict[str, Any]) -> Row:
-    return Row(**{**said, "lines": tuple(said.get("lines", (0, 0)))})
+def of_data(message: dict[str, Any]) -> Row:
+    return Row(**{**message, "lines": tuple(message.get("lines", (0, 0)))})
 
 
 def together(rows: Iterable[Row]) -> str:

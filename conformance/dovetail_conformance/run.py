@@ -145,15 +145,15 @@ def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:
             "",
             "claims",
             state="fail",
-            said=f"the executor is available, and no program that was compiled for it has a line of its own{_refused(rows)}",
+            message=f"the executor is available, and no program that was compiled for it has a line of its own{_refused(rows)}",
         )
     ]
 
 
 def _refused(rows: Iterable[Row]) -> str:
     """The first refusal, for an executor that ran nothing."""
-    said = next((f"{row.operation}: {row.said}" for row in rows if row.check == "claims" and row.state == "unsupported"), "")
-    return f"; it refused {said}" if said else ""
+    message = next((f"{row.operation}: {row.message}" for row in rows if row.check == "claims" and row.state == "unsupported"), "")
+    return f"; it refused {message}" if message else ""
 
 
 def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
@@ -161,13 +161,13 @@ def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
     own = [id for id in subject.declared["operations"] or () if id not in opinfos() and not id.startswith("prims.")]
     if LEVELS[level].rank == 0 or subject.available is not True:
         return []
-    said = {
+    message = {
         "pass": "it has no OpInfo, and ran as a part of other operations",
         "fail": "it has no OpInfo, and no other operation made it run",
         "not-run": "it has no OpInfo, and none of its devices is here",
     }
     found = [(id, "pass" if id in ran else "fail" if _runs_here(subject, id) else "not-run") for id in own]
-    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, said=said[state]) for id, state in found]
+    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, message=message[state]) for id, state in found]
 
 
 def _runs_here(subject: Subject, operation: str) -> bool:

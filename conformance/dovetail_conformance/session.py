@@ -115,9 +115,9 @@ class Runs:
         item.user_properties.append((PROPERTY, {"run": case.run, "about": run.about(), **done}))
         failed = [row for row in rows if row.failed]
         if failed:
-            pytest.fail("\n\n".join(map(said, failed)), pytrace=False)
+            pytest.fail("\n\n".join(map(message, failed)), pytrace=False)
         if not any(row.state in ("pass", "partly") for row in rows):
-            pytest.skip("; ".join(dict.fromkeys(f"{row.state}: {row.reason or row.said}" for row in rows)) or "nothing to test")
+            pytest.skip("; ".join(dict.fromkeys(f"{row.state}: {row.reason or row.message}" for row in rows)) or "nothing to test")
 
     def rows(self, case: Case, run: Run) -> tuple[list[Row], list[str]]:
         """The rows of a task, and which operations the executor has run so far."""
@@ -157,9 +157,9 @@ def left_out(key: str, values: list[dict[str, Any]]) -> str:
     return f"{run.left_out:,} cells of {run.name} are deselected: its declaration excludes them" if run is not None and run.left_out else ""
 
 
-def said(row: Row) -> str:
+def message(row: Row) -> str:
     """A failing row as pytest shows it."""
-    return f"{row}: {row.state}\n{row.said}" + (f"\n\nTo see it without the suite:\n\n{row.replay}" if row.replay else "")
+    return f"{row}: {row.state}\n{row.message}" + (f"\n\nTo see it without the suite:\n\n{row.replay}" if row.replay else "")
 
 
 def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bool) -> list[str]:
@@ -192,12 +192,14 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
         report = Report(environment.identity(subject.executor), run.level, *about, run.options.get("seed", 0), 0.0, made, rows)
         path = Path(json)
         report.save(path if alone else path.with_name(f"{path.stem}-{report.name}{path.suffix}"))
-    return [f"{row}: {row.said}" for row in rows[before:] if row.failed]
+    return [f"{row}: {row.message}" for row in rows[before:] if row.failed]
 
 
 def _deselected(plan: list[Task], values: list[dict[str, Any]]) -> list[Row]:
     """A row for each cell that was no test, so that the report is whole."""
-    done, said = {value["task"] for value in values}, "the executor's declaration excludes it"
+    done, message = {value["task"] for value in values}, "the executor's declaration excludes it"
     return [
-        Row(task.operation, "claims", task.dtype.name, task.device, "not-claimed", said=said) for task in plan if task.dtype and str(task) not in done
+        Row(task.operation, "claims", task.dtype.name, task.device, "not-claimed", message=message)
+        for task in plan
+        if task.dtype and str(task) not in done
     ]

@@ -33,8 +33,8 @@ class Setting:
     write: Callable[[Any], Any] | None = None
 
 
-def _flag(owner: Any, name: str, said: str) -> Setting:
-    return Setting(said, partial(getattr, owner, name), partial(setattr, owner, name))
+def _flag(owner: Any, name: str, message: str) -> Setting:
+    return Setting(message, partial(getattr, owner, name), partial(setattr, owner, name))
 
 
 def _flushes() -> bool:

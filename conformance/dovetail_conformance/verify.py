@@ -50,11 +50,11 @@ def problems(text: str, *, suite: Mapping[str, str] | None = None, mustpass: Ite
         return _first(_of_one(data, suite, keys))
     if not isinstance(data["reports"], list) or not data["reports"]:
         return ["It says that it holds several reports, and holds none."]
-    return [f"{_name(each)}: {said}" for each in data["reports"] for said in _first(_of_one(each, suite, keys))]
+    return [f"{_name(each)}: {message}" for each in data["reports"] for message in _first(_of_one(each, suite, keys))]
 
 
-def _first(said: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(said))
+def _first(messages: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(messages))
 
 
 def _name(data: Any) -> str:
@@ -85,8 +85,8 @@ def _schema(data: Any) -> Iterator[str]:
             yield "And more that the schema does not allow."
             return
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
-        said = error.message if len(error.message) <= 200 else f"{error.message[:200]}..."
-        yield f"It does not follow {SCHEMA}{f' at {where}' if where else ''}: {said}."
+        message = error.message if len(error.message) <= 200 else f"{error.message[:200]}..."
+        yield f"It does not follow {SCHEMA}{f' at {where}' if where else ''}: {message}."
 
 
 def _suite(given: Submitted) -> Iterator[str]:
@@ -152,14 +152,14 @@ def _missing(what: str, keys: Iterable[str]) -> Iterator[str]:
 
 def _summary(given: Submitted) -> Iterator[str]:
     """The summary is what the rows come to."""
-    said, (passed, counted) = given.data["summary"], given.report.score
+    summary, (passed, counted) = given.data["summary"], given.report.score
     counts = given.report.counts
     for state in STATES:
-        if said["counts"].get(state, 0) != counts.get(state, 0):
-            yield f"Its summary counts {said['counts'].get(state, 0):,} rows in state {state}, and there are {counts.get(state, 0):,}."
+        if summary["counts"].get(state, 0) != counts.get(state, 0):
+            yield f"Its summary counts {summary['counts'].get(state, 0):,} rows in state {state}, and there are {counts.get(state, 0):,}."
     for what, n in (("passed", passed), ("counted", counted), ("failed", len(given.report.failures))):
-        if said[what] != n:
-            yield f"Its summary has {said[what]:,} rows {what}, and there are {n:,}."
+        if summary[what] != n:
+            yield f"Its summary has {summary[what]:,} rows {what}, and there are {n:,}."
 
 
 def _rows(given: Submitted) -> Iterator[str]:
@@ -179,13 +179,13 @@ def _failed(given: Submitted) -> Iterator[str]:
 def _reasons(given: Submitted) -> Iterator[str]:
     """Whatever was left out says why."""
     for state in REASONED:
-        silent = [row for row in given.report if row.state == state and not f"{row.reason}{row.said}".strip()]
+        silent = [row for row in given.report if row.state == state and not f"{row.reason}{row.message}".strip()]
         yield from _of(silent, f"is {state} without a reason")
 
 
 def _of(rows: list[Row], what: str) -> Iterator[str]:
     for row in rows[:MOST]:
-        yield f"{row} {what}{f': {row.said}' if row.failed and row.said else ''}."
+        yield f"{row} {what}{f': {row.message}' if row.failed and row.message else ''}."
     if len(rows) > MOST:
         yield f"{len(rows) - MOST:,} more: each {what}."
 

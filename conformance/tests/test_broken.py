@@ -59,9 +59,9 @@ def test_the_loopback_has_no_failure_and_no_unexplained_skip(operations) -> None
     report = check(loopback(), level="smoke", devices=["cpu"], operations=operations)
 
     assert not report.failures
-    assert not [row for row in report if row.state in ("not-claimed", "unsupported", "waived") and not (row.said or row.reason)]
+    assert not [row for row in report if row.state in ("not-claimed", "unsupported", "waived") and not (row.message or row.reason)]
     left = [row for row in report if row.state in ("not-claimed", "unsupported", "not-run") and row.check != "composition"]
-    assert {row.said for row in left} <= {NOBODY}
+    assert {row.message for row in left} <= {NOBODY}
     assert report.score[0] >= 0.99 * report.score[1]
 
 

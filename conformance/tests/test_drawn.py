@@ -26,10 +26,10 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said(name):
-    known, got, said = WRONG[name]
+    known, got, message = WRONG[name]
 
     assert unlike(got, known, 0.0) is not None
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         raise AssertionError(unlike(got, known, 0.0))
 
 

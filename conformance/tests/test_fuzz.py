@@ -90,7 +90,7 @@ def judged(drawn: Draft, change: Callable[[torch.Tensor], torch.Tensor]) -> str 
     got = run(drawn, drawn.function(), drawn.make_inputs(0), 0)
     got.results[0] = change(got.results[0])
     found = difference(reference, got)
-    return found and found[2].said
+    return found and found[2].message
 
 
 def test_the_last_bits_of_a_result_are_free():
@@ -98,7 +98,7 @@ def test_the_last_bits_of_a_result_are_free():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda x: x * (1 + 1e-5), "elements are wrong"),
         (lambda x: x.index_fill(0, torch.tensor(5), torch.nan), "nan in place of"),
@@ -107,8 +107,8 @@ def test_the_last_bits_of_a_result_are_free():
     ],
     ids=["too far", "NaN", "dtype", "shape"],
 )
-def test_more_than_roundings_is_wrong(change, said):
-    with pytest.raises(AssertionError, match=said):
+def test_more_than_roundings_is_wrong(change, message):
+    with pytest.raises(AssertionError, match=message):
         raise AssertionError(judged(SINE, change))
 
 
@@ -156,7 +156,7 @@ def test_a_campaign_finds_a_fault_above_a_size():
     done = campaign(job_of([wrong_when_large()], seed=4, shrinking=0), programs=60, fail_fast=True)
 
     assert len(done.findings) == 1
-    assert "elements are wrong" in done.findings[0]["said"]
+    assert "elements are wrong" in done.findings[0]["message"]
     assert not done.passed
 
 
@@ -204,7 +204,7 @@ def test_an_error_that_eager_does_not_raise_is_found():
     outcome = hunt(executor("raising", torch.sin, sin), SINE)
 
     assert outcome.fault.kind == "error"
-    assert "no such kernel" in outcome.fault.said
+    assert "no such kernel" in outcome.fault.message
 
 
 @pytest.mark.slow  # two processes
@@ -241,7 +241,7 @@ def test_a_process_that_ends_is_a_finding(tmp_path):
 
     assert done.counts.programs == 2
     assert [each["kind"] for each in done.findings] == ["crash"]
-    assert "ended with code 7" in done.findings[0]["said"]
+    assert "ended with code 7" in done.findings[0]["message"]
     assert "def program(" in done.findings[0]["script"]
 
 
@@ -283,4 +283,4 @@ AVAILABLE = [ex.name for ex in executors() if ex.available() is True]
 def test_a_share_of_the_programs(name, seed, programs):
     done = campaign(job_of([name], seed=seed), programs=programs)
 
-    assert done.passed, "\n\n".join(f"{each['said']}\n{each['program']}" for each in done.findings)
+    assert done.passed, "\n\n".join(f"{each['message']}\n{each['program']}" for each in done.findings)

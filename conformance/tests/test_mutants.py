@@ -67,4 +67,4 @@ def test_a_mutant_is_noticed(operation: str, family: str, name: str) -> None:
 def test_the_plugin_without_a_fault_is_not_accused(operation: str) -> None:
     report = check(standin(), operations=[operation], devices=["cpu"])
 
-    assert not report.failures, report.failures[0].said
+    assert not report.failures, report.failures[0].message

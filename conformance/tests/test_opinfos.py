@@ -75,8 +75,8 @@ def test_eager_accepts_the_samples_and_the_reference_agrees(info: OpInfo):
         got = info.symbol.callable(*sample.args, **sample.kwargs)
         ran.add(dtype)
         if info.reference is not None:
-            said = unlike(got, expected, max(info.tolerance, LOOSE.get(dtype, 0)))
-            assert said is None, f"{dtype.name}, {sample}: {said}"
+            message = unlike(got, expected, max(info.tolerance, LOOSE.get(dtype, 0)))
+            assert message is None, f"{dtype.name}, {sample}: {message}"
     assert ran == set(accepted(info))
 
 

@@ -19,5 +19,5 @@ def test_what_is_wrong_near_one_value_is_found(kernel, wrong: bool) -> None:
     report = check(running(kernel), operations=["torch.sin"], checks=["search"], dtypes=["float32"], devices=["cpu"], level="full")
 
     (row,) = [row for row in report if row.check == "search"]
-    assert row.failed == wrong, row.said
-    assert not wrong or "found by search with seed 0, at " in row.said
+    assert row.failed == wrong, row.message
+    assert not wrong or "found by search with seed 0, at " in row.message

@@ -53,8 +53,8 @@ def _print(rows: list[dict[str, Any]], notes: tuple[str, ...], explain: bool) ->
     """Plain lines, which a pipe and a narrow terminal show alike."""
     for each in rows:
         click.echo(f"{each['option']} = {each['shown']}")
-        for said in each["from"] if explain else ():
-            click.echo(f"    {said}")
+        for message in each["from"] if explain else ():
+            click.echo(f"    {message}")
     if explain and notes:
         click.echo("\nnotes")
         for note in notes:
@@ -70,9 +70,9 @@ def row(option: options.Option, priority: Priority | None) -> dict[str, Any]:
         value = tuple([ex.name for ex in priority])
     elif option in (options.OPERATIONS, options.OPTIONS_OF):
         value = tuple({key: each for setting in settings for key, each in setting.value}.items())
-    said = [f"{name}: {source}" for name, source in priority.provenance] if asked else []
-    said += _origins(option, settings)
-    return {"option": option.key, "variable": option.name, "value": value, "shown": options.shown(value), "from": said}
+    message = [f"{name}: {source}" for name, source in priority.provenance] if asked else []
+    message += _origins(option, settings)
+    return {"option": option.key, "variable": option.name, "value": value, "shown": options.shown(value), "from": message}
 
 
 def _origins(option: options.Option, settings: list[options.Setting]) -> list[str]:

@@ -24,6 +24,6 @@ def disagreements(clear: bool, as_json: bool) -> None:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
     for each in found:
-        click.echo(f"{each.executor}: {each.operation}: {each.said}\n  python {each.case}")
+        click.echo(f"{each.executor}: {each.operation}: {each.message}\n  python {each.case}")
     count = f"{len(found)} disagreement{'s' * (len(found) != 1)}"
     click.echo(f"{count} {'forgotten' if clear else 'kept'} in {folder()}")

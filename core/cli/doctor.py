@@ -44,12 +44,12 @@ TAIL = 2000  # characters of what a process printed before it crashed
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: `result` is ok, note or failed, `said` a sentence, `error` a traceback or the last that was printed."""
+    """What one check found: `result` is ok, note or failed, `message` a sentence, `error` a traceback or the last that was printed."""
 
     plugin: str
     check: str
     result: str
-    said: str = ""
+    message: str = ""
     error: str = ""
 
 
@@ -104,8 +104,8 @@ def internals() -> Iterator[Finding]:
 
 def finding(row: Plugin) -> Finding:
     """A record as the finding of the check that it loads."""
-    said = "; ".join(part for part in (row.reason, row.remedy) if part) or ", ".join(row.executors)
-    return Finding(row.name, "loads", MEANS.get(row.status, "failed"), f"{row.status}: {said}", row.error)
+    message = "; ".join(part for part in (row.reason, row.remedy) if part) or ", ".join(row.executors)
+    return Finding(row.name, "loads", MEANS.get(row.status, "failed"), f"{row.status}: {message}", row.error)
 
 
 def examined(candidate: Candidate, wanted: Selection, timeout: float) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def examined(candidate: Candidate, wanted: Selection, timeout: float) -> Iterato
             if row := line.get("row"):
                 yield finding(Plugin(**row | {"executors": tuple(row["executors"])}))
             if "check" in line:
-                yield Finding(candidate.name, line["check"], line["result"], line["said"], line.get("error", ""))
+                yield Finding(candidate.name, line["check"], line["result"], line["message"], line.get("error", ""))
         if not over:
             yield Finding(candidate.name, "survives", "failed", f"{ended} while {doing}", _last_words(printed))
         elif ended != EXITED:
@@ -178,7 +178,7 @@ def show(console: Console, found: list[Finding], verbose: bool) -> None:
         table.add_column(heading, overflow="fold")
     for each in found:
         colour = COLOURS[each.result]
-        table.add_row(escape(each.plugin), escape(each.check), f"[{colour}]{each.result}[/{colour}]", escape(each.said))
+        table.add_row(escape(each.plugin), escape(each.check), f"[{colour}]{each.result}[/{colour}]", escape(each.message))
     console.print(table)
     for each in found:
         if verbose and each.error:

@@ -148,15 +148,15 @@ def said_by(ex: Executor) -> dict[str, Any]:
     return ex.declaration() | {"before": list(ex.before), "after": list(ex.after), "options": dict(ex.options)}
 
 
-def declaration(said: dict[str, Any]) -> Table:
+def declaration(message: dict[str, Any]) -> Table:
     """The operations of one executor, with what it says of each."""
-    limits = ", ".join(f"{key} {words(said[key])}" for key in ("dtypes", "devices", "grad") if key in said)
-    limits += "".join(f", {key} {words(said[key])}" for key in ("before", "after") if said.get(key))
-    limits += "".join(f", option {key} = {value!r}" for key, value in said.get("options", {}).items())
-    table = Table(title=f"{said.get('name')}: {limits}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    limits = ", ".join(f"{key} {words(message[key])}" for key in ("dtypes", "devices", "grad") if key in message)
+    limits += "".join(f", {key} {words(message[key])}" for key in ("before", "after") if message.get(key))
+    limits += "".join(f", option {key} = {value!r}" for key, value in message.get("options", {}).items())
+    table = Table(title=f"{message.get('name')}: {limits}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operation", overflow="fold")
     table.add_column("declares", overflow="fold")
-    for operation, about in (said.get("operations") or {}).items():
+    for operation, about in (message.get("operations") or {}).items():
         shown = [f"{key} {words(value)}" for key, value in about.items() if value not in (None, False)]
         table.add_row(escape(operation), escape(", ".join(shown)))
     return table

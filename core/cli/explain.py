@@ -127,7 +127,7 @@ def _named(names: dict[str, Any], name: str, file: str, more: str = "") -> Any:
     return found
 
 
-def _fits(fn: Callable, args: tuple, kwargs: dict[str, Any], said: str) -> None:
+def _fits(fn: Callable, args: tuple, kwargs: dict[str, Any], message: str) -> None:
     """An error where a call would not even begin."""
     try:
         signature = inspect.signature(fn)
@@ -136,7 +136,7 @@ def _fits(fn: Callable, args: tuple, kwargs: dict[str, Any], said: str) -> None:
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise click.UsageError(f"{said}: {error}") from None
+        raise click.UsageError(f"{message}: {error}") from None
 
 
 def arguments(given: Any) -> tuple[tuple, dict[str, Any]]:

@@ -59,19 +59,19 @@ def _pip(brought: Brought) -> str:
 class Missing(click.Command):
     """Stands for a command that is not there.  Whatever it is called with, it says why; `error` is the reason's own."""
 
-    def __init__(self, name: str, said: str, remedy: str, error: BaseException | None = None):
+    def __init__(self, name: str, message: str, remedy: str, error: BaseException | None = None):
         open_to_all = {"ignore_unknown_options": True, "allow_extra_args": True}
-        super().__init__(name, short_help=said, add_help_option=False, context_settings=open_to_all)
-        self.said, self.remedy, self.error = said, remedy, error
+        super().__init__(name, short_help=message, add_help_option=False, context_settings=open_to_all)
+        self.message, self.remedy, self.error = message, remedy, error
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        return self.said.splitlines()[0]  # a reason that is cut off is none
+        return self.message.splitlines()[0]  # a reason that is cut off is none
 
     def invoke(self, ctx: click.Context) -> None:
         if self.error is not None and options.debug():
             click.echo("".join(traceback.format_exception(self.error)), err=True)
         more = "" if self.error is None or options.debug() else "; DOVETAIL_DEBUG=1 prints the traceback"
-        raise click.ClickException(f"the command {self.name} {self.said}; {self.remedy}{more}")
+        raise click.ClickException(f"the command {self.name} {self.message}; {self.remedy}{more}")
 
 
 def brought() -> dict[str, list[Brought]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 import dovetail
 from dovetail.errors import Unclaimed
 from dovetail.executors import Executor, Priority, dispatch
-from dovetail.executors.discovery.loading import said
+from dovetail.executors.discovery.loading import message
 from dovetail.executors.discovery.plugin_filter import Selection
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.trace import Trace, dce, functionalize, to_callable
@@ -79,11 +79,11 @@ def smoke(ex: Executor) -> dict[str, str]:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            return {"result": "failed", "said": f"{name}: {said(error)}", "error": traceback.format_exc()}
+            return {"result": "failed", "message": f"{name}: {message(error)}", "error": traceback.format_exc()}
         ran.append(name)
     if not ran:
-        return {"result": "note", "said": f"takes none of the {len(PROGRAMS)} small programs, so nothing was run"}
-    return {"result": "ok", "said": f"{', '.join(ran)}: as eager PyTorch"}
+        return {"result": "note", "message": f"takes none of the {len(PROGRAMS)} small programs, so nothing was run"}
+    return {"result": "ok", "message": f"{', '.join(ran)}: as eager PyTorch"}
 
 
 def taken(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]] | None:
@@ -111,13 +111,13 @@ def own(checks: Callable[[], Any]) -> Iterator[dict[str, str]]:
     try:
         found = list(checks())
     except Exception as error:
-        yield {"check": "dovetail_doctor", "result": "failed", "said": said(error), "error": traceback.format_exc()}
+        yield {"check": "dovetail_doctor", "result": "failed", "message": message(error), "error": traceback.format_exc()}
         return
     for name, check in found:
         try:
             verdict = check()
         except Exception as error:
-            yield {"check": str(name), "result": "failed", "said": said(error), "error": traceback.format_exc()}
+            yield {"check": str(name), "result": "failed", "message": message(error), "error": traceback.format_exc()}
         else:
             fine = verdict is True
-            yield {"check": str(name), "result": "ok" if fine else "failed", "said": "" if fine else str(verdict or "gave no reason")}
+            yield {"check": str(name), "result": "ok" if fine else "failed", "message": "" if fine else str(verdict or "gave no reason")}

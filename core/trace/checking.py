@@ -44,8 +44,8 @@ def _check_meta(line: BoundSymbol, trace: Trace) -> None:
         specs = line.symbol.meta(*tree_map(_spec, line.args), **tree_map(_spec, line.kwargs))
     except InputError as error:
         raise InvalidTrace(f"the trace made by {trace.made_by} is invalid: {line} {error}") from error
-    said, computed = (list(map(_plain, leaves(tree))) for tree in (tree_map(_spec, line.out), specs))
-    _require(said == computed, trace, "{} has results {}, its meta says {}", line, line.out, specs)
+    declared, computed = (list(map(_plain, leaves(tree))) for tree in (tree_map(_spec, line.out), specs))
+    _require(declared == computed, trace, "{} has results {}, its meta says {}", line, line.out, specs)
 
 
 def _spec(leaf: Any) -> Any:

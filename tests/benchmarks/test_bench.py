@@ -42,13 +42,13 @@ def run(tmp_path):
 
 
 def test_everything_is_written(asked, run, tmp_path):
-    said = run("--only", "add-4", "--subjects", "dovetail", "--rounds", "2")
+    message = run("--only", "add-4", "--subjects", "dovetail", "--rounds", "2")
 
     assert asked == [("add-4", ["eager", "dovetail"])]
     assert {file.name for file in tmp_path.iterdir()} == {"comparison.json", "comparison.md"} | {
         f"comparison_{name}.{form}" for name in ("speed", "first_call") for form in ("png", "svg")
     }
-    assert "dovetail against eager: 1.00x warm" in said
+    assert "dovetail against eager: 1.00x warm" in message
     kept = json.loads((tmp_path / "comparison.json").read_text())
     assert kept["settings"]["rounds"] == 2 and kept["about"]["commit"] == "abc" and "torch" in kept["about"]["executors"]
 
@@ -75,8 +75,8 @@ def test_rows_of_other_code_or_another_machine_are_not_continued(asked, run, tmp
     before = Report.load(file)
     replace(before, about=before.about | {key: "another"}).save(tmp_path)
 
-    said = run("--only", "mlp-1", "--subjects", "dovetail", "--continue", status=1)
-    assert f"was measured with {key} another; run without --continue to begin anew" in said
+    message = run("--only", "mlp-1", "--subjects", "dovetail", "--continue", status=1)
+    assert f"was measured with {key} another; run without --continue to begin anew" in message
     assert len(asked) == 1
 
 
@@ -87,30 +87,30 @@ def test_other_settings_are_not_continued(asked, run):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--only", "gtp"), "no workload is called gtp; there is add-4"),
         (("--subjects", "jax"), "no subject is called jax; there is eager, torch.compile"),
         (("--plugin", "plugins/nowhere"), "does not exist"),
     ],
 )
-def test_a_name_that_nothing_has_is_an_error_that_says_what_there_is(run, arguments, said):
-    assert said in run(*arguments, status=2)
+def test_a_name_that_nothing_has_is_an_error_that_says_what_there_is(run, arguments, message):
+    assert message in run(*arguments, status=2)
 
 
 def test_the_list_says_how_long_it_takes(run):
-    said = run("--list", "--quick")
+    message = run("--list", "--quick")
 
-    assert "GPT, training step" in said and "bf16" not in said
-    assert said.endswith("minutes")
+    assert "GPT, training step" in message and "bf16" not in message
+    assert message.endswith("minutes")
 
 
 def test_a_subject_that_is_not_there_is_told_and_not_measured(asked, run, monkeypatch, tmp_path):
     monkeypatch.setattr(subjects, "absent", lambda name: "not installed" if name == "lightning-thunder" else "")
-    said = run("--only", "add-4", "--subjects", "lightning-thunder,dovetail")
+    message = run("--only", "add-4", "--subjects", "lightning-thunder,dovetail")
 
     assert asked == [("add-4", ["eager", "dovetail"])]
-    assert "lightning-thunder is not in the tables: not installed." in said
+    assert "lightning-thunder is not in the tables: not installed." in message
     assert "lightning-thunder is not in the tables" in (tmp_path / "comparison.md").read_text()
 
 

@@ -36,6 +36,6 @@ def test_a_script_writes_where_it_is_told(trial, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["import_time", "trace_cost", "discovery"])
 def test_every_script_is_run_in_one_way(name):
-    said = CliRunner().invoke(importlib.import_module(name).main, ["--help"]).output
+    message = CliRunner().invoke(importlib.import_module(name).main, ["--help"]).output
 
-    assert "--out" in said and "--keep" in said
+    assert "--out" in message and "--keep" in message

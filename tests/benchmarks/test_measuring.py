@@ -80,7 +80,7 @@ def test_speeds_are_beside_eager_in_the_same_round(measured):
 def test_a_wrong_subject_gets_no_time_but_a_word(measured):
     rows, log, workers = measured({"eager": {}, "bad": {"first": {"first": 1.0, "wrong": "result 0 is far away"}}})
 
-    assert (rows["bad"].state, rows["bad"].said) == ("wrong", "result 0 is far away")
+    assert (rows["bad"].state, rows["bad"].message) == ("wrong", "result 0 is far away")
     assert rows["bad"].firsts == [] and rows["bad"].rounds == [] and rows["bad"].speed is None
     assert ("bad", "first") in log and not [entry for entry in log if entry[0] == "bad" and entry[1] == "round"]
     assert rows["eager"].ok and all(worker.closed for worker in workers)
@@ -91,7 +91,7 @@ def test_a_wrong_subject_gets_no_time_but_a_word(measured):
 def test_a_subject_that_is_gone_is_a_row_and_not_the_end(measured, when, state):
     rows, _, workers = measured({"eager": {}, "bad": {when: Gone(state, "that was it")}, "good": {}})
 
-    assert (rows["bad"].state, rows["bad"].said, rows["bad"].rounds) == (state, "that was it", [])
+    assert (rows["bad"].state, rows["bad"].message, rows["bad"].rounds) == (state, "that was it", [])
     assert rows["good"].speed == 1.0 and len(rows["good"].rounds) == 4
     assert all(worker.closed for worker in workers)
 
@@ -111,7 +111,7 @@ def test_without_eager_there_are_times_and_no_speeds(measured):
 def test_a_peak_that_cannot_be_had_costs_no_times(measured):
     rows, _, _ = measured({"eager": {}, "one": {"peak": Gone("timeout", "no answer within 1 s")}})
 
-    assert rows["one"].ok and rows["one"].peak is None and rows["one"].said == "no peak: no answer within 1 s"
+    assert rows["one"].ok and rows["one"].peak is None and rows["one"].message == "no peak: no answer within 1 s"
     assert rows["eager"].peak == 64
 
 

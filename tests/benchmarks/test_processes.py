@@ -50,18 +50,18 @@ def test_what_a_library_prints_is_no_answer(worker):
 
 
 @pytest.mark.parametrize(
-    ("program", "state", "said"),
+    ("program", "state", "message"),
     [
         ("import os; os.abort()", "crash", "died of SIGABRT"),
         ("import sys; sys.exit('the library is missing')", "crash", "ended with exit status 1: the library is missing"),
         ('print(\'{"error": "TypeError: no"}\', flush=True); input()', "error", "TypeError: no"),
     ],
 )
-def test_an_end_is_told_with_its_reason(worker, program, state, said):
+def test_an_end_is_told_with_its_reason(worker, program, state, message):
     with pytest.raises(Gone) as end:
         worker(program).answer()
 
-    assert (end.value.state, str(end.value)) == (state, said)
+    assert (end.value.state, str(end.value)) == (state, message)
 
 
 def test_a_process_that_hangs_is_given_up_and_ended(worker):
@@ -108,6 +108,6 @@ def test_real_processes_from_the_first_call_to_the_memory(monkeypatch):
     states = {row.subject: row.state for row in rows}
     assert states == {"eager": "ok", "same": "ok", "wrong": "wrong", "dies": "crash", "raises": "error"}
     found = {row.subject: row for row in rows}
-    assert found["dies"].said.startswith("died of SIGABRT")
-    assert found["raises"].said == "RuntimeError: no such kernel"
+    assert found["dies"].message.startswith("died of SIGABRT")
+    assert found["raises"].message == "RuntimeError: no such kernel"
     assert found["same"].peak == 32 and len(found["same"].speeds) == 2 and found["same"].first > 0

@@ -69,11 +69,11 @@ def test_the_json_is_as_its_schema_says(report):
 
 @pytest.mark.parametrize("change", [{"rounds": []}, {"state": "fine"}, {"median": "1 s"}, {"more": 1}, {"state": "crash"}])
 def test_the_schema_refuses_what_it_should(report, change):
-    said = json.loads(report.text())
-    said["rows"][0] |= change
+    message = json.loads(report.text())
+    message["rows"][0] |= change
 
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(said, SCHEMA)
+        jsonschema.validate(message, SCHEMA)
 
 
 def test_a_report_is_read_back_as_it_was_written(report, tmp_path):

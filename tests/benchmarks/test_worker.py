@@ -31,7 +31,7 @@ def test_what_is_right_has_a_first_call_and_rounds(work, workload):
 
 
 @pytest.mark.parametrize(
-    ("workload", "subject", "said"),
+    ("workload", "subject", "message"),
     [
         ("double", "wrong", "result 0 is 1.0e+00 from what is right"),
         ("double", "other dtype", "result 0 is torch.float64 [8], and eager's is torch.float32 [8]"),
@@ -41,8 +41,8 @@ def test_what_is_right_has_a_first_call_and_rounds(work, workload):
         ("write", "writes nothing", "state 0 is 1.0e+00 from what is right"),
     ],
 )
-def test_what_is_wrong_is_said(work, workload, subject, said):
-    assert said in work(workload, subject).first()["wrong"]
+def test_what_is_wrong_is_said(work, workload, subject, message):
+    assert message in work(workload, subject).first()["wrong"]
 
 
 def test_nan_is_wrong_and_a_little_rounding_is_not():

@@ -134,7 +134,7 @@ def test_lines_are_found_in_every_spelling_of_toml(here):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("debugg = 1", r"dovetail.toml:1 sets 'debugg', which is no option; did you mean debug\?"),
         ("config = 'x'", "sets 'config', which is no option"),
@@ -146,10 +146,10 @@ def test_lines_are_found_in_every_spelling_of_toml(here):
         ("debug = ", "dovetail.toml cannot be read: .*line 1"),
     ],
 )
-def test_row_21_what_means_nothing_in_a_file_is_an_error_with_its_line(here, text, said):
+def test_row_21_what_means_nothing_in_a_file_is_an_error_with_its_line(here, text, message):
     (here / "project" / "dovetail.toml").write_text(text + "\n")
 
-    with pytest.raises(DovetailError, match=said):
+    with pytest.raises(DovetailError, match=message):
         resolve_executors()
 
 
@@ -171,7 +171,7 @@ def test_row_21_no_other_word_is_a_switch(monkeypatch, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "said"),
+    ("name", "words", "message"),
     [
         ("DOVETAIL_EXECUTERS", "torch", r"the environment has DOVETAIL_EXECUTERS, which is no option; did you mean DOVETAIL_EXECUTORS\?$"),
         ("DOVETAIL_EXECUTORS", "+torhc", r"executors in DOVETAIL_EXECUTORS \(environment\): no executor is called 'torhc'; did you mean torch\?"),
@@ -186,10 +186,10 @@ def test_row_21_no_other_word_is_a_switch(monkeypatch, words):
         ("DOVETAIL_DISABLE", "-torch", r"has '-torch', and no lower layer says 'torch'"),
     ],
 )
-def test_row_21_unknown_names_are_errors_in_the_environment(monkeypatch, name, words, said):
+def test_row_21_unknown_names_are_errors_in_the_environment(monkeypatch, name, words, message):
     monkeypatch.setenv(name, words)
 
-    with pytest.raises(DovetailError, match=said):
+    with pytest.raises(DovetailError, match=message):
         resolve_executors()
 
 
@@ -255,19 +255,20 @@ def test_row_23_in_allow_list_mode_only_what_is_listed_is_imported(fresh):
 def test_row_22_disabling_what_configuration_asks_for_names_both_lines(fresh, here):
     (here / "project" / "dovetail.toml").write_text('# order\nexecutors = ["slow", "..."]\n')
     done, imported = fresh("config", DOVETAIL_DISABLE="slow")
-    said = " ".join(done.stderr.split())
+    message = " ".join(done.stderr.split())
 
     assert done.returncode == 1 and imported == {"mine"}
     assert (
-        f"executors in {here / 'project' / 'dovetail.toml'}:2 asks for slow (slow), and disable in DOVETAIL_DISABLE (environment) disables it" in said
+        f"executors in {here / 'project' / 'dovetail.toml'}:2 asks for slow (slow), and disable in DOVETAIL_DISABLE (environment) disables it"
+        in message
     )
-    fixing = re.search(r'(DOVETAIL_\w+)="(.+)"', said).groups()
+    fixing = re.search(r'(DOVETAIL_\w+)="(.+)"', message).groups()
     done, _ = fresh(ORDER, DOVETAIL_DISABLE="slow", **{fixing[0]: fixing[1]})
     assert done.stdout == "mine torch\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "variables", "said"),
+    ("text", "variables", "message"),
     [
         ('operations = { "torch.sin" = "+slow" }', {"DOVETAIL_DISABLE": "slow"}, "operations in .*:1 asks for slow .* disable in DOVETAIL_DISABLE"),
         ('require = ["slow"]', {"DOVETAIL_DISABLE": "slow"}, "require in .*:1 asks for slow .* disable in DOVETAIL_DISABLE"),
@@ -275,11 +276,11 @@ def test_row_22_disabling_what_configuration_asks_for_names_both_lines(fresh, he
         ('require = ["slow"]', {"DOVETAIL_EXECUTORS": "-slow"}, "require in .*:1 names slow, and no layer lets it be asked"),
     ],
 )
-def test_row_22_whatever_asks_for_it(fresh, here, text, variables, said):
+def test_row_22_whatever_asks_for_it(fresh, here, text, variables, message):
     (here / "project" / "dovetail.toml").write_text(text + "\n")
     done, _ = fresh("config", **variables)
 
-    assert done.returncode == 1 and re.search(said, " ".join(done.stderr.split())), done.stderr
+    assert done.returncode == 1 and re.search(message, " ".join(done.stderr.split())), done.stderr
 
 
 def test_a_disabled_executor_is_left_out_in_a_scope():
@@ -304,10 +305,10 @@ def test_config_explains_each_value(here, monkeypatch):
 
 
 def test_config_as_json():
-    said = json.loads(CliRunner().invoke(main, ["config", "--json"]).output)
+    message = json.loads(CliRunner().invoke(main, ["config", "--json"]).output)
 
-    assert {row["option"] for row in said["options"]} == {option.key for option in options.OPTIONS}
-    assert next(row for row in said["options"] if row["option"] == "frozen")["from"] == ["default"]
+    assert {row["option"] for row in message["options"]} == {option.key for option in options.OPTIONS}
+    assert next(row for row in message["options"] if row["option"] == "frozen")["from"] == ["default"]
 
 
 def test_config_shows_the_values_also_where_they_do_not_go_together(here):

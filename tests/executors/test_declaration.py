@@ -60,8 +60,8 @@ def test_an_executor_without_gradients_refuses_where_one_flows():
     x = torch.ones(2, requires_grad=True)
     jitted = dovetail.jit(lambda x: x * 2, executors=[ex])
 
-    (said,) = verdicts(ex, lambda x: x * 2, x)
-    assert said.startswith("is for programs without gradients, and t1: ") and said.endswith("requires one")
+    (message,) = verdicts(ex, lambda x: x * 2, x)
+    assert message.startswith("is for programs without gradients, and t1: ") and message.endswith("requires one")
     jitted(x).sum().backward()
     assert x.grad.tolist() == [2, 2] and "doubling_exec" not in str(dovetail.last_traces(jitted)[-1])
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_an_operation_declares_for_itself():
     ex.implements(torch.cos, torch.cos, dtypes=[torch.float64], devices=["cpu"], grad=True)
     x = torch.ones(2, dtype=torch.float64, requires_grad=True)
 
-    assert [said is True for said in verdicts(ex, lambda x: (torch.sin(x), torch.cos(x)), x)] == [False, True]
+    assert [message is True for message in verdicts(ex, lambda x: (torch.sin(x), torch.cos(x)), x)] == [False, True]
 
 
 def test_the_declaration_is_asked_before_the_checker():
@@ -89,11 +89,11 @@ def test_the_declaration_is_asked_before_the_checker():
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict"), [(True, True), (False, "gave no reason"), (None, "gave no reason"), ("", "gave no reason"), ("no", "no")]
+    ("message", "verdict"), [(True, True), (False, "gave no reason"), (None, "gave no reason"), ("", "gave no reason"), ("no", "no")]
 )
-def test_what_a_checker_returns_is_true_or_a_sentence(said, verdict):
+def test_what_a_checker_returns_is_true_or_a_sentence(message, verdict):
     ex = OperatorExecutor("saying")
-    ex.implements(torch.sin, torch.sin, checker=lambda input: said)
+    ex.implements(torch.sin, torch.sin, checker=lambda input: message)
 
     assert verdicts(ex, torch.sin, torch.ones(2)) == [verdict]
 
@@ -125,9 +125,9 @@ def test_the_declaration_is_plain_data():
     ex.implements(prims.exp, torch.exp, grad=False, dtypes=[torch.float64])
     ex.implements_family(lambda symbol: None)
 
-    said = ex.declaration()
-    assert json.loads(json.dumps(said)) == said
-    assert said == {
+    message = ex.declaration()
+    assert json.loads(json.dumps(message)) == message
+    assert message == {
         "name": "plain",
         "version": "1.2",
         "kind": "operator",
@@ -175,9 +175,9 @@ def test_a_fusion_executor_declares_its_operations():
     assert "pointwise refuses: does not fuse prims.exp" in str(dovetail.explain(jitted))
     jitted(x.double())
     assert 'expected tensors of f32, got t0: "cpu f64[3]"' in str(dovetail.explain(jitted))
-    said = ex.declaration()
-    assert json.loads(json.dumps(said)) == said
-    assert said["kind"] == "fusion" and set(said["operations"]) == {"prims.sin", "prims.mul"}
+    message = ex.declaration()
+    assert json.loads(json.dumps(message)) == message
+    assert message["kind"] == "fusion" and set(message["operations"]) == {"prims.sin", "prims.mul"}
 
 
 def test_a_fusion_executor_that_declares_nothing_decides_line_by_line():

@@ -30,10 +30,10 @@ import dovetail, torch
 before = set(sys.modules)
 rows = dovetail.extend.advanced.plugins()
 sine = dovetail.jit(torch.sin, executors=["fine"])
-said = str(sine(torch.zeros(2)).tolist()), [line.implementation.executor for line in dovetail.last_traces(sine)[-1].lines if line.implementation]
+message = str(sine(torch.zeros(2)).tolist()), [line.implementation.executor for line in dovetail.last_traces(sine)[-1].lines if line.implementation]
 from dovetail.prims.op import SYMBOLS
 left = [name for name in ("half_registered", "contested", "no_device") if name in dovetail.executors.discovery.registry.REGISTRY.executors]
-print(json.dumps({"rows": [row.row() for row in rows], "ran": said, "left": left + [name for name in SYMBOLS if name.startswith("half")]}))
+print(json.dumps({"rows": [row.row() for row in rows], "ran": message, "left": left + [name for name in SYMBOLS if name.startswith("half")]}))
 """
 
 

@@ -68,9 +68,9 @@ def test_scenario_39_a_refusal_is_a_sentence_and_is_explained():
     picky.implements(torch.exp, torch.exp, checker=lambda input: False)
     _, trace, jitted = executed(lambda x: torch.exp(F.softmax(x, -1)), torch.ones(2, 9), executors=[picky])
     assert {ex for _, ex in runs(trace)} == {"torch"}
-    said = str(dovetail.explain(jitted))
-    assert "torch.nn.functional.softmax: picky -> torch" in said and "picky refuses: expected rows under 8, got 9" in said
-    assert "picky refuses: gave no reason" in said and "torch runs 2" in said
+    message = str(dovetail.explain(jitted))
+    assert "torch.nn.functional.softmax: picky -> torch" in message and "picky refuses: expected rows under 8, got 9" in message
+    assert "picky refuses: gave no reason" in message and "torch runs 2" in message
 
 
 def test_a_line_that_nobody_takes_is_replaced_by_its_decomposition():

@@ -45,13 +45,13 @@ def findings(site):
 def test_row_14_a_segfault_is_a_row(findings):
     found = findings("doc_segfault", "doc_kernel", "doc_exits", "doc_good")
 
-    assert found["doc_segfault", "survives"].said == "the process crashed with SIGSEGV while importing it"
+    assert found["doc_segfault", "survives"].message == "the process crashed with SIGSEGV while importing it"
     assert "Segmentation fault" in found["doc_segfault", "survives"].error
     assert found["doc_kernel", "loads"].result == "ok"
-    assert found["doc_kernel", "survives"].said == "the process crashed with SIGSEGV while running small programs with doc_kernel"
-    assert found["doc_exits", "survives"].said == "the process exited with code 0 while importing it"
+    assert found["doc_kernel", "survives"].message == "the process crashed with SIGSEGV while running small programs with doc_kernel"
+    assert found["doc_exits", "survives"].message == "the process exited with code 0 while importing it"
     assert found["doc_good", "runs (doc_good)"] == Finding("doc_good", "runs (doc_good)", "ok", "sin: as eager PyTorch")
-    assert found["torch", "loads"].result == "note" and "this test allows only" in found["torch", "loads"].said
+    assert found["torch", "loads"].result == "note" and "this test allows only" in found["torch", "loads"].message
 
 
 @pytest.mark.slow
@@ -59,9 +59,9 @@ def test_row_14_wrong_results_and_the_plugins_own_checks_are_rows(findings):
     found = findings("doc_wrong", "doc_good", "doc_idle")
 
     assert found["doc_wrong", "runs (doc_wrong)"].result == "failed"
-    assert "sin: AssertionError: Tensor-likes are not close!" in found["doc_wrong", "runs (doc_wrong)"].said
+    assert "sin: AssertionError: Tensor-likes are not close!" in found["doc_wrong", "runs (doc_wrong)"].message
     assert found["doc_idle", "runs (doc_idle)"].result == "note"
-    checks = {check: (one.result, one.said) for (plugin, check), one in found.items() if plugin == "doc_good"}
+    checks = {check: (one.result, one.message) for (plugin, check), one in found.items() if plugin == "doc_good"}
     assert checks["cache"] == ("ok", "")
     assert checks["disk"] == ("failed", "the cache folder is full")
     assert checks["driver"] == ("failed", "RuntimeError: no driver")
@@ -72,7 +72,7 @@ def test_row_14_a_plugin_that_hangs_is_stopped(site):
     found = examine(Selection(allow=("doc_hangs",), allowed_by="this test"), timeout=8)
 
     (row,) = [each for each in found if each.plugin == "doc_hangs"]
-    assert row.check == "survives" and row.said.startswith("the process was stopped after 8 seconds while ")  # a slow machine is still starting
+    assert row.check == "survives" and row.message.startswith("the process was stopped after 8 seconds while ")  # a slow machine is still starting
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_28_each_operation_has_its_candidates_and_their_sentences():
     found = explained(lambda x: F.softmax(x, -1) * 2, torch.ones(2, 9), executors=[small_softmax(), Pointwise()])
     softmax, mul = found.rows
     assert (softmax.operation, softmax.requested, softmax.actual) == ("torch.nn.functional.softmax", "small", "torch")
-    assert [(c.executor, c.status, c.said) for c in softmax.candidates] == [
+    assert [(c.executor, c.status, c.message) for c in softmax.candidates] == [
         ("small", "refused", "expected rows of at most 8, got 9"),
         ("pointwise", "refused", "fuses elementwise operations, and prims.amax is none"),
         ("torch", "runs", "runs it"),
@@ -85,15 +85,15 @@ def test_28_for_a_gpt_every_operation_is_accounted_for_and_every_refusal_is_a_se
         assert run == {result for row in rows if row.actual and row.needed for result in row.results}
         assert all(row.actual or any(inner.depth > row.depth for inner in rows) for row in rows)
     refusals = [c for row in found.rows for c in row.refusals]
-    assert len(refusals) > 100 and all(is_a_sentence(c.said) for c in refusals)
-    assert {"expected a bias", "does not implement prims.tanh"} & {c.said for c in refusals}
+    assert len(refusals) > 100 and all(is_a_sentence(c.message) for c in refusals)
+    assert {"expected a bias", "does not implement prims.tanh"} & {c.message for c in refusals}
 
 
 def test_28_the_same_without_gradients(forward):
     found = dovetail.explain(forward)
     assert [row.operation for row in found.rows if row.actual == "linear"] == ["torch.nn.functional.linear"] * 8
-    assert {"expected a bias", "expected rows of at most 8, got 12"} <= {c.said for row in found.rows for c in row.refusals}
-    assert all(is_a_sentence(c.said) for row in found.rows for c in row.refusals)
+    assert {"expected a bias", "expected rows of at most 8, got 12"} <= {c.message for row in found.rows for c in row.refusals}
+    assert all(is_a_sentence(c.message) for row in found.rows for c in row.refusals)
     lines = [inner for line in dovetail.last_traces(forward)[-1].lines for inner in (line.body if "fusion_" in line.symbol.name else [line])]
     assert {p.name for line in lines for p in line.writes} == {name for row in found.rows for name in row.results if row.actual and row.needed}
 
@@ -110,9 +110,9 @@ def test_28_an_operation_that_is_taken_apart_is_followed_by_its_parts():
 
 
 def test_29_what_a_checker_says_is_shown_whatever_it_is():
-    for said, shown in ((False, "gave no reason"), (None, "gave no reason"), ("", "gave no reason"), ("  no  ", "no")):
-        found = explained(torch.sin, torch.ones(2), executors=[of("picky", torch.sin, torch.sin, checker=lambda input, said=said: said)])
-        assert found.rows[0].refusals[0].said == shown, said
+    for message, shown in ((False, "gave no reason"), (None, "gave no reason"), ("", "gave no reason"), ("  no  ", "no")):
+        found = explained(torch.sin, torch.ones(2), executors=[of("picky", torch.sin, torch.sin, checker=lambda input, message=message: message)])
+        assert found.rows[0].refusals[0].message == shown, message
 
 
 def test_an_order_for_one_operation_is_asked_and_shown():
@@ -125,7 +125,7 @@ def test_an_order_for_one_operation_is_asked_and_shown():
     trace = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Own([a, b, torch_]))
     assert [[note.executor for note in made.offers] for made in trace.dispatch_record.decisions] == [["b"], ["a", "b", "torch"]]
     rows = dovetail.executors.explanation("fn", [(trace, trace)]).rows
-    assert ("a", "not-asked", "configuration leaves it out here") in [(c.executor, c.status, c.said) for c in rows[0].candidates]
+    assert ("a", "not-asked", "configuration leaves it out here") in [(c.executor, c.status, c.message) for c in rows[0].candidates]
 
 
 def test_dispatch_asks_each_executor_once_for_each_line():
@@ -160,7 +160,7 @@ def test_to_json_has_the_documented_fields(gpt):
     assert set(data) == {"schema", "function", "rows", "executors", "programs", "left_out", "trials", "differentiated"}
     row = {"program", "results", "operation", "call", "type", "where", "requested", "actual", "candidates", "depth", "region", "needed"}
     assert all(set(each) == row for each in data["rows"])
-    assert all(set(c) == {"executor", "status", "said"} for each in data["rows"] for c in each["candidates"])
+    assert all(set(c) == {"executor", "status", "message"} for each in data["rows"] for c in each["candidates"])
     assert {c["status"] for each in data["rows"] for c in each["candidates"]} == {"runs", "refused", "not-asked"}
     lines = [line for program in data["programs"] for line in program["lines"]]
     assert all(line["rows"] for line in lines if line["executor"])
@@ -197,7 +197,7 @@ CLICK = """<script>addEventListener("load", () => {
   line.click();
   document.documentElement.dataset.lines = lines.length;
   document.documentElement.dataset.colours = new Set(lines.map(line => getComputedStyle(line).borderLeftColor)).size;
-  document.documentElement.dataset.said = document.getElementById("said").textContent;
+  document.documentElement.dataset.message = document.getElementById("message").textContent;
 })</script></body>"""
 
 
@@ -233,15 +233,15 @@ def test_31_a_checker_that_raises_is_quarantined_with_one_warning_and_the_progra
     def fn(x):
         return torch.cos(torch.sin(torch.sin(x)))
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = explained(fn, torch.ones(3), executors=[ex])
         explained(lambda x: torch.sin(x), torch.ones(5), executors=[ex])
-    (warning,) = said
+    (warning,) = caught
     assert warning.category is ExecutorWarning and warning.filename == __file__
     assert all(words in str(warning.message) for words in (*EVERYTHING, "the checker of own", "ValueError: the kernel fell over"))
     refusal = "its checker raised ValueError: the kernel fell over; it is not asked about torch.sin again"
-    assert [row.refusals[0].said if row.refusals else None for row in found.rows] == [refusal, refusal, None]
+    assert [row.refusals[0].message if row.refusals else None for row in found.rows] == [refusal, refusal, None]
     assert [row.actual for row in found.rows] == ["torch", "torch", "own"]
     assert ("own", "torch.sin", refusal) in dovetail.executors.quarantined()
 
@@ -278,8 +278,8 @@ def test_30_an_execution_transform_that_raises_says_whose_it_is():
 
 def test_30_an_execution_transform_that_gives_another_result_says_which():
     ex = of("own", torch.sin, None, execution_transform=lambda input: dovetail.prims.sum(input, dims=(0,)))
-    said = r'the execution transform of own(.|\n)*it returned t\d+: "cpu f32\[\]" where the operation gives t1: "cpu f32\[3\]"'
-    with pytest.raises(ExecutorError, match=said):
+    message = r'the execution transform of own(.|\n)*it returned t\d+: "cpu f32\[\]" where the operation gives t1: "cpu f32\[3\]"'
+    with pytest.raises(ExecutorError, match=message):
         explained(lambda x: torch.sin(x), torch.ones(3), executors=[ex])
 
 

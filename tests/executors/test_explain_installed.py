@@ -60,10 +60,10 @@ def test_28_every_operation_is_accounted_for(which, request):
 
     assert [each.name for each in found.executors] == ["apex_xentropy", "llvm", "torch"]
     for row in found.rows:
-        said = {each.executor: each for each in row.candidates}
-        assert set(said) == {"apex_xentropy", "llvm", "torch"} or set(said) >= {"python"}, row  # everybody is spoken of
+        message = {each.executor: each for each in row.candidates}
+        assert set(message) == {"apex_xentropy", "llvm", "torch"} or set(message) >= {"python"}, row  # everybody is spoken of
         if row.actual not in (None, "python"):
-            assert said[row.actual].status == "runs" and [c.executor for c in row.candidates if c.status == "runs"] == [row.actual]
+            assert message[row.actual].status == "runs" and [c.executor for c in row.candidates if c.status == "runs"] == [row.actual]
     for program in found.programs:
         for line in program.lines:
             assert not line.executor or line.rows, line  # a line that runs came from operations, and they are rows
@@ -73,7 +73,7 @@ def test_28_every_operation_is_accounted_for(which, request):
 @pytest.mark.parametrize("which", ["trained", "inferred"])
 def test_28_every_refusal_is_a_sentence(which, request):
     found = dovetail.explain(request.getfixturevalue(which))
-    refusals = [(row.operation, each.executor, each.said) for row in found.rows for each in row.refusals]
+    refusals = [(row.operation, each.executor, each.message) for row in found.rows for each in row.refusals]
 
     assert {name for _, name, _ in refusals} >= {"apex_xentropy"} and len(refusals) > 20
     assert [each for each in refusals if not sentence(each[2])] == []
@@ -81,15 +81,15 @@ def test_28_every_refusal_is_a_sentence(which, request):
 
 def test_28_the_kernels_own_operation_is_refused_for_its_device(trained):
     found = dovetail.explain(trained)
-    (said,) = [said for said in found.differentiated if "torch.nn.functional.cross_entropy" in said]
+    (message,) = [message for message in found.differentiated if "torch.nn.functional.cross_entropy" in message]
 
-    assert "torch.nn.functional.cross_entropy: apex_xentropy refuses: expected tensors on cuda, got t" in said
-    assert f"said of operations that were differentiated:\n  {said}\n" in str(found)
+    assert "torch.nn.functional.cross_entropy: apex_xentropy refuses: expected tensors on cuda, got t" in message
+    assert f"said of operations that were differentiated:\n  {message}\n" in str(found)
 
 
 def test_28_json_and_page_hold_the_same_rows(trained):
     found = dovetail.explain(trained)
 
     assert len(found.to_dict()["rows"]) == len(found.rows) > 50
-    assert all(each.said in str(found) for row in found.rows for each in row.refusals)
+    assert all(each.message in str(found) for row in found.rows for each in row.refusals)
     assert len(found.to_html()) < 2_000_000

@@ -45,11 +45,11 @@ JIT = "import dovetail, torch\nprint(dovetail.jit(lambda x: x + 1)(torch.ones(1)
 
 def test_row_23_the_file_names_distribution_version_content_and_order(command, tmp_path):
     done = command("lock")
-    said = tomllib.loads((tmp_path / "dovetail.lock").read_text())
+    message = tomllib.loads((tmp_path / "dovetail.lock").read_text())
 
     assert done.stdout.splitlines() == ["+ mine: a path", "+ torch: dovetail-torch-exec 0.1.0", "+ order: mine, torch", "dovetail.lock written."]
-    assert said["order"] == ["mine", "torch"]
-    rows = {row.pop("name"): row for row in said["plugin"]}
+    assert message["order"] == ["mine", "torch"]
+    rows = {row.pop("name"): row for row in message["plugin"]}
     assert rows["torch"]["distribution"] == "dovetail-torch-exec" and rows["torch"]["version"] == "0.1.0"
     assert all(row["hash"].startswith("sha256:") and len(row["hash"]) == 71 for row in rows.values())
 
@@ -105,9 +105,9 @@ def test_what_a_program_adds_itself_is_not_locked(command):
 def test_a_missing_or_damaged_file_says_how_to_make_one(command, tmp_path):
     done = command(JIT, DOVETAIL_FROZEN="1")
     assert "there is no lock file dovetail.lock; make one with `dovetail lock`" in done.stderr
-    for text, said in (("format = 9\n", "has format 9, and this version reads 1"), ("format = 1\n", "is no lock file"), ("[", "is no lock file")):
+    for text, message in (("format = 9\n", "has format 9, and this version reads 1"), ("format = 1\n", "is no lock file"), ("[", "is no lock file")):
         (tmp_path / "x.lock").write_text(text)
-        with pytest.raises(ExecutorError, match=said):
+        with pytest.raises(ExecutorError, match=message):
             lockfile.read(tmp_path / "x.lock")
 
 

@@ -46,7 +46,7 @@ def test_a_region_that_is_not_worth_it_goes_line_by_line_to_the_executors_behind
     assert sorted(ex for _, ex in runs(fn)) == ["choosy", "torch", "torch"]
     rows = {row.operation: row for row in dovetail.explain(fn).rows}
     assert rows["torch.sin"].actual == "choosy" and rows["torch.neg"].actual == "torch"
-    assert [(each.executor, each.said) for each in rows["torch.neg"].refusals] == [("choosy", "expected regions of 2 operations, got 1")]
+    assert [(each.executor, each.message) for each in rows["torch.neg"].refusals] == [("choosy", "expected regions of 2 operations, got 1")]
     assert "choosy refuses: expected regions of 2 operations, got 1" in str(dovetail.explain(fn))
     (part,) = [part for part in dovetail.explain(fn).executors if part.name == "choosy"]
     assert part.claims == part.operations == 3
@@ -74,7 +74,7 @@ def test_a_region_that_cannot_be_fused_goes_to_the_executors_behind_and_explain_
     torch.testing.assert_close(fn(x, y), (torch.sin(x) * 2) @ torch.neg(y))
     assert [name for name, executor in runs(fn) if executor == "torch"] == ["sin", "mul", "matmul"]
     rows = {row.operation: row for row in dovetail.explain(fn).rows}
-    assert [(each.executor, each.said) for each in rows["torch.mul"].refusals] == [("reluctant", "has no sine today")]
+    assert [(each.executor, each.message) for each in rows["torch.mul"].refusals] == [("reluctant", "has no sine today")]
     assert rows["torch.neg"].actual == "reluctant" and ex.fused == [["neg"]]
     assert "reluctant refuses: has no sine today" in str(dovetail.explain(fn))
 

@@ -126,10 +126,10 @@ def test_what_is_no_edit_is_an_error_that_shows_the_forms(words):
 def test_row_20_a_circle_is_an_error_whose_last_line_settles_it():
     with pytest.raises(ExecutorError, match="these lines make a circle") as raised, dovetail.use(["a > b", "b > c", "c > a"]):
         pass
-    said = str(raised.value)
-    assert all(f"{words}: {__file__}:" in said for words in ("a > b", "b > c", "c > a"))
+    message = str(raised.value)
+    assert all(f"{words}: {__file__}:" in message for words in ("a > b", "b > c", "c > a"))
 
-    fixing = re.search(r'executors=\["(.+)"\]', said.splitlines()[-1]).group(1)
+    fixing = re.search(r'executors=\["(.+)"\]', message.splitlines()[-1]).group(1)
     with configuration.scope(configuration.call_settings({"executors": ["a > b", "b > c", "c > a"]}, "here")):
         assert order([fixing]) == ["a", "b", "c", "torch"]
 
@@ -275,8 +275,8 @@ def test_row_25_a_plugin_that_does_not_load_is_warned_of_once(monkeypatch, recwa
     configuration.WATCH.changed()
     resolve_executors()
 
-    said = [str(each.message) for each in recwarn if "late" in str(each.message)]
-    assert len(said) == 1 and said[0].endswith("DOVETAIL_DISABLE=late silences this")
+    messages = [str(each.message) for each in recwarn if "late" in str(each.message)]
+    assert len(messages) == 1 and messages[0].endswith("DOVETAIL_DISABLE=late silences this")
 
 
 @pytest.mark.filterwarnings("ignore:dovetail goes on without")

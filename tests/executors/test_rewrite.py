@@ -116,15 +116,15 @@ def test_an_error_names_the_executor():
 
 
 @pytest.mark.parametrize(
-    "outputs, said",
+    "outputs, message",
     [
         (lambda trace: (), "has 0 outputs, in the place of 1"),
         (lambda trace: trace.inputs[1], r'returns t1: "cpu f32\[5, 4\]" in the place of'),
     ],
 )
-def test_a_program_that_answers_otherwise_is_refused(outputs, said):
+def test_a_program_that_answers_otherwise_is_refused(outputs, message):
     ex = Does(lambda trace: trace.derive("wrong", lines=list(trace.lines), outputs=outputs(trace)))
-    with pytest.raises(ContractError, match=f"does 0 .* broke the contract of prepare: its program {said}"):
+    with pytest.raises(ContractError, match=f"does 0 .* broke the contract of prepare: its program {message}"):
         dovetail.jit(layer, executors=[ex])(X, W)
 
 
@@ -155,9 +155,9 @@ def test_a_result_may_be_computed_anew():
 # Claims.
 
 
-def claiming(said):
+def claiming(message):
     ex = OperatorExecutor("says")
-    ex.implements(torch.sin, torch.sin, checker=lambda input: said)
+    ex.implements(torch.sin, torch.sin, checker=lambda input: message)
     ours = dovetail.jit(lambda x: torch.sin(x) + 1, executors=[ex])
     assert torch.equal(ours(X), torch.sin(X) + 1)
     return dovetail.explain(ours)
@@ -167,14 +167,14 @@ def test_a_claim_says_why_and_explain_shows_it():
     found = claiming(Claim("takes 2 us here, and 5 us without"))
     assert "\n    says runs it: takes 2 us here, and 5 us without\n" in str(found)
     candidate = json.loads(found.to_json())["rows"][0]["candidates"][0]
-    assert candidate == {"executor": "says", "status": "runs", "said": "runs it: takes 2 us here, and 5 us without"}
+    assert candidate == {"executor": "says", "status": "runs", "message": "runs it: takes 2 us here, and 5 us without"}
     assert "runs it: takes 2 us here, and 5 us without" in found.to_html()
     assert found.rows[0].refusals == () and found.executors[0].claims == 1
 
 
-@pytest.mark.parametrize("said", [True, Claim("")])
-def test_a_claim_without_a_sentence_is_a_plain_yes(said):
-    assert "says runs it" not in str(claiming(said))
+@pytest.mark.parametrize("message", [True, Claim("")])
+def test_a_claim_without_a_sentence_is_a_plain_yes(message):
+    assert "says runs it" not in str(claiming(message))
 
 
 def test_a_claim_of_a_region_stands_with_each_of_its_lines():
@@ -184,5 +184,5 @@ def test_a_claim_of_a_region_stands_with_each_of_its_lines():
 
     ours = dovetail.jit(lambda x: torch.sin(x) * 2 + 1, executors=[Counts()])
     torch.testing.assert_close(ours(X), torch.sin(X) * 2 + 1)
-    said = [row.candidates[0].said for row in dovetail.explain(ours).rows]
-    assert said == ["runs it: saves 2 passes over memory"] * 3
+    message = [row.candidates[0].message for row in dovetail.explain(ours).rows]
+    assert message == ["runs it: saves 2 passes over memory"] * 3

@@ -135,7 +135,7 @@ def test_rows_are_distinct_with_the_first_and_the_last(total: int, count: int) -
 
 
 def outcomes(fn: Callable) -> list[str]:
-    return [each.said for each in dovetail.explain(fn).trials]
+    return [each.message for each in dovetail.explain(fn).trials]
 
 
 def disagreements(fn: Callable, inputs: list[tuple], expected: Callable) -> list[str]:
@@ -225,5 +225,5 @@ def test_over_the_time_budget_rows_are_sampled(monkeypatch) -> None:
         executors = [of("own", torch.sin, torch.sin), of("other", torch.cos, torch.cos)]
         fn = dovetail.jit(lambda x: torch.cos(torch.sin(x)), executors=executors)
         fn(torch.randn(3000, 1000))
-    said = outcomes(fn)
-    assert any("of 3,000 rows" in each for each in said) and all(each.startswith("agreed") for each in said), said
+    messages = outcomes(fn)
+    assert any("of 3,000 rows" in each for each in messages) and all(each.startswith("agreed") for each in messages), messages

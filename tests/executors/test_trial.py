@@ -36,9 +36,9 @@ def calls(fn, inputs, expected):
     return right, warned
 
 
-def said(fn):
+def message(fn):
     """What explain says of the trials, by executor."""
-    return {(each.executor, each.operation): each.said for each in dovetail.explain(fn).trials}
+    return {(each.executor, each.operation): each.message for each in dovetail.explain(fn).trials}
 
 
 def wrong_beyond(n):
@@ -71,7 +71,7 @@ def test_a_kernel_that_is_wrong_beyond_4096_elements_is_caught_on_the_first_call
     assert right == [True, True] and len(warned) == 1
     assert "own disagrees with the reference in torch.sin" in str(warned[0]) and "904 of 5000 elements differ" in str(warned[0])
     row = dovetail.explain(fn).rows[0]
-    assert row.actual == "torch" and row.refusals[0].said.startswith("disagreed with the reference: t")
+    assert row.actual == "torch" and row.refusals[0].message.startswith("disagreed with the reference: t")
 
 
 def test_a_region_that_is_wrong_is_run_by_the_reference_from_then_on():
@@ -122,7 +122,7 @@ def test_a_wrong_gradient_of_one_argument_is_caught(factor):
         torch.testing.assert_close(a.grad, b.detach())
         torch.testing.assert_close(b.grad, a.detach())
     assert len(warned) == (factor != 1)
-    assert factor != 1 or said(fn)["own", "the gradient of torch.mul"] == "agreed in its gradients"
+    assert factor != 1 or message(fn)["own", "the gradient of torch.mul"] == "agreed in its gradients"
 
 
 def test_accumulation_in_bfloat16_is_caught():
@@ -176,7 +176,7 @@ def test_an_argument_that_is_overwritten_is_caught_where_it_is_read_again():
 def test_what_agrees_is_said_in_units_of_the_last_place():
     fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, lambda input: torch.sin(input.double()).float())])
     fn(torch.randn(64))
-    found = said(fn)
+    found = message(fn)
     assert list(found) == [("own", "torch.sin")] and found["own", "torch.sin"].startswith("agreed, largest error ")
     assert "trials of computation:" in str(dovetail.explain(fn))
 
@@ -209,7 +209,7 @@ def test_adding_up_in_another_order_is_no_disagreement(name):
         torch.manual_seed(seed)
         fn = dovetail.jit(lambda *args: operation(*args), executors=[of("own", operation, own)])
         fn(*make())
-        (found,) = said(fn).values()
+        (found,) = message(fn).values()
         assert found.startswith("agreed")
 
 
@@ -243,7 +243,7 @@ def test_a_kink_that_rounding_decides_is_no_disagreement(dtype):
         x = (torch.randn(50_000) * 4).to(dtype)
         fn = dovetail.jit(kinks, executors=[Reassociating()])
         fn(x)
-        assert all(each.startswith("agreed") for each in said(fn).values())
+        assert all(each.startswith("agreed") for each in message(fn).values())
 
 
 # How it is done.
@@ -303,10 +303,10 @@ def test_over_budget_lines_are_said_to_be_and_take_turns(monkeypatch):
     with dovetail.use(trial_budget=0):
         fn = dovetail.jit(lambda x: torch.cos(torch.sin(x)), executors=[of("own", torch.sin, torch.sin), of("other", torch.cos, torch.cos)])
         fn(torch.randn(4))
-        first = said(fn)
+        first = message(fn)
         fn(torch.randn(4))
     assert sorted(each.partition(",")[0] for each in first.values()) == ["agreed", "not tried: over budget"]
-    assert all(each.startswith("agreed") for each in said(fn).values())
+    assert all(each.startswith("agreed") for each in message(fn).values())
 
 
 def test_a_reference_that_raises_breaks_no_call():
@@ -318,7 +318,7 @@ def test_a_reference_that_raises_breaks_no_call():
     fn = dovetail.jit(lambda x: torch.special.sinc(x) + 1, executors=[own])
     x = torch.randn(4)
     assert torch.equal(fn(x), torch.sin(x) + 1) and twice is not None
-    assert said(fn)["own", "own.only_mine"].startswith("not tried: ")
+    assert message(fn)["own", "own.only_mine"].startswith("not tried: ")
 
 
 def test_a_script_replays_the_case_alone(folder, tmp_path, new_process):
@@ -407,7 +407,7 @@ def test_threads_try_at_once():
         each.start()
     for each in threads:
         each.join()
-    assert not wrong and all(each.startswith("agreed") for each in said(fn).values())
+    assert not wrong and all(each.startswith("agreed") for each in message(fn).values())
 
 
 def test_the_numbers_drawn_are_those_of_a_call_without_a_trial():

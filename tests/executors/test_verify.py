@@ -35,7 +35,9 @@ def test_33_the_first_operation_that_differs_is_reported_with_its_figures():
     found = dovetail.verify(dovetail.jit(fn, executors=[of("right", torch.sin, torch.sin), of("norms", F.layer_norm, norm)]), torch.randn(2, 8))
     assert not found and found.compared == 2
     assert (found.first.executor, found.first.operation) == ("norms", "torch.nn.functional.layer_norm")
-    assert found.first.said.startswith("t") and "1 of 16 elements differ, most at [0, 3]:" in found.first.said and "by 1;" in found.first.said
+    assert (
+        found.first.message.startswith("t") and "1 of 16 elements differ, most at [0, 3]:" in found.first.message and "by 1;" in found.first.message
+    )
     assert found.first.where.startswith(__file__) and found.first.call.startswith('torch.nn.functional.layer_norm(t1: "cpu f32[2, 8]", (8,)')
     assert "the first: computation, t" in str(found) and found.end
 
@@ -57,7 +59,7 @@ def test_33_a_region_is_compared_and_the_line_inside_it_is_found():
             return lambda *inputs: tuple(x + 1 if "exp" in names else x for x in run(*inputs))
 
     found = dovetail.verify(dovetail.jit(lambda x: torch.exp(torch.sin(x) * 2) - 3, executors=[Wrong()]), torch.randn(4))
-    assert found.first.executor == "pointwise" and "in the region, torch.exp(" in found.first.said
+    assert found.first.executor == "pointwise" and "in the region, torch.exp(" in found.first.message
 
 
 def test_33_an_execution_transform_is_compared_with_the_operation_that_it_replaced():
@@ -67,7 +69,7 @@ def test_33_an_execution_transform_is_compared_with_the_operation_that_it_replac
     own.implements(torch.mul, None, execution_transform=lambda input, other: thrice(input))
     assert dovetail.verify(dovetail.jit(lambda x: x * 3, executors=[own]), torch.ones(3))
     found = dovetail.verify(dovetail.jit(lambda x: x * 4, executors=[own]), torch.ones(3))
-    assert (found.first.operation, found.first.executor) == ("torch.mul", "own") and "3 in place of 4" in found.first.said
+    assert (found.first.operation, found.first.executor) == ("torch.mul", "own") and "3 in place of 4" in found.first.message
 
 
 def test_33_the_backward_is_verified_with_its_forward():
@@ -79,7 +81,7 @@ def test_33_the_backward_is_verified_with_its_forward():
 def test_33_an_implementation_that_writes_into_its_argument_is_found():
     own = of("own", torch.sin, lambda input: input.sin_())
     found = dovetail.verify(dovetail.jit(lambda x: (torch.sin(x + 0), x), executors=[own]), torch.ones(3))
-    assert "it wrote into its argument t1" in found.first.said
+    assert "it wrote into its argument t1" in found.first.message
 
 
 def wrong_gradient(name="grads"):
@@ -105,7 +107,7 @@ def test_33_where_only_the_end_differs_executors_and_then_claims_are_bisected():
     assert not found and not found.differences
     assert "result 1: 5 of 5 elements differ" in found.end
     assert found.culprit.startswith("grads brings it in, with its claim ") and "torch.sin" in found.culprit
-    assert any("no executor runs test_verify.grads" in said for said in found.skipped)
+    assert any("no executor runs test_verify.grads" in message for message in found.skipped)
 
 
 def test_33_an_implementation_that_is_wrong_now_and_then_is_found():
@@ -117,7 +119,7 @@ def test_33_an_implementation_that_is_wrong_now_and_then_is_found():
 
     moody = of("moody", torch.tanh, sometimes)
     found = dovetail.verify(dovetail.jit(lambda x: torch.tanh(torch.tanh(torch.tanh(x))), executors=[moody]), torch.ones(3))
-    assert found.first.results == ("t3",) and "by 0.5;" in found.first.said
+    assert found.first.results == ("t3",) and "by 0.5;" in found.first.message
 
 
 def test_verify_changes_nothing_that_it_is_given():
@@ -198,5 +200,5 @@ def test_a_wrong_region_is_named_by_its_wrong_line_and_not_by_memory_that_nothin
         return torch.exp(torch.sin(x)), out
 
     found = dovetail.verify(dovetail.jit(fn, executors=[Wrong()]), torch.randn(4))
-    assert "in the region, torch.exp(" in found.first.said
-    assert "empty" not in found.first.said
+    assert "in the region, torch.exp(" in found.first.message
+    assert "empty" not in found.first.message

@@ -67,11 +67,11 @@ def test_a_module_has_them_too():
 
 def test_one_warning_names_the_guard_that_keeps_failing():
     compiled = dovetail.jit(lambda x, n: x * n)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(12):
             assert compiled(torch.ones(1), n).tolist() == [n]
-    (warning,) = said
+    (warning,) = caught
     assert r"was compiled 9 times, 8 times because of args[1] (args[1] is no longer 7)" in str(warning.message)
     assert warning.filename == __file__
     assert compiled.cache_info().programs == 12, "calls go on to be right"

@@ -40,7 +40,7 @@ def same_steps(model, inputs):
         want.square().sum().backward()
         torch.testing.assert_close(mine.grad, theirs.grad)
     for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(p.grad, q.grad, msg=lambda said, name=name: f"{name}: {said}")
+        torch.testing.assert_close(p.grad, q.grad, msg=lambda message, name=name: f"{name}: {message}")
     for p, q in zip(model.buffers(), twin.buffers(), strict=True):
         assert torch.equal(p, q)
 

@@ -101,10 +101,10 @@ CHANGES = {
 def description(*args):
     """Says what it was given, so that a wrong cache hit shows."""
     flat, tree = torch.utils._pytree.tree_flatten(args)
-    said = [(tuple(x.shape), x.dtype, x.stride(), x.requires_grad) if isinstance(x, torch.Tensor) else repr(x) for x in flat]
+    message = [(tuple(x.shape), x.dtype, x.stride(), x.requires_grad) if isinstance(x, torch.Tensor) else repr(x) for x in flat]
     same = [a is b for a in flat for b in flat]
     first = next(x for x in flat if isinstance(x, torch.Tensor))
-    return first * 1, repr((said, str(tree), same if len(flat) > 1 else None))
+    return first * 1, repr((message, str(tree), same if len(flat) > 1 else None))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=CHANGES)

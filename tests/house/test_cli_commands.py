@@ -68,7 +68,7 @@ def test_a_command_is_imported_when_it_is_called_and_not_for_another(site):
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
         ("raise SystemExit(3)", "its module called sys.exit(3)"),
@@ -77,13 +77,13 @@ def test_a_command_is_imported_when_it_is_called_and_not_for_another(site):
         ("", "AttributeError: module 'halfway' has no attribute 'hello'"),
     ],
 )
-def test_a_broken_command_is_a_row_in_the_help_and_an_error_that_names_its_distribution(site, source, said):
+def test_a_broken_command_is_a_row_in_the_help_and_an_error_that_names_its_distribution(site, source, message):
     site("halfway", source)
     site("greetings", HELLO, "good = {module}:hello")
     called = say("hello", "--whatever", "more")
 
-    assert f" hello cannot be loaded: {said}" in help_text()
-    assert called.exit_code == 1 and said in called.output and "halfway 1.0 (hello = halfway:hello)" in called.output
+    assert f" hello cannot be loaded: {message}" in help_text()
+    assert called.exit_code == 1 and message in called.output and "halfway 1.0 (hello = halfway:hello)" in called.output
     assert say("good").output == "hello you\n"
 
 

@@ -84,11 +84,11 @@ def test_a_package_has_an_init_whose_docstring_says_what_lives_there(root, folde
 
 @every_distribution
 def test_the_distributions_agree(project, folder):
-    said = project(folder)["project"]
+    metadata_table = project(folder)["project"]
 
-    assert said["name"] == DISTRIBUTIONS[folder]
-    assert said["requires-python"] == ">=3.11,<3.15"
-    assert said["license"] == "Apache-2.0"
+    assert metadata_table["name"] == DISTRIBUTIONS[folder]
+    assert metadata_table["requires-python"] == ">=3.11,<3.15"
+    assert metadata_table["license"] == "Apache-2.0"
 
 
 def test_plugins_depend_on_the_core_and_the_core_on_no_plugin(project):

@@ -77,7 +77,7 @@ def test_a_newer_torch_is_a_note(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.1.0+cu999")
     (note,) = [each for each in doctor.host([object()]) if each.check == "torch"]
 
-    assert note.result == "note" and "torch 9.1.0+cu999 is newer than" in note.said
+    assert note.result == "note" and "torch 9.1.0+cu999 is newer than" in note.message
 
 
 @pytest.mark.parametrize("version", [f"{doctor.NEWEST_TORCH}.7", "2.10.0", f"{doctor.NEWEST_TORCH}.1+cpu"])
@@ -88,9 +88,9 @@ def test_a_torch_that_was_tested_is_not_mentioned(monkeypatch, version):
 
 
 def test_a_lane_says_how_much_it_downloads(release):
-    said = release("lane").announce({"torch-2.15.0-cp313.whl": 900_000_000, "numpy-2.whl": 20_000_000, "private-1.whl": None})
+    message = release("lane").announce({"torch-2.15.0-cp313.whl": 900_000_000, "numpy-2.whl": 20_000_000, "private-1.whl": None})
 
-    assert said == "Downloads 920.0 MB in 3 files (torch 900.0 MB, numpy 20.0 MB), and 1 of unknown size, less what pip has in its cache."
+    assert message == "Downloads 920.0 MB in 3 files (torch 900.0 MB, numpy 20.0 MB), and 1 of unknown size, less what pip has in its cache."
 
 
 @pytest.mark.parametrize(

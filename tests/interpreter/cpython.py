@@ -111,18 +111,18 @@ def in_child(case: unittest.TestCase, interpret) -> str:
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         try:
-            said = run(case, interpret)
+            message = run(case, interpret)
         except unittest.SkipTest:
-            said = "skip"
+            message = "skip"
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said.encode(errors="replace")[-2000:])
+            message = f"{type(error).__name__}: {error}"
+        os.write(write, message.encode(errors="replace")[-2000:])
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
+        message = pipe.read().decode(errors="replace")
     os.waitpid(child, 0)
-    return said or "it crashed or took too long"
+    return message or "it crashed or took too long"
 
 
 def check(module: str, interpret, not_run: set[str]) -> dict:
@@ -132,11 +132,11 @@ def check(module: str, interpret, not_run: set[str]) -> dict:
         name = f"{module}.{type(case).__name__}.{case._testMethodName}"
         if "__test__" in case.id() or "DocTest" in type(case).__name__:
             name = f"{module}.doctest.{case.id().rpartition('.')[2]}"
-        said = "it is not run: it takes too long" if name in not_run else in_child(case, interpret)
-        if said != "ok":
+        message = "it is not run: it takes too long" if name in not_run else in_child(case, interpret)
+        if message != "ok":
             if in_child(case, None) != "ok":
                 continue
-            failing[name] = said.splitlines()[-1].strip()
+            failing[name] = message.splitlines()[-1].strip()
         count += 1
     return {"module": module, "count": count, "failing": failing, "seconds": round(time.perf_counter() - began, 1)}
 
@@ -161,9 +161,9 @@ def main(args: list[str]) -> int:
             print(json.dumps(found), flush=True)
             continue
         print(f"{module}: {found['count'] - len(found['failing'])} of {found['count']} in {found['seconds']} s", flush=True)
-        for name, said in found["failing"].items():
+        for name, message in found["failing"].items():
             unknown += name not in reasons.REASONS
-            print(f"    {name}: {reasons.REASONS.get(name, 'no reason is known: ' + said)}")
+            print(f"    {name}: {reasons.REASONS.get(name, 'no reason is known: ' + message)}")
     if "--json" not in args:
         print(f"{passing} of {total} methods pass under Python {sys.version.split()[0]}: {100 * passing / max(total, 1):.2f} %")
     return 1 if unknown else 0

@@ -158,8 +158,8 @@ def run(programs: list[Program]) -> tuple[dict[str, collections.Counter], list[s
     for program in programs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            said = verdict(program)
-        word, _, reason = said.partition(": ")
+            message = verdict(program)
+        word, _, reason = message.partition(": ")
         counts[program.name][word] += 1
         if word == "wrong":
             wrong.append(f"{program.text}\n    {reason[:300]}")

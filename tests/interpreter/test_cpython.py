@@ -43,12 +43,12 @@ def results():
 def test_nearly_all_methods_pass(results):
     count, failing = sum(r["count"] for r in results), sum(len(r["failing"]) for r in results)
     assert count > 1000
-    assert (count - failing) / count >= LEAST, {name: said for r in results for name, said in r["failing"].items()}
+    assert (count - failing) / count >= LEAST, {name: message for r in results for name, message in r["failing"].items()}
 
 
 @pytest.mark.slow
 def test_each_that_does_not_pass_has_a_reason(results):
-    unknown = {name: said for r in results for name, said in r["failing"].items() if name not in REASONS}
+    unknown = {name: message for r in results for name, message in r["failing"].items() if name not in REASONS}
     assert not unknown, unknown
 
 

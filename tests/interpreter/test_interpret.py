@@ -71,66 +71,66 @@ def classes():
             return cls(5)
 
         def __init_subclass__(cls, **kwargs):
-            cls.said = sorted(kwargs)
+            cls.message = sorted(kwargs)
 
     class B(A, extra=2):
         def __init__(self, v):
             super().__init__(v + 1)
 
     made = B.make()
-    return made.v, made.double, B.said, B.prepared, B.__qualname__, B.__module__ == __name__, [k.__name__ for k in B.__mro__]
+    return made.v, made.double, B.message, B.prepared, B.__qualname__, B.__module__ == __name__, [k.__name__ for k in B.__mro__]
 
 
 def generators():
-    said = []
+    message = []
 
     def inner():
         try:
-            said.append((yield 1))
+            message.append((yield 1))
             yield 2
         except KeyError as error:
-            said.append(("inner", error.args, type(error.__context__)))
+            message.append(("inner", error.args, type(error.__context__)))
             yield 3
         finally:
-            said.append("closed")
+            message.append("closed")
         return "result"
 
     def outer():
-        said.append((yield from inner()))
+        message.append((yield from inner()))
 
     g = outer()
-    said.append([next(g), g.send("sent"), g.throw(KeyError("thrown")), list(g)])
+    message.append([next(g), g.send("sent"), g.throw(KeyError("thrown")), list(g)])
     early = inner()
     next(early)
     early.close()
-    return said, sum(i for i in range(5)), list(itertools.takewhile(lambda v: v < 3, (v for v in range(9))))
+    return message, sum(i for i in range(5)), list(itertools.takewhile(lambda v: v < 3, (v for v in range(9))))
 
 
 def exceptions():
-    said = []
+    message = []
     try:
         try:
             {}["a"]
         except KeyError:
             1 / 0  # noqa: B018
     except ZeroDivisionError as error:
-        said.append((type(error.__context__), sys.exc_info()[0]))
+        message.append((type(error.__context__), sys.exc_info()[0]))
     for value in (1, "x"):
         try:
             int(value) / (value == 1)
         except (ValueError, TypeError) as error:
-            said.append(str(error))
+            message.append(str(error))
         else:
-            said.append("else")
+            message.append("else")
         finally:
-            said.append(sys.exc_info())
+            message.append(sys.exc_info())
     try:
         raise ExceptionGroup("group", [ValueError(1), TypeError(2), KeyError(3)])
     except* ValueError as group:
-        said.append(group.exceptions)
+        message.append(group.exceptions)
     except* (TypeError, KeyError) as group:
-        said.append(len(group.exceptions))
-    return repr(said)
+        message.append(len(group.exceptions))
+    return repr(message)
 
 
 def raising_from():
@@ -141,22 +141,22 @@ def raising_from():
 
 
 def managers():
-    said = []
+    message = []
 
     @contextlib.contextmanager
     def manager(name):
-        said.append("in " + name)
+        message.append("in " + name)
         try:
             yield name
         except KeyError:
-            said.append("swallowed")
+            message.append("swallowed")
         finally:
-            said.append("out " + name)
+            message.append("out " + name)
 
     with manager("a") as a, manager("b") as b:
-        said.append(a + b)
+        message.append(a + b)
         raise KeyError
-    return said
+    return message
 
 
 def matching(value):

@@ -88,23 +88,23 @@ PROGRAMS = {
         class Half:
             def __enter__(self): pass
         def run():
-            said = []
+            message = []
             for value in (3, Other(), Half()):
                 try:
                     with value: pass
                 except TypeError as error:
-                    said.append(str(error))
-            return said
+                    message.append(str(error))
+            return message
     """,
     "unpacking": """
         def run():
-            said = []
+            message = []
             for values in ([1, 2, 3], (1,), {1: 1, 2: 2, 3: 3}, iter([1, 2, 3]), 5):
                 try:
                     a, b = values
                 except (TypeError, ValueError) as error:
-                    said.append(str(error))
-            return said
+                    message.append(str(error))
+            return message
     """,
     "calls": """
         def run():
@@ -152,9 +152,9 @@ def test_awaiting_what_cannot_be_awaited_gets_cpythons_own_words():
     async def waits():
         await 3
 
-    said = []
+    message = []
     for fn in (waits, interpret(waits)):
         with pytest.raises(TypeError) as caught:
             fn().send(None)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+        message.append(str(caught.value))
+    assert message[0] == message[1]

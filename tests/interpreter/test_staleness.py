@@ -168,7 +168,7 @@ EFFECTS = {  # program with f, read and reset; how many traces four calls may ta
         1,
     ),
     "printed": (
-        "said = []\nimport builtins\ndef f(t):\n    print('said', 3, file=out)\n    return t\nimport io\nout = io.StringIO()\n"
+        "message = []\nimport builtins\ndef f(t):\n    print('message', 3, file=out)\n    return t\nimport io\nout = io.StringIO()\n"
         "def read(): return out.getvalue()\ndef reset(): out.truncate(0), out.seek(0)",
         1,
     ),

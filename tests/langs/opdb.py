@@ -55,8 +55,8 @@ def failures(info: Any, dtype: torch.dtype, *, most: int = 30, way_names: tuple[
                 if dtype.is_floating_point
                 else {}
             )
-            for said in harness.differences(got, want, **loose):
-                yield f"{info.formatted_name} {dtype} sample {i} {way}: {said}"
+            for message in harness.differences(got, want, **loose):
+                yield f"{info.formatted_name} {dtype} sample {i} {way}: {message}"
 
 
 def infos(names: list[str]) -> list[Any]:
@@ -69,5 +69,5 @@ if __name__ == "__main__":
             if dtype in info.supported_dtypes("cpu"):
                 found = list(failures(info, dtype))
                 print(f"{info.formatted_name} {dtype}: {len(found)} differences")
-                for said in found[:6]:
-                    print("   ", said[:600])
+                for message in found[:6]:
+                    print("   ", message[:600])

@@ -60,11 +60,11 @@ def test_scenario_23_an_operation_gives_what_eager_gives(name, most):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         shares = [{"most": most}, {"most": most} if most == MOST else {"most": 1, "way_names": ("whole",)}]
-        found = [said for i, dtype in enumerate(dtypes_of(info)) for said in opdb.failures(info, dtype, **shares[i > 0])]
+        found = [message for i, dtype in enumerate(dtypes_of(info)) for message in opdb.failures(info, dtype, **shares[i > 0])]
     looks, why = DIFFERS.get(name, (None, ""))
-    allowed = [said for said in found if looks and re.search(looks, said, re.DOTALL)]
+    allowed = [message for message in found if looks and re.search(looks, message, re.DOTALL)]
     assert not looks or allowed or most < MOST, f"{name} no longer differs from eager ({why}): take it off the list"
-    assert len(found) == len(allowed), "\n".join(said for said in found if said not in allowed)
+    assert len(found) == len(allowed), "\n".join(message for message in found if message not in allowed)
 
 
 def test_at_least_three_hundred_operations_are_decomposed():

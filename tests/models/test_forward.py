@@ -90,4 +90,4 @@ def test_scenario_28_training_mode_draws_the_same_dropout_as_eager_from_the_same
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5 * b.abs().max().item())
     for (name, a), b in zip(model.named_buffers(), twin.buffers(), strict=True):
-        torch.testing.assert_close(a, b, msg=lambda said, name=name: f"buffer {name}: {said}")
+        torch.testing.assert_close(a, b, msg=lambda message, name=name: f"buffer {name}: {message}")

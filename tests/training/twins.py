@@ -94,4 +94,4 @@ def close(x: Tensor | None, y: Tensor | None, rtol: float, what: str, *, strides
     assert (x is None) == (y is None), f"{what}: one is None"
     if y is not None:
         atol = rtol * max(y.abs().max().item(), least) if y.numel() else 0.0
-        torch.testing.assert_close(x, y, rtol=rtol, atol=atol, check_stride=strides, msg=lambda said: f"{what}: {said}")
+        torch.testing.assert_close(x, y, rtol=rtol, atol=atol, check_stride=strides, msg=lambda message: f"{what}: {message}")

@@ -34,8 +34,8 @@ def variants(cell: Cell) -> Outcome | None:
     for variant in asked:
         outcome = cell.each(lambda case, variant=variant: judge(variant), "forward", [variant.case])
         if outcome.state in ("fail", "error") and not _fails_without(cell, variant):
-            outcome.said = outcome.said.replace(str(variant.case), str(variant), 1)
-            return Outcome(outcome.state, outcome.said, len(asked), len(chosen), replay=outcome.replay)
+            outcome.message = outcome.message.replace(str(variant.case), str(variant), 1)
+            return Outcome(outcome.state, outcome.message, len(asked), len(chosen), replay=outcome.replay)
     return Outcome("pass", "", len(asked), len(chosen)) if asked else None
 
 

@@ -30,8 +30,8 @@ class Row:
 
     def __str__(self) -> str:
         usual = Row()
-        said = [f"{f.name} {getattr(self, f.name)}" for f in fields(self) if f.name != "which" and getattr(self, f.name) != getattr(usual, f.name)]
-        return ", ".join(said) or "plain"
+        message = [f"{f.name} {getattr(self, f.name)}" for f in fields(self) if f.name != "which" and getattr(self, f.name) != getattr(usual, f.name)]
+        return ", ".join(message) or "plain"
 
     def without(self, *axes: str) -> Row:
         """The row with the usual level on these axes."""

@@ -20,7 +20,7 @@ from dovetail_conformance.axes.values import filled
 from dovetail_conformance.case import Case
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat
-from dovetail_conformance.program import program_of, said
+from dovetail_conformance.program import message, program_of
 from dovetail_conformance.subject import Subject
 
 SLOW = 0.15  # seconds that eager may take for a call of a sample
@@ -106,7 +106,7 @@ class Variants:
     def accepted(self, sample: SampleInput, row: Row = USUAL) -> Case | None:
         """The sample as a case; None where eager refuses it or takes long."""
         program = program_of(self.info.symbol, sample)
-        case = Case(self.subject, self.info, program, said(sample), sample)
+        case = Case(self.subject, self.info, program, message(sample), sample)
         began = perf_counter()
         with mode(row.mode):
             fine = case.expected.error is None and len(flat(case.expected.result)) <= RESULTS

@@ -26,7 +26,7 @@ class Fault:
     """What is wrong with a draft: an error that eager does not raise, or a value."""
 
     kind: str  # "result", "input", "gradient", "error"
-    said: str
+    message: str
     call: int = 0
     which: int = 0
     difference: Difference | None = None
@@ -108,7 +108,7 @@ def _fault(reference: Reference, got: Ran, call: int) -> Fault | None:
     if found is None:
         return None
     kind, which, how = found
-    return Fault(kind, f"{kind} {which} of call {call + 1}: {how.said}", call, which, how)
+    return Fault(kind, f"{kind} {which} of call {call + 1}: {how.message}", call, which, how)
 
 
 def _lines(function: Any, name: str) -> tuple[int, int]:

@@ -112,10 +112,10 @@ class Workers:
                 return
         hung = monotonic() >= until
         self.close(kill=hung)
-        yield {"finding": suspect or crash(self.job, number, f"the process was stopped after {self.patience:g} seconds" if hung else self.said)}
+        yield {"finding": suspect or crash(self.job, number, f"the process was stopped after {self.patience:g} seconds" if hung else self.message)}
         yield {"end": {"programs": 1, "ran": 1}}
 
-    said = ""
+    message = ""
 
     def close(self, kill: bool = False) -> None:
         """End the process."""
@@ -124,7 +124,7 @@ class Workers:
         if kill:
             self.process.process.kill()
         self.process.close()
-        self.said = f"the process {self.process.ended()}\n{self.process.tail()}".strip()
+        self.message = f"the process {self.process.ended()}\n{self.process.tail()}".strip()
         self.process = None
 
 

@@ -85,7 +85,7 @@ def _bar(name: str, folder: Path, seed: int, minutes: float | None, programs: in
         def told(done: Any, finding: dict[str, Any] | None) -> None:
             if finding is not None:
                 path = save(finding, folder, seed)
-                console.print(f"{finding['said']}\n{finding['program']}\n{path}\n", markup=False, highlight=False)
+                console.print(f"{finding['message']}\n{finding['program']}\n{path}\n", markup=False, highlight=False)
             wrong = f"{name}, {len(done.findings)} wrong" if done.findings else name
             reached = done.counts.programs if programs else done.counts.seconds
             bar.update(task, completed=reached, description=wrong, programs=done.counts.programs)

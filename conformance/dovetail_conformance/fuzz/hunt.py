@@ -69,20 +69,20 @@ def counted(draft: Draft, outcome: Outcome) -> dict[str, Any]:
 
 def report(finding: Finding, job: Job, number: int) -> dict[str, Any]:
     """Return a finding as data, with its script."""
-    said = finding.fault.said
-    title = f"Wrong with {', '.join(finding.setup.names)}: {said}\nFound by dovetail fuzz, seed {job.seed}, program {number}."
+    message = finding.fault.message
+    title = f"Wrong with {', '.join(finding.setup.names)}: {message}\nFound by dovetail fuzz, seed {job.seed}, program {number}."
     return {
         "number": number,
         "kind": finding.fault.kind,
-        "said": said,
+        "message": message,
         "structure": finding.structure,
         "program": finding.draft.text,
         "script": replay(finding, title),
     }
 
 
-def crash(job: Job, number: int, said: str) -> dict[str, Any]:
+def crash(job: Job, number: int, message: str) -> dict[str, Any]:
     """Return a program that ended the process, as a finding."""
     draft = draft_of(job.seed, number, job.dtypes)
-    finding = Finding(draft, job.setup, job.data_seed(number), Fault("error", said))
+    finding = Finding(draft, job.setup, job.data_seed(number), Fault("error", message))
     return {**report(finding, job, number), "kind": "crash"}

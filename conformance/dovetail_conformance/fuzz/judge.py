@@ -28,7 +28,7 @@ SAMPLES, SPREAD = 12, 24  # disturbed runs; times their spread
 class Difference:
     """Where a result is wrong: by how much, and how much was allowed there."""
 
-    said: str
+    message: str
     error: float = float("inf")
     allowed: float = 0.0
     at: int = 0  # the place in the flattened result
@@ -299,5 +299,5 @@ def _described(ours: Tensor, exact: Tensor, error: Tensor, allowed: Tensor) -> D
     place = [int(i) for i in torch.unravel_index(torch.tensor(at), ours.shape)]
     allowed = allowed.expand(error.shape).flatten()[at].item()
     got, wanted = ours.flatten()[at].item(), exact.flatten()[at].item()
-    said = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, most at {place}: {got:.7g} in place of {wanted:.7g}"
-    return Difference(f"{said}; roundings explain {allowed:.2g}", error.flatten()[at].item(), allowed, at)
+    message = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, most at {place}: {got:.7g} in place of {wanted:.7g}"
+    return Difference(f"{message}; roundings explain {allowed:.2g}", error.flatten()[at].item(), allowed, at)

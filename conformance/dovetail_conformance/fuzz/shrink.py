@@ -30,7 +30,7 @@ class Finding:
     def structure(self) -> str:
         """What tells kinds of findings apart: the kind of fault, and the steps without names and numbers."""
         if self.fault.kind == "error":
-            return re.sub(r"[\d.]+|<[^>]*>|'[^']*'|\[[^]]*\]", "", self.fault.said.partition("\n")[0])[:90]
+            return re.sub(r"[\d.]+|<[^>]*>|'[^']*'|\[[^]]*\]", "", self.fault.message.partition("\n")[0])[:90]
         steps = sorted(re.sub(r"-?\b\d[\d.e-]*", "0", step.text) for step in self.draft.steps)
         integers = any(not x.inexact for x in self.draft.inputs)
         return f"{self.fault.kind}{' of integers' if integers else ''}: {'; '.join(steps)}"
@@ -63,7 +63,7 @@ def _outcome(draft: Draft, setup: Setup, seed: int) -> Outcome:
 def _same_kind(fault: Fault, wanted: Fault) -> bool:
     if "error" not in (fault.kind, wanted.kind):
         return True
-    return fault.kind == wanted.kind and fault.said.partition(":")[0] == wanted.said.partition(":")[0]
+    return fault.kind == wanted.kind and fault.message.partition(":")[0] == wanted.message.partition(":")[0]
 
 
 def _candidates(finding: Finding) -> Iterator[tuple[Draft, Setup]]:

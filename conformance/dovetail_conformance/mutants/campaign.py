@@ -56,7 +56,7 @@ class Verdict:
     family: str
     name: str
     check: str
-    said: str
+    message: str
     seconds: float
     struck: bool | None = None
 
@@ -99,17 +99,17 @@ def campaign(
 def tried(mutant: Mutant, level: str) -> Verdict:
     """One mutant's verdict; what it did to the process is put right afterwards."""
     began, before = perf_counter(), Snapshot()
-    check, said = "", ""
+    check, message = "", ""
     subject = Subject.of(mutant.executor())
     try:
-        check, said = _caught(mutant, subject, level)
+        check, message = _caught(mutant, subject, level)
     finally:
         before.restore()
         for leaked in LEAKS:
             getattr(leaked, "set", getattr(leaked, "close", lambda: None))()
         LEAKS.clear()
     struck = getattr(subject.executor.table[mutant.symbol].fn, "struck", None)
-    return Verdict(mutant.symbol.id, mutant.mutation.family, mutant.mutation.name, check, said, round(perf_counter() - began, 2), struck)
+    return Verdict(mutant.symbol.id, mutant.mutation.family, mutant.mutation.name, check, message, round(perf_counter() - began, 2), struck)
 
 
 def _caught(mutant: Mutant, subject: Subject, level: str) -> tuple[str, str]:
@@ -120,9 +120,9 @@ def _caught(mutant: Mutant, subject: Subject, level: str) -> tuple[str, str]:
         for row in rows_of(task, subject, LEVELS[level], wanted, twice=False):
             rows.append(row)
             if row.failed:
-                return row.check, row.said[:300]
+                return row.check, row.message[:300]
     nothing = idle(subject, rows)
-    return ("claims", nothing[0].said) if nothing else ("", "")
+    return ("claims", nothing[0].message) if nothing else ("", "")
 
 
 def shares(verdicts: Sequence[Verdict]) -> tuple[int, int]:

@@ -13,8 +13,8 @@ COLOURS = ((100, "brightgreen"), (98, "green"), (90, "yellowgreen"), (75, "yello
 def badge(report: Report) -> str:
     """The JSON.  Waived and expected failures are in the denominator, so that nobody gets to 100 % by skipping."""
     passed, counted = report.score
-    said = {"schemaVersion": 1, "label": f"dovetail {report.level}", "message": parts.score(report), "color": _colour(report, passed, counted)}
-    return json.dumps(said | ({"isError": True} if report.failures else {}), indent=1) + "\n"
+    message = {"schemaVersion": 1, "label": f"dovetail {report.level}", "message": parts.score(report), "color": _colour(report, passed, counted)}
+    return json.dumps(message | ({"isError": True} if report.failures else {}), indent=1) + "\n"
 
 
 def _colour(report: Report, passed: int, counted: int) -> str:

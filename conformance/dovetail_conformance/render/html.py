@@ -15,7 +15,7 @@ from dovetail_conformance.render import parts
 from dovetail_conformance.report import STATES, WORST, Report, Row
 
 PAGE = "page.html"
-WORDS = ("operation", "check", "dtype", "device", "state", "said", "replay", "reason")  # columns of strings
+WORDS = ("operation", "check", "dtype", "device", "state", "message", "replay", "reason")  # columns of strings
 
 
 def html(reports: Sequence[Report]) -> str:
@@ -29,7 +29,7 @@ def html(reports: Sequence[Report]) -> str:
 
 def _overview(report: Report) -> str:
     """What is worth knowing before anything is clicked; it needs no script to be read."""
-    notices = "".join(f"<p class=notice>{escape(said)}</p>" for said in parts.notices(report))
+    notices = "".join(f"<p class=notice>{escape(message)}</p>" for message in parts.notices(report))
     counts = ", ".join(f"{n:,} {state}" for state, n in report.counts.items())
     head = f"<h2>{escape(parts.title(report))}: {escape(parts.score(report))} passed</h2>"
     return f"<section>{head}<p>{escape(counts)}</p>{notices}<p class=quiet>{escape(parts.about(report))}</p></section>"
@@ -52,9 +52,9 @@ def data(reports: Sequence[Report]) -> dict[str, Any]:
 def _columns(rows: Iterable[Row], words: dict[str, int]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     for row in rows:
-        said: dict[str, Any] = {key: words.setdefault(getattr(row, key), len(words)) for key in WORDS}
-        said |= {"ran": row.ran, "samples": row.samples, "own": row.lines[0], "lines": row.lines[1], "new": int(row.new)}
-        said |= {"ms": round(row.seconds * 1000), "against": None if row.against is None else round(row.against, 2)}
-        for key, value in said.items():
+        message: dict[str, Any] = {key: words.setdefault(getattr(row, key), len(words)) for key in WORDS}
+        message |= {"ran": row.ran, "samples": row.samples, "own": row.lines[0], "lines": row.lines[1], "new": int(row.new)}
+        message |= {"ms": round(row.seconds * 1000), "against": None if row.against is None else round(row.against, 2)}
+        for key, value in message.items():
             columns.setdefault(key, []).append(value)
     return columns

@@ -26,9 +26,9 @@ def junit(reports: Sequence[Report]) -> str:
 def _suite(report: Report) -> xml.Element:
     cases = [_case(report, row) for row in report]
     counts = {kind: sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error", "skipped")}
-    said = {"name": parts.title(report), "timestamp": report.created, "time": f"{report.seconds:.3f}", "tests": len(cases)}
-    said |= {"failures": counts["failure"], "errors": counts["error"], "skipped": counts["skipped"]}
-    suite = xml.Element("testsuite", {key: clean(str(value)) for key, value in said.items()})
+    attributes = {"name": parts.title(report), "timestamp": report.created, "time": f"{report.seconds:.3f}", "tests": len(cases)}
+    attributes |= {"failures": counts["failure"], "errors": counts["error"], "skipped": counts["skipped"]}
+    suite = xml.Element("testsuite", {key: clean(str(value)) for key, value in attributes.items()})
     properties = xml.SubElement(suite, "properties")
     for key, value in (("about", parts.about(report)), ("score", parts.score(report)), ("suite hash", str(report.suite.get("hash", "")))):
         xml.SubElement(properties, "property", name=key, value=clean(value))
@@ -39,11 +39,11 @@ def _suite(report: Report) -> xml.Element:
 def _case(report: Report, row: Row) -> xml.Element:
     case = xml.Element("testcase", classname=clean(f"{report.name}.{row.operation or 'executor'}"), name=clean(str(row)), time=f"{row.seconds:.3f}")
     if row.failed:
-        told = xml.SubElement(case, "error" if row.state in BROKEN else "failure", type=row.state, message=clean(row.said))
-        told.text = clean("\n\n".join(part for part in (row.said, row.replay) if part))
+        told = xml.SubElement(case, "error" if row.state in BROKEN else "failure", type=row.state, message=clean(row.message))
+        told.text = clean("\n\n".join(part for part in (row.message, row.replay) if part))
     elif row.state not in SUCCESS:
         new = "new in this version of the suite, does not count yet: " if row.new and STATES[row.state][0] else ""
-        why = row.reason or row.said or STATES[row.state][1]
+        why = row.reason or row.message or STATES[row.state][1]
         xml.SubElement(case, "skipped", type=row.state, message=clean(f"{row.state}: {new}{why}"))
     return case
 

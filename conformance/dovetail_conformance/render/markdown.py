@@ -26,8 +26,8 @@ def _overview(reports: Sequence[Report]) -> Iterator[str]:
 
 def _report(report: Report) -> Iterator[str]:
     yield from ("", f"## {escape(parts.title(report))}", "", escape(parts.about(report)))
-    for said in parts.notices(report):
-        yield from ("", f"**{escape(said)}**")
+    for message in parts.notices(report):
+        yield from ("", f"**{escape(message)}**")
     failing = [row for row in parts.unusual(report) if STATES[row.state][0]]
     known = [row for row in parts.unusual(report) if not STATES[row.state][0]]
     yield from _table(f"{len(failing):,} failed" if failing else "", failing)
@@ -42,7 +42,7 @@ def _table(heading: str, rows: list[Row]) -> Iterator[str]:
     yield from _head("operation", "dtype", "device", "check", "state", "")
     for row in rows[:MOST]:
         state = f"{row.state} (new, does not count yet)" if row.new else row.state
-        yield _line(row.operation or parts.WHOLE, row.dtype, row.device, row.check, state, row.reason or row.said)
+        yield _line(row.operation or parts.WHOLE, row.dtype, row.device, row.check, state, row.reason or row.message)
     if len(rows) > MOST:
         yield from ("", f"and {len(rows) - MOST:,} more")
 

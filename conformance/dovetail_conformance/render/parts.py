@@ -67,7 +67,7 @@ def title(report: Report) -> str:
 def about(report: Report) -> str:
     """With what the report was made: suite, distribution, environment, seed and time."""
     parts = [f"suite {report.suite.get('version', '?')} ({str(report.suite.get('hash', '?'))[:12]})"]
-    parts += [said] if (said := distribution(report)) else []
+    parts += [message] if (message := distribution(report)) else []
     parts += [f"{key} {value}" for key, value in report.environment.items() if isinstance(value, (str, int, float)) and value != ""]
     parts += [f"seed {report.seed}", duration(report.seconds), *([report.created] if report.created else [])]
     return ", ".join(parts)

@@ -26,10 +26,10 @@ def lines(report: Report, width: int, *, verbose: bool = False) -> Iterator[Text
     yield Text(f"{parts.title(report)}: {parts.score(report)} passed", style="bold")
     yield from _wrapped(parts.about(report), width, style="dim")
     yield from _counts(report, width)
-    if said := parts.operations(report):
-        yield from _wrapped(said, width)
-    for said in parts.notices(report):
-        yield from _wrapped(said, width, style="yellow")
+    if message := parts.operations(report):
+        yield from _wrapped(message, width)
+    for message in parts.notices(report):
+        yield from _wrapped(message, width, style="yellow")
     yield from _matrices(report, width, verbose)
     yield from _failures(report, width, verbose)
     yield from _groups(report, width, verbose)
@@ -110,7 +110,7 @@ def _failures(report: Report, width: int, verbose: bool) -> Iterator[Text]:
         head = Text(first, style="bold")
         head.stylize(parts.LETTERS[row.state][1], 0, len(row.state))
         yield from (head, *(Text(line, style="bold") for line in more))
-        yield from _wrapped(row.said, width, "    ")
+        yield from _wrapped(row.message, width, "    ")
         if verbose and row.replay:
             yield from (Text(f"    {line}".rstrip(), style="dim") for line in row.replay.splitlines())
     if not verbose and len(failing) > MOST:
@@ -125,7 +125,7 @@ def _groups(report: Report, width: int, verbose: bool) -> Iterator[Text]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in report:
         if not STATES[row.state][0] and (row.state not in parts.USUAL or (verbose and row.state != "pass")):
-            groups.setdefault((row.state, row.reason or row.said), []).append(row)
+            groups.setdefault((row.state, row.reason or row.message), []).append(row)
     order = list(STATES)
     for (state, why), rows in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), -len(item[1]), item[0][1])):
         yield Text()
@@ -139,8 +139,8 @@ def _named(rows: list[Row], verbose: bool) -> str:
     return ", ".join(names if verbose else names[:8]) + ("" if verbose or len(names) <= 8 else f" and {len(names) - 8} more")
 
 
-def _wrapped(said: str, width: int, indent: str = "", style: str = "") -> Iterator[Text]:
+def _wrapped(message: str, width: int, indent: str = "", style: str = "") -> Iterator[Text]:
     """A text in lines that fit; its own line breaks stay."""
-    for paragraph in said.splitlines():
+    for paragraph in message.splitlines():
         for line in textwrap.wrap(paragraph, max(width - len(indent), 20), break_on_hyphens=False):
             yield Text(indent + line, style=style)

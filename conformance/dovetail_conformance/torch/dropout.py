@@ -56,7 +56,7 @@ def kept(x: Tensor, p: float = 0.5, train: bool = True, *, alpha: bool, channels
     else:
         ways = [wide / (1 - p), wide * 0]
 
-    def said(got: Tensor) -> str | None:
+    def message(got: Tensor) -> str | None:
         if (got.shape, got.dtype) != (x.shape, x.dtype):
             return f"{got.dtype}{list(got.shape)} in place of {x.dtype}{list(x.shape)}"
         eps = 8 * torch.finfo(x.dtype).eps
@@ -66,7 +66,7 @@ def kept(x: Tensor, p: float = 0.5, train: bool = True, *, alpha: bool, channels
         wrong = ~torch.stack(fits).any(0)
         return f"{int(wrong.sum())} of {wrong.numel()} are neither kept and scaled nor dropped" if wrong.any() else None
 
-    return said
+    return message
 
 
 CHANCE = "probability has to be between 0 and 1"

@@ -56,8 +56,8 @@ def products(make: Maker, rows: tuple[Shapes, ...], options: tuple[dict, ...] = 
 
 def shape_errors(wrong: tuple[tuple[Shapes, str], ...], device: Device) -> Iterator[ErrorSample]:
     """What shapes do not fit, and what is said of them; and a number in the place of the last tensor."""
-    for shapes, said in wrong:
-        yield ErrorSample(tuple(map(unwritten, shapes)), {}, RuntimeError, said)
+    for shapes, message in wrong:
+        yield ErrorSample(tuple(map(unwritten, shapes)), {}, RuntimeError, message)
     yield ErrorSample((*map(unwritten, wrong[0][0][:-1]), 1.0), {}, TypeError, "must be")
 
 

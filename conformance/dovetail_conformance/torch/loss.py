@@ -86,9 +86,9 @@ def weighted_errors(ints: bool, device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)),) * 2, {"weight": unwritten((3,))}, ValueError, "Weights and input must have the same size")
 
 
-def bound_errors(option: str, value: float, said: str, device: Device) -> Iterator[ErrorSample]:
+def bound_errors(option: str, value: float, message: str, device: Device) -> Iterator[ErrorSample]:
     yield from broadcast_errors(False, device)
-    yield ErrorSample((unwritten((2,)),) * 2, {option: value}, RuntimeError, said)
+    yield ErrorSample((unwritten((2,)),) * 2, {option: value}, RuntimeError, message)
 
 
 def entropy_errors(device: Device) -> Iterator[ErrorSample]:

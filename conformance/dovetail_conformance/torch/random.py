@@ -130,10 +130,10 @@ def randperm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def np_randperm(n: int, **named: Any) -> Callable:
-    def said(got: Tensor) -> str | None:
+    def message(got: Tensor) -> str | None:
         return None if sorted(got.tolist()) == list(range(n)) else f"{got.tolist()} is no permutation of {n} numbers"
 
-    return said
+    return message
 
 
 # Distributions.
@@ -187,11 +187,11 @@ def multinomial_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 def np_multinomial(x: Tensor, num_samples: int, replacement: bool = False, **named: Any) -> Callable:
     drawn = Drawn((*x.shape[:-1], num_samples), torch.int64, 0, x.shape[-1] - 1, whole=True)
 
-    def said(got: Tensor) -> str | None:
+    def message(got: Tensor) -> str | None:
         twice = not replacement and any(len(set(row)) < num_samples for row in got.reshape(-1, num_samples).tolist())
         return drawn(got) or ("it drew one position twice, without replacement" if twice else None)
 
-    return said
+    return message
 
 
 # Draws into a tensor.

@@ -138,10 +138,10 @@ def dim_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)),), {"dim": "0"}, TypeError, NOT_A_DIM)
 
 
-def wants_errors(errors: Callable, wrong: DType, said: str, error: type[Exception], device: Device) -> Iterator[ErrorSample]:
+def wants_errors(errors: Callable, wrong: DType, message: str, error: type[Exception], device: Device) -> Iterator[ErrorSample]:
     """`errors`, and that of a tensor of the dtype `wrong`."""
     yield from errors(device)
-    yield ErrorSample((unwritten((2, 3), wrong),), {"dim": 0}, error, said)
+    yield ErrorSample((unwritten((2, 3), wrong),), {"dim": 0}, error, message)
 
 
 def choice_errors(errors: Callable, wrong: DType, device: Device) -> Iterator[ErrorSample]:
@@ -212,8 +212,8 @@ def np_logsumexp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
     return scipy.special.logsumexp(x, axis=axis, keepdims=keepdims) if x.size else np.log(np.sum(x, axis=axis, keepdims=keepdims))
 
 
-def wants(said: str, wrong: DType) -> Callable:
-    return partial(wants_errors, dims_errors, wrong, said, RuntimeError)
+def wants(message: str, wrong: DType) -> Callable:
+    return partial(wants_errors, dims_errors, wrong, message, RuntimeError)
 
 
 choose = partial(something, dims_samples), partial(choice_errors, dims_errors, dtypes.complex64)

@@ -29,9 +29,9 @@ def every_state() -> list[Row]:
     """A row in each state, each of an operation of its own; what needs a sentence, a script or a reason has one."""
     rows = []
     for state, (fails, _) in STATES.items():
-        said = f"what {state} says" if state != "pass" else ""
+        message = f"what {state} says" if state != "pass" else ""
         script = f"print('{state}')\nprint('again')" if fails else ""
         ran = 4 if fails or state in ("pass", "partly") else 0
         reason = f"why {state}" if state in ("xfail", "waived") else ""
-        rows.append(Row(f"torch.{state}", "forward", "float32", "cpu", state, ran, 4, (ran, 4), said, script, reason, 0.25))
+        rows.append(Row(f"torch.{state}", "forward", "float32", "cpu", state, ran, 4, (ran, 4), message, script, reason, 0.25))
     return rows

@@ -17,7 +17,7 @@ from dovetail_conformance.cli import conformance
 from dovetail_conformance.report import Report, Row
 
 RIGHT = Row("torch.sin", "forward", "float32", ran=3, samples=3)
-WRONG = Row("torch.sin", "meta", "float32", state="fail", ran=3, samples=3, said="the strides are others", replay="print(1)")
+WRONG = Row("torch.sin", "meta", "float32", state="fail", ran=3, samples=3, message="the strides are others", replay="print(1)")
 
 
 def say(*words: object) -> click.testing.Result:
@@ -120,7 +120,7 @@ def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(asked):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "Usage: dovetail"),
         (["mine", "--level", "most"], "'most' is not one of 'smoke', 'quick', 'core', 'full', 'stress'"),
@@ -134,10 +134,10 @@ def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(asked):
         (["--level", "core"], "Missing argument 'NAME...'"),
     ],
 )
-def test_a_mistake_in_usage_ends_it_with_2(asked, words, said):
+def test_a_mistake_in_usage_ends_it_with_2(asked, words, message):
     result = CliRunner().invoke(conformance, words, prog_name="dovetail conformance")
 
-    assert result.exit_code == 2 and said in result.output
+    assert result.exit_code == 2 and message in result.output
 
 
 def test_help_shows_the_options_and_the_other_commands():

@@ -30,12 +30,12 @@ DRIVE = """
   const at = (...names) => [...document.querySelectorAll("td")].find(td => label(td).startsWith(names.join(", ")));
   const shown = () => [...document.querySelectorAll("tbody tr:not([hidden]) th")].map(th => th.textContent);
   const chip = state => [...document.querySelectorAll("#states button")].find(button => button.dataset.state === state);
-  let said;
-  try { said = await (async () => { %s })(); } catch (error) { said = "raised " + error; }
+  let message;
+  try { message = await (async () => { %s })(); } catch (error) { message = "raised " + error; }
   const out = document.createElement("script");
   out.type = "application/json";
   out.id = "answer";
-  out.textContent = JSON.stringify(said).replace(/</g, "\\\\u003c");
+  out.textContent = JSON.stringify(message).replace(/</g, "\\\\u003c");
   document.body.append(out);
 })();
 </script>
@@ -47,7 +47,7 @@ in_browser = pytest.mark.skipif(BROWSER is None, reason="the page is tested in C
 @pytest.fixture
 def two(report, every_state) -> list[Report]:
     """Two reports: `mine` with a row in every state, `other` with some of the same operations."""
-    rows = [Row("torch.fail", "meta", "float32"), Row("torch.fail", "forward", "float32", "cuda", "not-run", said="no such device")]
+    rows = [Row("torch.fail", "meta", "float32"), Row("torch.fail", "forward", "float32", "cuda", "not-run", message="no such device")]
     own = [Row("torch.fail", "forward", "float32", ran=1, samples=1), Row("prims.sin", "forward", "int64", ran=1, samples=1), Row("", "random")]
     return [report(*every_state, *rows), report(*own, name="other")]
 
@@ -116,7 +116,7 @@ def large(report, name: str, seed: int) -> Report:
         row = Row(operation, check, dtype, "cpu", "pass", dice.randint(1, 9), 9, (dice.randint(1, 9), 9), seconds=dice.random())
         if dice.random() < 0.02:
             values = ", ".join(f"{dice.gauss(0, 1):.6f}" for _ in range(100))
-            row.state, row.said = "fail", f"x0=f32[4, 3]: element {dice.randint(0, 11)} is {dice.random()} in place of {dice.random()}"
+            row.state, row.message = "fail", f"x0=f32[4, 3]: element {dice.randint(0, 11)} is {dice.random()} in place of {dice.random()}"
             row.replay = f"import torch\nimport dovetail\n\nx0 = torch.tensor([{values}])\nprint(dovetail.jit({operation})(x0))\n"
         rows.append(row)
     return report(*rows, name=name, level="full")
@@ -273,17 +273,17 @@ def test_an_executor_can_be_left_out(two, ask):
 def test_keys_are_enough(two, ask):
     steps = ask(
         two,
-        """const here = () => label(document.activeElement), said = [];
+        """const here = () => label(document.activeElement), message = [];
         const stops = () => [...document.querySelectorAll("td")].filter(td => td.tabIndex === 0).length;
         $("td[tabindex='0']").focus();
-        for (const name of ["End", "Home", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowUp"]) { key(name); said.push(here()); }
-        key("End", { ctrlKey: true }); said.push(here());
-        key("ArrowDown"); said.push(here());
-        key("Home", { ctrlKey: true }); key("ArrowDown"); key("ArrowDown"); said.push(here());
-        key("Enter"); said.push($("#panel h2").textContent);
-        $("#panel pre").focus(); key("Escape"); said.push(here());
-        key("/"); said.push(document.activeElement.id, stops());
-        return said;""",
+        for (const name of ["End", "Home", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowUp"]) { key(name); message.push(here()); }
+        key("End", { ctrlKey: true }); message.push(here());
+        key("ArrowDown"); message.push(here());
+        key("Home", { ctrlKey: true }); key("ArrowDown"); key("ArrowDown"); message.push(here());
+        key("Enter"); message.push($("#panel h2").textContent);
+        $("#panel pre").focus(); key("Escape"); message.push(here());
+        key("/"); message.push(document.activeElement.id, stops());
+        return message;""",
     )
 
     ends = [
@@ -348,13 +348,13 @@ def test_text_stands_out_in_light_and_dark(two, ask, scheme, background):
 
 @in_browser
 def test_a_sentence_is_shown_as_it_is(report, ask):
-    said = 'x < y & "z" </script><b>bold</b> \N{GREEK SMALL LETTER MU}'
+    message = 'x < y & "z" </script><b>bold</b> \N{GREEK SMALL LETTER MU}'
     text, bold = ask(
-        [report(Row("torch.sin", "forward", "float32", state="fail", said=said))],
+        [report(Row("torch.sin", "forward", "float32", state="fail", message=message))],
         'at("torch.sin", "float32", "mine").click(); return [$("#panel").innerText, document.querySelectorAll("#panel b").length];',
     )
 
-    assert said in text and bold == 0
+    assert message in text and bold == 0
 
 
 @in_browser

@@ -33,7 +33,7 @@ rows = st.builds(
     ran=st.integers(0, 9),
     samples=st.integers(0, 9),
     lines=st.tuples(st.integers(0, 9), st.integers(0, 9)),
-    said=texts,
+    message=texts,
     replay=texts,
     reason=texts,
     seconds=st.integers(0, 10**6).map(lambda n: n / 10**6),
@@ -55,7 +55,7 @@ def test_a_file_is_read_as_it_was_saved(report, every_state, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("<html>", "it is no JSON"),
         ("[]", "no report of format 1"),
@@ -67,16 +67,16 @@ def test_a_file_is_read_as_it_was_saved(report, every_state, tmp_path):
         ('{"format": 1, "rows": [], "executor": {}}', "KeyError"),
     ],
 )
-def test_what_is_no_report_is_an_error_that_says_why(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_report_is_an_error_that_says_why(text, message):
+    with pytest.raises(ValueError, match=message):
         Report.of_json(text)
 
 
-@pytest.mark.parametrize(("change", "said"), [({"executor": {"version": "1"}}, "'name'"), ({"executor": {"name": 3}}, "no name")])
-def test_a_report_has_the_name_of_its_executor(report, change, said):
+@pytest.mark.parametrize(("change", "message"), [({"executor": {"version": "1"}}, "'name'"), ({"executor": {"name": 3}}, "no name")])
+def test_a_report_has_the_name_of_its_executor(report, change, message):
     data = json.loads(report().to_json()) | change
 
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Report.of_data(data)
 
 

@@ -56,7 +56,7 @@ def test_equal_reports_have_no_difference(report, every_state):
 
 def test_a_change_is_told_with_its_sentence_and_failures_come_first(report):
     old = report(row("pass", "torch.a"), row("pass", "torch.b"))
-    new = report(row("not-claimed", "torch.a", said="refused"), row("fail", "torch.b", said="off by one"))
+    new = report(row("not-claimed", "torch.a", message="refused"), row("fail", "torch.b", message="off by one"))
 
     told = [str(change) for change in compare.diff(old, new).worse]
     assert told == ["torch.b-float32-cpu-forward: pass -> fail: off by one", "torch.a-float32-cpu-forward: pass -> not-claimed: refused"]

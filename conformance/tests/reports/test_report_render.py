@@ -58,14 +58,14 @@ def test_the_matrix_has_a_letter_for_each_cell(report):
 
 
 def test_where_all_is_as_usual_there_is_no_matrix(report):
-    made = report(Row("torch.sin", "forward", "float32", ran=1, samples=1), Row("torch.cos", "forward", "float32", state="unsupported", said="no"))
+    made = report(Row("torch.sin", "forward", "float32", ran=1, samples=1), Row("torch.cos", "forward", "float32", state="unsupported", message="no"))
 
     assert shown(made).splitlines()[-1] == "1 pass  1 unsupported"
 
 
 def test_nothing_is_wider_than_80_columns(report, every_state):
     operation = "torch.nn.functional.scaled_dot_product_attention"
-    rows = [Row(operation, "forward", dtype.name, said=f"{'long ' * 40}{'x' * 200}", state="fail") for dtype in dtypes.ALL]
+    rows = [Row(operation, "forward", dtype.name, message=f"{'long ' * 40}{'x' * 200}", state="fail") for dtype in dtypes.ALL]
     text = shown(report(*rows, *every_state))
 
     assert max(map(len, text.splitlines())) <= 80
@@ -73,7 +73,7 @@ def test_nothing_is_wider_than_80_columns(report, every_state):
 
 
 def test_many_failures_are_cut_off_and_counted(report):
-    made = report(*[Row(f"torch.op{i}", "forward", state="fail", said=f"wrong {i}") for i in range(25)])
+    made = report(*[Row(f"torch.op{i}", "forward", state="fail", message=f"wrong {i}") for i in range(25)])
 
     assert "wrong 19" in shown(made) and "wrong 20" not in shown(made) and "\nand 5 more" in shown(made)
     assert "wrong 24" in shown(made, verbose=True)
@@ -86,7 +86,7 @@ def test_through_a_pipe_it_is_plain_text(report, every_state, capsys):
 
 
 def test_brackets_in_a_sentence_are_no_markup(report, capsys):
-    show(Console(highlight=False, width=80), report(Row("torch.sin", "forward", state="fail", said="x0: f32[red] is [/bold]")))
+    show(Console(highlight=False, width=80), report(Row("torch.sin", "forward", state="fail", message="x0: f32[red] is [/bold]")))
 
     assert "x0: f32[red] is [/bold]" in capsys.readouterr().out
 
@@ -103,9 +103,9 @@ def test_new_rows_are_named_as_such(report):
     assert "(new, does not count yet)" in text
 
 
-@pytest.mark.parametrize(("passed", "counted", "said"), [(0, 0, "nothing counted"), (3, 3, "100 %"), (99999, 100000, "99.9 %"), (0, 7, "0.0 %")])
-def test_a_percentage_is_rounded_down(passed, counted, said):
-    assert parts.percent(passed, counted) == said
+@pytest.mark.parametrize(("passed", "counted", "message"), [(0, 0, "nothing counted"), (3, 3, "100 %"), (99999, 100000, "99.9 %"), (0, 7, "0.0 %")])
+def test_a_percentage_is_rounded_down(passed, counted, message):
+    assert parts.percent(passed, counted) == message
 
 
 def test_markdown_has_a_table_of_executors_and_one_of_failures(report, every_state):
@@ -117,7 +117,7 @@ def test_markdown_has_a_table_of_executors_and_one_of_failures(report, every_sta
 
 
 def test_markdown_shows_special_characters_as_they_are(report):
-    text = markdown([report(Row("torch.sin", "forward", state="fail", said="a | b <script> *c*\nd `e`"))])
+    text = markdown([report(Row("torch.sin", "forward", state="fail", message="a | b <script> *c*\nd `e`"))])
 
     assert r"a \| b \<script\> \*c\* d \`e\` |" in text
 
@@ -142,13 +142,13 @@ def test_junit_has_a_case_for_each_row(report, every_state):
 
 
 def test_junit_skips_what_fails_and_does_not_count_yet(report):
-    (suite,) = xml.fromstring(junit([report(Row("torch.sin", "forward", state="fail", said="off", new=True))]))
+    (suite,) = xml.fromstring(junit([report(Row("torch.sin", "forward", state="fail", message="off", new=True))]))
 
     assert "does not count yet: off" in suite.find("testcase/skipped").get("message")
 
 
 def test_junit_holds_whatever_a_sentence_has(report):
-    text = junit([report(Row("torch.sin", "forward", state="fail", said="\x1b[31m <&> \x00 \ufffe \ud800 \N{GREEK SMALL LETTER MU}"))])
+    text = junit([report(Row("torch.sin", "forward", state="fail", message="\x1b[31m <&> \x00 \ufffe \ud800 \N{GREEK SMALL LETTER MU}"))])
 
     (suite,) = xml.fromstring(text.encode())
     assert suite.find("testcase/failure").text == "\ufffd[31m <&> \ufffd \ufffd \ufffd \N{GREEK SMALL LETTER MU}"
@@ -165,7 +165,7 @@ def test_the_badge_s_denominator_has_what_was_waived(report, every_state):
 
 
 @pytest.mark.parametrize(
-    ("states", "message", "colour"),
+    ("states", "text", "colour"),
     [
         (["pass"] * 4, "100 % (4 of 4)", "brightgreen"),
         (["pass"] * 3 + ["waived"], "75.0 % (3 of 4)", "yellow"),
@@ -173,7 +173,7 @@ def test_the_badge_s_denominator_has_what_was_waived(report, every_state):
         (["not-claimed", "not-run", "unsupported"], "nothing counted", "lightgrey"),
     ],
 )
-def test_the_badge_s_colours(report, states, message, colour):
-    said = json.loads(badge(report(*[Row(f"torch.op{i}", "forward", state=state) for i, state in enumerate(states)])))
+def test_the_badge_s_colours(report, states, text, colour):
+    shown = json.loads(badge(report(*[Row(f"torch.op{i}", "forward", state=state) for i, state in enumerate(states)])))
 
-    assert (said["message"], said["color"]) == (message, colour)
+    assert (shown["message"], shown["color"]) == (text, colour)

@@ -43,19 +43,19 @@ def test_a_report_in_order_has_no_problem(report, whole):
 
 
 def test_a_failure_that_calls_itself_new(report, whole):
-    assert looked(report(*whole, Row("torch.cos", "forward", state="fail", said="differs", new=True))) == [
+    assert looked(report(*whole, Row("torch.cos", "forward", state="fail", message="differs", new=True))) == [
         "torch.cos-cpu-forward says that it is new, and is not."
     ]
 
 
 def test_known_failures_and_what_is_waived_with_a_reason_are_no_problem(report, whole):
-    more = [Row("torch.cos", "forward", state="xfail", reason="issue 3"), Row("torch.tan", "forward", state="waived", said="needs a patent")]
+    more = [Row("torch.cos", "forward", state="xfail", reason="issue 3"), Row("torch.tan", "forward", state="waived", message="needs a patent")]
 
     assert looked(report(*whole, *more)) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("<html>", "It is no JSON: "),
         ("[]", "Its format is None, and this version of the suite reads format 1."),
@@ -64,10 +64,10 @@ def test_known_failures_and_what_is_waived_with_a_reason_are_no_problem(report, 
         ('{"format": 1, "reports": [3]}', "?: It does not follow report.schema.json: 3 is not of type 'object'."),
     ],
 )
-def test_what_is_no_report_at_all(text, said):
+def test_what_is_no_report_at_all(text, message):
     (found,) = looked(text)
 
-    assert found.startswith(said)
+    assert found.startswith(message)
 
 
 def test_a_report_that_does_not_follow_the_schema(report, whole):
@@ -148,7 +148,7 @@ def test_a_summary_that_the_rows_contradict(report, whole):
 
 
 def test_a_failure_that_nobody_expected(report, whole):
-    (found,) = looked(report(*whole, Row("torch.cos", "forward", "float32", state="fail", said="off by 3")))
+    (found,) = looked(report(*whole, Row("torch.cos", "forward", "float32", state="fail", message="off by 3")))
 
     assert found == "torch.cos-float32-cpu-forward failed, and no expectation says why: off by 3."
 

@@ -39,7 +39,7 @@ def test_what_others_ran_is_never_a_pass(sine) -> None:
 
     assert {row.state for row in report if row.operation} == {"not-claimed"}
     assert report.score[0] == 0
-    assert "does not implement torch.cos" in {row.said for row in report}
+    assert "does not implement torch.cos" in {row.message for row in report}
 
 
 def test_an_executor_that_runs_nothing_fails() -> None:
@@ -48,7 +48,7 @@ def test_an_executor_that_runs_nothing_fails() -> None:
     (row,) = idle(Subject(OperatorExecutor("idle")), report.rows)
 
     assert row.failed
-    assert row.said == "the executor is available, and no program that was compiled for it has a line of its own"
+    assert row.message == "the executor is available, and no program that was compiled for it has a line of its own"
 
 
 @pytest.mark.parametrize("checks", [None, ["checkers", "refusals"], ["forward"]])
@@ -83,7 +83,7 @@ def test_a_dtype_that_is_not_declared_is_unsupported() -> None:
     claims = {row.dtype: row for row in report if row.check == "claims"}
     assert claims["float32"].state == "pass"
     assert claims["float64"].state == "unsupported"
-    assert claims["float64"].said.startswith("expected tensors of f32, got")
+    assert claims["float64"].message.startswith("expected tensors of f32, got")
 
 
 def test_a_device_that_is_not_there_is_not_run(sine) -> None:
@@ -103,7 +103,7 @@ def test_an_executor_that_is_not_available_is_not_run() -> None:
     report = check(ex, operations=["torch.sin", "random", "program.chain"], devices=["cpu"], dtypes=["float32"])
 
     assert {row.state for row in report if row.check != "checkers"} == {"not-run"}
-    assert all("needs a machine with wings" in row.said for row in report if row.state == "not-run")
+    assert all("needs a machine with wings" in row.message for row in report if row.state == "not-run")
 
 
 def test_an_operation_of_its_own_has_to_run_somewhere() -> None:
@@ -122,7 +122,7 @@ def test_an_operation_of_its_own_for_a_device_that_is_not_here_is_not_run() -> N
     far = ex.operation("conformance_far", lambda x: x, meta=lambda x: x, replace=True)
     ex.implements(far, lambda x: x, devices=("cuda",))
 
-    assert [(row.state, row.said) for row in unspoken(Subject(ex), ran=set(), level="core")] == [
+    assert [(row.state, row.message) for row in unspoken(Subject(ex), ran=set(), level="core")] == [
         ("not-run", "it has no OpInfo, and none of its devices is here")
     ]
 
@@ -155,7 +155,7 @@ def test_a_failure_comes_with_a_script_that_shows_it() -> None:
 
 
 @mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"level": "extreme"}, "there is no level 'extreme'; there are smoke, quick, core, full, stress"),
         ({"operations": ["sinusoid"]}, "no operation matches sinusoid"),
@@ -165,8 +165,8 @@ def test_a_failure_comes_with_a_script_that_shows_it() -> None:
         ({"expectations": "nowhere.toml"}, "there is no file nowhere.toml of expectations"),
     ],
 )
-def test_what_means_nothing_is_refused(sine, how, said) -> None:
-    with raises(ValueError, match=said):
+def test_what_means_nothing_is_refused(sine, how, message) -> None:
+    with raises(ValueError, match=message):
         check(sine, **how)
 
 
@@ -174,7 +174,7 @@ def test_processes_find_what_one_finds() -> None:
     how = {"operations": ["gelu"], "dtypes": ["float32"], "devices": ["cpu"], "level": "quick"}
     one, two = (check("dovetail_conformance.broken:ignores_an_argument", processes=n, **how) for n in (0, 2))
 
-    assert [(str(row), row.state, row.said) for row in one] == [(str(row), row.state, row.said) for row in two]
+    assert [(str(row), row.state, row.message) for row in one] == [(str(row), row.state, row.message) for row in two]
 
 
 @mark.parametrize("processes", [0, param(2, marks=mark.slow)])
@@ -188,7 +188,7 @@ def test_the_first_failure_ends_it_where_that_is_asked(processes) -> None:
 def test_progress_is_told() -> None:
     heard = []
 
-    check(running(torch.sin), operations=SIN, dtypes=["float32", "float64"], devices=["cpu"], progress=lambda *said: heard.append(said))
+    check(running(torch.sin), operations=SIN, dtypes=["float32", "float64"], devices=["cpu"], progress=lambda *message: heard.append(message))
 
     assert heard == [(1, 2, None), (2, 2, None)]
 

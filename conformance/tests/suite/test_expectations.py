@@ -30,7 +30,7 @@ def file(tmp_path) -> Path:
 def test_a_known_failure_is_no_failure(file) -> None:
     known = read(written(file, ENTRY), "1.0")
 
-    rows = list(applied([Row("torch.sin", "forward", state="fail", said="differs"), Row("torch.sin", "meta", state="fail")], known))
+    rows = list(applied([Row("torch.sin", "forward", state="fail", message="differs"), Row("torch.sin", "meta", state="fail")], known))
 
     assert [(row.state, row.reason) for row in rows] == [("xfail", "the range reduction is coarse"), ("fail", "")]
 
@@ -41,7 +41,7 @@ def test_a_known_failure_that_passes_is_one(file) -> None:
     (row,) = applied([Row("torch.sin", "forward")], known)
 
     assert row.state == "xpass" and row.failed
-    assert row.said == "it was expected to fail (the range reduction is coarse) and does not; take the entry away"
+    assert row.message == "it was expected to fail (the range reduction is coarse) and does not; take the entry away"
 
 
 def test_an_entry_that_speaks_of_nothing_fails(file) -> None:
@@ -54,7 +54,7 @@ def test_an_entry_that_speaks_of_nothing_fails(file) -> None:
 
 def test_what_fails_is_written_and_what_fails_no_more_is_taken_out(file) -> None:
     written(file, f'# what we know\n\n{ENTRY}\n# on old machines\n{ENTRY.replace("sin", "tan")}when = {{ torch = "<2.0" }}\n')
-    rows = [Row("torch.sin", "forward"), *(Row("torch.cos", "meta", dtype, state="fail", said="the dtype is\nanother") for dtype in ("b", "a"))]
+    rows = [Row("torch.sin", "forward"), *(Row("torch.cos", "meta", dtype, state="fail", message="the dtype is\nanother") for dtype in ("b", "a"))]
 
     rows, known = accepted(rows, file, "1.0", whole=True)
 
@@ -107,7 +107,7 @@ def test_conditions(file, when, holds) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("expect = [", "cannot be read"),
         ("options = 3\n", r"has options = 3; write a table, \[options\]"),
@@ -121,8 +121,8 @@ def test_conditions(file, when, holds) -> None:
         (ENTRY + 'when = { torch = "new" }\n', "entry 1 expects torch 'new', which is no range of versions"),
     ],
 )
-def test_what_means_nothing_is_refused(file, text, said) -> None:
-    with pytest.raises(BadExpectations, match=said):
+def test_what_means_nothing_is_refused(file, text, message) -> None:
+    with pytest.raises(BadExpectations, match=message):
         read(written(file, text), "1.0")
         options_in(file)
 
@@ -148,7 +148,7 @@ def test_the_lock_fails_when_less_is_run(tmp_path) -> None:
     failed = list(locked(less, lock, "core"))
     assert {row.check for row in failed} >= {"lock of forward", "lock of claims"}
     assert not list(locked(less, lock, "core", devices=("cuda",)))
-    assert all(row.failed and row.said.endswith("if that is meant, run the suite with --update-lock") for row in failed)
+    assert all(row.failed and row.message.endswith("if that is meant, run the suite with --update-lock") for row in failed)
     assert not list(locked(check(running(torch.sin), **how), lock, "core"))
     assert not list(locked(less, lock, "smoke"))  # another level runs others
 

@@ -10,11 +10,11 @@ from dovetail_conformance.broken import running
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [(lambda x: torch.sin(x).reshape(1, *x.shape), "has shape"), (lambda x: torch.sin(x).double(), "has dtype float32 by its meta")],
     ids=["shape", "dtype"],
 )
-def test_scenario_41_a_result_that_is_not_what_the_operation_promises_is_caught(wrong, said) -> None:
+def test_scenario_41_a_result_that_is_not_what_the_operation_promises_is_caught(wrong, message) -> None:
     report = check(running(wrong), operations=["torch.sin"], dtypes=["float32"], devices=["cpu"])
 
-    assert any(row.check == "meta" and said in row.said for row in report.failures)
+    assert any(row.check == "meta" and message in row.message for row in report.failures)

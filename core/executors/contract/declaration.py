@@ -48,9 +48,9 @@ def as_verdict(answer: Any) -> Verdict:
     raise InvalidVerdict(f"returned {answer!r}; return True, a Claim, or a refusal: a sentence that says why not")
 
 
-def is_claim(said: Any) -> bool:
+def is_claim(message: Any) -> bool:
     """Whether a verdict is a yes."""
-    return said is True or isinstance(said, Claim)
+    return message is True or isinstance(message, Claim)
 
 
 def dtypes_of(wanted: Iterable[Any] | None) -> frozenset[DType] | None:

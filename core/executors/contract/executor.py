@@ -116,8 +116,8 @@ class Executor:
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything."""
-        said = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
-        return said | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
+        message = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
+        return message | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
 
 
 class OperatorExecutor(Executor):
@@ -230,9 +230,9 @@ class OperatorExecutor(Executor):
         found = self.implementation(line.symbol)
         if found is None:
             return f"does not implement {line.symbol}"
-        said = supports(line, *self._declared(found))
-        if said is not True or found.checker is None:
-            return said
+        message = supports(line, *self._declared(found))
+        if message is not True or found.checker is None:
+            return message
         return as_verdict(found.checker(*line.args, **line.kwargs))
 
     def _declared(self, found: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
@@ -301,15 +301,20 @@ class FusionExecutor(Executor):
         """Whether one line could be part of a region: the declaration is asked first, then `can_fuse`."""
         if self.operations is not None and line.symbol not in self.operations:
             return f"does not fuse {line.symbol}"
-        said = supports(line, self.dtypes, self.devices, self.grad)
-        return as_verdict(self.can_fuse(line)) if said is True else said
+        message = supports(line, self.dtypes, self.devices, self.grad)
+        return as_verdict(self.can_fuse(line)) if message is True else message
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything."""
-        said = super().declaration() | {"kind": "fusion"}
-        row = {"dtypes": said["dtypes"], "devices": said["devices"], "grad": self.grad, "checker": type(self).can_fuse is not FusionExecutor.can_fuse}
+        message = super().declaration() | {"kind": "fusion"}
+        row = {
+            "dtypes": message["dtypes"],
+            "devices": message["devices"],
+            "grad": self.grad,
+            "checker": type(self).can_fuse is not FusionExecutor.can_fuse,
+        }
         rows = None if self.operations is None else {id: dict(row) for id in sorted(symbol.id for symbol in self.operations)}
-        return said | {"operations": rows}
+        return message | {"operations": rows}
 
 
 def _is_large(p: Proxy) -> bool:

@@ -112,8 +112,8 @@ def _read(stats: tuple[Stat, ...]) -> tuple[Setting, ...]:
     found = [setting for path in own for setting in read_file(Path(path))]
     nearest = reversed([Path(stat.path) for stat in stats if stat.path not in own])
     for _, files in groupby(nearest, key=lambda path: path.parent):
-        if said := [setting for path in reversed(list(files)) for setting in read_file(path)]:
-            return (*found, *said)
+        if message := [setting for path in reversed(list(files)) for setting in read_file(path)]:
+            return (*found, *message)
     return tuple(found)
 
 
@@ -124,12 +124,12 @@ def read_file(path: Path) -> list[Setting]:
         shared = path.name == NAMES[0]
         if shared and "dovetail" not in text:
             return []
-        said = tomllib.loads(text)
+        message = tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise ExecutorError(f"{path} cannot be read: {error}; correct it, or name another file in {options.CONFIG.name}") from None
     prefix = "tool.dovetail." if shared else ""
     lines, found = _lines(text), []
-    for key, value in (said.get("tool", {}).get("dovetail", {}) if shared else said).items():
+    for key, value in (message.get("tool", {}).get("dovetail", {}) if shared else message).items():
         option = options.option_named(key, _source(path, lines, prefix + key))
         if option in (options.OPERATIONS, options.OPTIONS_OF) and isinstance(value, dict):
             found += [option.setting({name: each}, _source(path, lines, f"{prefix}{key}.{name}", prefix + key)) for name, each in value.items()]
@@ -259,9 +259,9 @@ def check_names(known: dict[str, str]) -> None:
 
 def near(name: str, known: dict[str, str]) -> str:
     """`suggestion`, with the status of what is close where it is not ready."""
-    said = suggestion(name, known)
-    other = [f"{each} is {status}" for each, status in known.items() if status != "ready" and re.search(rf"\b{re.escape(each)}\b", said)]
-    return said + (f" ({', '.join(other)})" if other else "")
+    message = suggestion(name, known)
+    other = [f"{each} is {status}" for each, status in known.items() if status != "ready" and re.search(rf"\b{re.escape(each)}\b", message)]
+    return message + (f" ({', '.join(other)})" if other else "")
 
 
 def option_values(name: str, declared: dict[str, Any]) -> dict[str, Any]:

@@ -120,9 +120,9 @@ def _of(distribution: importlib_metadata.Distribution, known: list[Known]) -> It
     if GROUP not in text and KNOWN not in text:
         return
     try:
-        said = distribution.metadata
-        name, version = said.get("Name") or _name(distribution), said.get("Version")
-        needs = Requires(name, tuple(distribution.requires or ()), said.get("Requires-Python") or "")
+        message = distribution.metadata
+        name, version = message.get("Name") or _name(distribution), message.get("Version")
+        needs = Requires(name, tuple(distribution.requires or ()), message.get("Requires-Python") or "")
     except Exception as error:
         yield _damaged(distribution, "metadata", f"cannot be read: {type(error).__name__}: {error}")
         return
@@ -139,9 +139,9 @@ def _of(distribution: importlib_metadata.Distribution, known: list[Known]) -> It
 _AUTHOR = "report it to the author of the plugin, and reinstall it"
 
 
-def _damaged(distribution: importlib_metadata.Distribution, what: str, said: str) -> Plugin:
+def _damaged(distribution: importlib_metadata.Distribution, what: str, message: str) -> Plugin:
     name = _name(distribution)
-    return Plugin(name, "", name, None, str(distribution.locate_file("")), "invalid", f"its {what} {said}", f"reinstall it: pip install {name}")
+    return Plugin(name, "", name, None, str(distribution.locate_file("")), "invalid", f"its {what} {message}", f"reinstall it: pip install {name}")
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
@@ -187,8 +187,8 @@ def at_path(path: str) -> Iterator[Candidate | Plugin]:
     if (where / "pyproject.toml").is_file():
         yield from _project(where)
     elif not file.is_file() or file.suffix != ".py":
-        said = "is not there" if not where.exists() else "is no module, no package and no project with a pyproject.toml"
-        yield plain.row("invalid", f"{where} {said}", "correct the path, or take it out of DOVETAIL_PLUGINS")
+        message = "is not there" if not where.exists() else "is no module, no package and no project with a pyproject.toml"
+        yield plain.row("invalid", f"{where} {message}", "correct the path, or take it out of DOVETAIL_PLUGINS")
     elif not where.stem.isidentifier():
         yield plain.row("invalid", f"{where.stem!r} is no name of a Python module", "rename the file")
     else:
@@ -199,10 +199,10 @@ def _project(where: Path) -> Iterator[Candidate | Plugin]:
     """The plugins of a project that need not be installed: its entry points, and what it says that it requires."""
     plain = Candidate(where.name, str(where), "", path=str(where))
     try:
-        said = tomllib.loads((where / "pyproject.toml").read_text()).get("project", {})
-        points = dict(said.get("entry-points", {}).get(GROUP, {}))
-        needs = Requires(str(said.get("name", "")), tuple(said.get("dependencies", ())), str(said.get("requires-python", "")))
-        version = str(said["version"]) if "version" in said else None
+        message = tomllib.loads((where / "pyproject.toml").read_text()).get("project", {})
+        points = dict(message.get("entry-points", {}).get(GROUP, {}))
+        needs = Requires(str(message.get("name", "")), tuple(message.get("dependencies", ())), str(message.get("requires-python", "")))
+        version = str(message["version"]) if "version" in message else None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         yield plain.row("invalid", f"its pyproject.toml cannot be read: {error}", "correct it")
         return

@@ -79,10 +79,10 @@ def _guarded(what: str, candidate: Candidate, status: str, fn: Callable[[], Any]
         raise _not_found(what, candidate, error) from error
     except BaseException as error:
         kind = "import-failed" if isinstance(error, (ImportError, OSError)) else status
-        raise Failure(kind, f"{what} raised {said(error)}", _see(candidate)) from error
+        raise Failure(kind, f"{what} raised {message(error)}", _see(candidate)) from error
 
 
-def said(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """An exception in one line, even one that cannot print itself."""
     try:
         words = " ".join(str(error).split())
@@ -99,7 +99,7 @@ def _not_found(what: str, candidate: Candidate, error: ModuleNotFoundError) -> F
         reason = f"its entry point names the module {candidate.module}, and there is no {missing}"
         return Failure("import-failed", reason, f"reinstall it: pip install --force-reinstall {candidate.distribution or candidate.path}")
     if not missing:
-        return Failure("import-failed", f"{what} raised {said(error)}", _see(candidate))
+        return Failure("import-failed", f"{what} raised {message(error)}", _see(candidate))
     return Failure("import-failed", f"{what} needs the module {missing}, which is not installed", f"install what brings the module {missing}")
 
 

@@ -59,8 +59,8 @@ class Lock:
 
 
 def _words(plugin: Locked, content: bool) -> str:
-    said = f"{plugin.name}: {plugin.distribution or 'a path'} {plugin.version}".rstrip()
-    return f"{said}, {plugin.hash[:23]}" if content else said
+    message = f"{plugin.name}: {plugin.distribution or 'a path'} {plugin.version}".rstrip()
+    return f"{message}, {plugin.hash[:23]}" if content else message
 
 
 def order_of(executors: Iterable[Executor]) -> tuple[str, ...]:
@@ -102,10 +102,10 @@ def _files(plugin: Candidate) -> list[tuple[str, Path]]:
 def read(path: Path) -> Lock:
     """The lock in a file; an error that says what is wrong with it."""
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-        if said.get("format") != FORMAT:
-            raise ExecutorError(f"{path} has format {said.get('format')!r}, and this version reads {FORMAT}; make it anew with `dovetail lock`")
-        return Lock(tuple([Locked(**row) for row in said.get("plugin", [])]), tuple(said["order"]))
+        message = tomllib.loads(path.read_text(encoding="utf-8"))
+        if message.get("format") != FORMAT:
+            raise ExecutorError(f"{path} has format {message.get('format')!r}, and this version reads {FORMAT}; make it anew with `dovetail lock`")
+        return Lock(tuple([Locked(**row) for row in message.get("plugin", [])]), tuple(message["order"]))
     except FileNotFoundError:
         raise ExecutorError(f"there is no lock file {path}; make one with `dovetail lock`") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

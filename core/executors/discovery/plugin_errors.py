@@ -83,27 +83,27 @@ def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdi
     except InvalidVerdict as error:
         raise ExecutorError(_account(f"the checker of {named(ex)} {error}", ex, line, where)) from None
     except Exception as error:
-        said = account("the checker", ex, line, error, where)
+        message = account("the checker", ex, line, error, where)
         if options.forbids("checker-error"):
-            raise ExecutorError(f"{said}\n  the option `strict` makes that an error; without it the next executor is asked") from error
+            raise ExecutorError(f"{message}\n  the option `strict` makes that an error; without it the next executor is asked") from error
         refusal = f"its checker raised {type(error).__name__}: {error}; it is not asked about {line.symbol} again"
         QUARANTINE.setdefault(ex, {})[line.symbol] = refusal
-        _warn(f"{said}\n  {ex.name} is not asked about {line.symbol} again in this process", line.where or where)
+        _warn(f"{message}\n  {ex.name} is not asked about {line.symbol} again in this process", line.where or where)
         return refusal
 
 
-def _warn(said: str, at: str | None) -> None:
+def _warn(message: str, at: str | None) -> None:
     """A warning at the user's line, where that is known."""
     file, _, number = (at or "").rpartition(":")
     if number.isdecimal():
-        warnings.warn_explicit(said, ExecutorWarning, file, int(number))
+        warnings.warn_explicit(message, ExecutorWarning, file, int(number))
     else:
-        warnings.warn(said, ExecutorWarning, stacklevel=3)
+        warnings.warn(message, ExecutorWarning, stacklevel=3)
 
 
 def quarantined() -> list[tuple[str, str, str]]:
     """(executor, operation, refusal) for each checker that is not asked again."""
-    return [(ex.name, str(symbol), said) for ex, kept in QUARANTINE.items() for symbol, said in kept.items()]
+    return [(ex.name, str(symbol), message) for ex, kept in QUARANTINE.items() for symbol, message in kept.items()]
 
 
 def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

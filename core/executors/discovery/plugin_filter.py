@@ -90,15 +90,15 @@ def _one_of(sides: list[Candidate], meant: str, where: str) -> tuple[list[Candid
     """Of plugins of one name: the one in development, else the one that configuration means, else none."""
     own = [c for c in sides if c.file]
     if len(own) == 1:
-        said, remedy = f"the plugin in development at {own[0].path} takes its place", "take that path out of DOVETAIL_PLUGINS"
-        return own, [c.row("disabled", said, remedy) for c in sides if c is not own[0]]
+        message, remedy = f"the plugin in development at {own[0].path} takes its place", "take that path out of DOVETAIL_PLUGINS"
+        return own, [c.row("disabled", message, remedy) for c in sides if c is not own[0]]
     picked = [c for c in sides if meant and _same(c.distribution, [meant])]
     if len(picked) == 1:
-        said = f"{where} says that {sides[0].name} is the one of {meant}"
-        return picked, [c.row("disabled", said, f"change {_place('use', where)}") for c in sides if c is not picked[0]]
+        message = f"{where} says that {sides[0].name} is the one of {meant}"
+        return picked, [c.row("disabled", message, f"change {_place('use', where)}") for c in sides if c is not picked[0]]
     if meant:
-        said = f"{where} says that {sides[0].name} is the one of {meant}, which is another distribution"
-        return [], [c.row("disabled", said, f"change {_place('use', where)}") for c in sides]
+        message = f"{where} says that {sides[0].name} is the one of {meant}, which is another distribution"
+        return [], [c.row("disabled", message, f"change {_place('use', where)}") for c in sides]
     return [], [conflict(c.row("conflict"), [other.row("conflict") for other in sides if other is not c], sides[0].name) for c in sides]
 
 

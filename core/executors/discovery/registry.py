@@ -87,18 +87,18 @@ class Registry:
             return self.loaded[candidate]
         registries = (self.executors, SYMBOLS, RULES)
         before = [dict(each) for each in registries], list(self.defaults)
-        said = None
+        message = None
         try:
-            said = load(candidate)
+            message = load(candidate)
         finally:
-            if not isinstance(said, Loaded):
+            if not isinstance(message, Loaded):
                 for registry, held in zip(registries, before[0]):
                     registry.clear()
                     registry.update(held)
                 self.defaults[:] = before[1]
-        if isinstance(said, Loaded):
-            self.loaded[candidate] = said
-        return said
+        if isinstance(message, Loaded):
+            self.loaded[candidate] = message
+        return message
 
     def _register(self, working: list[Loaded], wanted: Selection) -> list[Plugin]:
         """Register what no two plugins claim.  An executor's name belongs to the plugin of that name, where there is one."""
@@ -142,8 +142,8 @@ def survey(wanted: Selection) -> Survey:
     found = scan(wanted.plugins)
     forget()
     chosen, rows = select(found.candidates, wanted)
-    wrong = {candidate: said for candidate in chosen if (said := problem(candidate.needs))}
-    rows = [*found.rows, *rows, *(candidate.row(*said) for candidate, said in wrong.items())]
+    wrong = {candidate: message for candidate in chosen if (message := problem(candidate.needs))}
+    rows = [*found.rows, *rows, *(candidate.row(*message) for candidate, message in wrong.items())]
     return Survey([candidate for candidate in chosen if candidate not in wrong], rows, found.candidates, found.known)
 
 

@@ -79,14 +79,14 @@ def _requirements(needs: Requires) -> Problem | None:
         return Problem("invalid", f"its metadata requires what cannot be read: {' '.join(str(error).split())}", _author(needs.distribution))
     if wrong := _api(wanted, needs.distribution):
         return wrong
-    unmet = [(found, said) for found in wanted if (said := _unmet(found))]
+    unmet = [(found, message) for found in wanted if (message := _unmet(found))]
     for found, _ in unmet:
         if canonicalize_name(found.name) == HOST:
             reason = f"requires {_plain(found)}, and this is dovetail {host_version()}"
             return Problem("incompatible", reason, _other_version(needs.distribution))
     if unmet:
         names = " ".join(f'"{_plain(found)}"' for found, _ in unmet)
-        return Problem("unmet-requirement", "; ".join(said for _, said in unmet), f"pip install {names}")
+        return Problem("unmet-requirement", "; ".join(message for _, message in unmet), f"pip install {names}")
     return None
 
 

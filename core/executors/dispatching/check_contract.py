@@ -32,18 +32,18 @@ def _checked(line: BoundSymbol, position: int) -> BoundSymbol:
     def run(*args: Any, **kwargs: Any) -> Any:
         before = copies(line, args, kwargs)
         result = found.fn(*args, **kwargs)
-        if (said := broken(line, args, kwargs, result, before)) is not None:
-            raise ContractError(_breach(line, said))
+        if (message := broken(line, args, kwargs, result, before)) is not None:
+            raise ContractError(_breach(line, message))
         return result
 
     return line.replace(implementation=replace(found, name=f"{found.name}_{position}", fn=run, path=None))
 
 
-def _breach(line: BoundSymbol, said: str) -> str:
+def _breach(line: BoundSymbol, message: str) -> str:
     ex = ASKED.get(line.implementation.executor)
     who = line.implementation.executor if ex is None else named(ex)
     names = ", ".join(p.name for p in line.writes)
-    rows = [f"{who} broke the contract of {line.symbol}: {said}", f"in {names + ' = ' if names else ''}{call(line)}"]
+    rows = [f"{who} broke the contract of {line.symbol}: {message}", f"in {names + ' = ' if names else ''}{call(line)}"]
     rows += [f"called at {line.where}" if line.where else "", "" if ex is None else way_out(ex)]
     return "\n  ".join(row for row in rows if row)
 
@@ -67,8 +67,8 @@ def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: li
             return f"it wrote into its argument {name}, and the operation leaves its arguments as they are"
     pairs = list(paired(line.out, result))
     for expected, got in pairs:
-        if (said := _differs(expected, got)) is not None:
-            return said
+        if (message := _differs(expected, got)) is not None:
+            return message
     return None if line.mutates else _aliases(line, pairs, (args, kwargs))
 
 

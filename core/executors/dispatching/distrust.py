@@ -33,16 +33,16 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One line that `executor` computed otherwise than the reference: `operation` in words, `said` the figures, `case` a script that replays it."""
+    """One line that `executor` computed otherwise than the reference: `operation` in words, `message` the figures, `case` its replay script."""
 
     executor: str
     operation: str
-    said: str
+    message: str
     case: str
     key: str
 
     def __str__(self) -> str:
-        return f"{self.executor} disagreed with the reference in {self.operation}: {self.said}; replay it with: python {self.case}"
+        return f"{self.executor} disagreed with the reference in {self.operation}: {self.message}; replay it with: python {self.case}"
 
 
 class Distrust:
@@ -64,16 +64,16 @@ class Distrust:
         if own and mark in own:
             return own[mark]
         found = kept.get(digest(ex, mark))
-        return None if found is None else _refusal(found.said, found.case)
+        return None if found is None else _refusal(found.message, found.case)
 
-    def add(self, ex: Executor, line: BoundSymbol, operation: str, said: str, case: str) -> None:
+    def add(self, ex: Executor, line: BoundSymbol, operation: str, message: str, case: str) -> None:
         """Remember that `ex` computes `line` otherwise than the reference."""
         mark = structure(line)
         with self.lock:
-            self.own.setdefault(ex, {})[mark] = _refusal(said, case)
+            self.own.setdefault(ex, {})[mark] = _refusal(message, case)
         if _key_of(ex) is None:
             return
-        found = Disagreement(ex.name, operation, said, case, digest(ex, mark))
+        found = Disagreement(ex.name, operation, message, case, digest(ex, mark))
         with self.lock:
             self._kept(folder())[found.key] = found
         with suppress(OSError):  # a folder that cannot be written forgets, as a process does
@@ -157,8 +157,8 @@ def _key_of(ex: Executor) -> tuple[str, str] | None:
     return found if found is not None and found[1] else None
 
 
-def _refusal(said: str, case: str) -> str:
-    return f"disagreed with the reference: {said}; replay it with: python {case}"
+def _refusal(message: str, case: str) -> str:
+    return f"disagreed with the reference: {message}; replay it with: python {case}"
 
 
 def _files(where: Path) -> list[Path]:
@@ -171,9 +171,9 @@ def _files(where: Path) -> list[Path]:
 def _read(path: Path) -> Disagreement | None:
     """What a file says; None where it is none of ours, or was copied over another's."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        said = json.loads(path.read_text(encoding="utf-8"))
-        if said.pop("format") == FORMAT and said["key"] == path.stem:
-            return Disagreement(**said)
+        message = json.loads(path.read_text(encoding="utf-8"))
+        if message.pop("format") == FORMAT and message["key"] == path.stem:
+            return Disagreement(**message)
     return None
 
 

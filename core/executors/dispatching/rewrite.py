@@ -41,14 +41,14 @@ def _by(ex: Executor, executors: Priority, trace: Trace) -> Trace:
         made = ex.prepare(trace, executors)
     except Exception as error:
         raise ExecutorError(f"prepare of {named(ex)} raised {type(error).__name__}: {error}\n  {way_out(ex)}") from error
-    said = "it returned no Trace" if not isinstance(made, Trace) else _differs(made, trace)
-    if said is None and options.CHECK.read():
+    message = "it returned no Trace" if not isinstance(made, Trace) else _differs(made, trace)
+    if message is None and options.CHECK.read():
         try:
             check(made)
         except InvalidTrace as error:
-            said = str(error)
-    if said is not None:
-        raise ContractError(f"{named(ex)} broke the contract of prepare: {said}\n  {way_out(ex)}")
+            message = str(error)
+    if message is not None:
+        raise ContractError(f"{named(ex)} broke the contract of prepare: {message}\n  {way_out(ex)}")
     made.made_by = f"prepare {ex.name}"
     return made
 

@@ -171,9 +171,9 @@ class Order:
             same = all([r.strong and r.rank == relation.rank for r in against])
             if same and relation.rank >= 0:
                 raise ExecutorError(circle_error(circle))
-            said = ", ".join(f"{r.text or _words(r)} ({r.source})" for r in against)
+            message = ", ".join(f"{r.text or _words(r)} ({r.source})" for r in against)
             remedy = f"; settle it with {fix(circle)}" if same else ""
-            self.dropped.append(f'"{relation.text}" of {relation.source} gives way to {said}{remedy}')
+            self.dropped.append(f'"{relation.text}" of {relation.source} gives way to {message}{remedy}')
         return graph.sorted(self.sequence)
 
 
@@ -254,5 +254,5 @@ def fix(circle: list[Relation]) -> str:
 
 def circle_error(circle: list[Relation]) -> str:
     """The message for relations that contradict one another."""
-    said = "\n".join(f"  {_words(r)}: {r.source}" + (f" says {r.text!r}" if r.text else "") for r in circle)
-    return f"executors cannot be put in order, since these lines make a circle (a > b: a is asked before b):\n{said}\nSettle it with {fix(circle)}"
+    message = "\n".join(f"  {_words(r)}: {r.source}" + (f" says {r.text!r}" if r.text else "") for r in circle)
+    return f"executors cannot be put in order, since these lines make a circle (a > b: a is asked before b):\n{message}\nSettle it with {fix(circle)}"

@@ -41,8 +41,8 @@ class Identity(NamedTuple):
     options: tuple[tuple[str, Any], ...]
 
     def __str__(self) -> str:
-        said = "".join(f" {key}={value!r}" for key, value in self.options)
-        return f"{self.executor.name} {(self.distribution or ('', None))[1] or self.version}{said}"
+        message = "".join(f" {key}={value!r}" for key, value in self.options)
+        return f"{self.executor.name} {(self.distribution or ('', None))[1] or self.version}{message}"
 
 
 class Key(NamedTuple):
@@ -140,7 +140,10 @@ class _Resolution:
             order.apply(setting, _rank(setting), self.lookup)
         self.restated = order.restated
         made = Priority(self.present(order, order.sorted()))
-        self.notes += [*order.dropped, *(f"{node.name} is not asked: {said}" for node, said in order.removed.items() if isinstance(node, Executor))]
+        self.notes += [
+            *order.dropped,
+            *(f"{node.name} is not asked: {message}" for node, message in order.removed.items() if isinstance(node, Executor)),
+        ]
         self.notes += [f"{row.name} ({row.source}) is not asked: {row.reason}" for row in REGISTRY.plugins or () if row.status == "disabled"]
         if order.restated < 0:
             self.degrade()
@@ -221,8 +224,8 @@ class _Resolution:
                     raise ExecutorError(_contradiction(name, (setting, name), disabling_setting))
                 row = next((row for row in REGISTRY.plugins or () if row.name == name), None)
                 if name not in there:
-                    said = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer lets it be asked"
-                    raise ExecutorError(f"require in {setting.source} names {name}, and {said}")
+                    message = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer lets it be asked"
+                    raise ExecutorError(f"require in {setting.source} names {name}, and {message}")
 
     def overrides(self) -> tuple[Override, ...]:
         """What is said of single operations, the weightiest last."""

@@ -29,12 +29,12 @@ class Candidate:
 
     executor: str
     status: str
-    said: str
+    message: str
 
     @property
     def spoken(self) -> str:
         """What it said after its name: `refuses: ...`, or `runs it: ...`."""
-        return f"refuses: {self.said}" if self.status == "refused" else self.said
+        return f"refuses: {self.message}" if self.status == "refused" else self.message
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Row:
     @property
     def reasons(self) -> tuple[Candidate, ...]:
         """Those who gave a sentence: who said no, and who runs it and says why."""
-        return tuple(each for each in self.candidates if each.status == "refused" or (each.status == "runs" and each.said != RUNS))
+        return tuple(each for each in self.candidates if each.status == "refused" or (each.status == "runs" and each.message != RUNS))
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,11 @@ class TrialRow:
     results: tuple[str, ...]
     operation: str
     executor: str
-    said: str
+    message: str
     tries: int
 
     def __str__(self) -> str:
-        return f"{', '.join(self.results) or '-'} = {self.operation}, by {self.executor}: {self.said}"
+        return f"{', '.join(self.results) or '-'} = {self.operation}, by {self.executor}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Explanation:
             if tried:
                 yield from (f"trials of {program.name}:", *(f"  {each}" for each in tried), "")
         if self.differentiated:
-            yield from ("said of operations that were differentiated:", *(f"  {said}" for said in self.differentiated), "")
+            yield from ("said of operations that were differentiated:", *(f"  {message}" for message in self.differentiated), "")
         for each in self.executors:
             yield one_part(each)
         yield from self.left_out
@@ -247,9 +247,9 @@ def explanation(
         for ex in record.executors:
             parts.setdefault(ex.name, (ex, []))[1].append(record)
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
-    said = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
+    message = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
     tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
-    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(said), tried)
+    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(message), tried)
 
 
 def _tried(program: str, line: TriedLine) -> TrialRow:
@@ -344,8 +344,8 @@ def _packed(explained: Explanation) -> dict[str, Any]:
     rows = []
     for row in explained.rows:
         fields = (", ".join(row.results), row.operation, row.call, row.type, row.where or "", row.requested or "", row.actual or "", row.region or "")
-        said = [[*map(pack, (c.executor, c.status, c.said))] for c in row.candidates]
-        rows.append([*map(pack, fields), row.depth, int(row.needed), said])
+        message = [[*map(pack, (c.executor, c.status, c.message))] for c in row.candidates]
+        rows.append([*map(pack, fields), row.depth, int(row.needed), message])
     programs = [[each.name, [[line.text, line.executor, line.rows] for line in each.lines]] for each in explained.programs]
     return {
         "function": explained.function,
@@ -371,5 +371,5 @@ def refusals(trace: Trace) -> str:
 
 def spoken(offer: Offer) -> str:
     """`t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
-    said = said_of(offer) if offer.claimed else f"refuses: {offer.verdict}"
-    return f"{', '.join(p.name for p in offer.line.writes) or '-'} = {offer.line.symbol}: {offer.executor} {said}"
+    message = said_of(offer) if offer.claimed else f"refuses: {offer.verdict}"
+    return f"{', '.join(p.name for p in offer.line.writes) or '-'} = {offer.line.symbol}: {offer.executor} {message}"

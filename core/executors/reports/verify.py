@@ -27,7 +27,7 @@ SLACK = 100  # a whole program may be that much further off than one operation
 class Difference:
     """One operation whose executor computes something else than the reference.
 
-    `said` has the figures; `call` the operation with its arguments' types; `where` the user's line.
+    `message` has the figures; `call` the operation with its arguments' types; `where` the user's line.
     """
 
     program: str
@@ -36,12 +36,12 @@ class Difference:
     results: tuple[str, ...]
     call: str
     where: str | None
-    said: str
+    message: str
 
     def __str__(self) -> str:
         at = f"\n  called at {self.where}" if self.where else ""
         head = f"{self.program}, {', '.join(self.results) or '-'}: {self.executor} runs {self.operation} otherwise than the reference"
-        return f"{head}: {self.said}\n  in {self.call}{at}"
+        return f"{head}: {self.message}\n  in {self.call}{at}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Verification:
         rows += [f"and {len(self.differences) - 1} more"] if len(self.differences) > 1 else []
         rows += [f"the results of the whole differ: {self.end}"] if self.end else []
         rows += [self.culprit] if self.culprit else []
-        rows += [f"not compared: {said}" for said in self.skipped]
+        rows += [f"not compared: {message}" for message in self.skipped]
         return "\n".join(rows)
 
 
@@ -120,17 +120,17 @@ class Comparison:
         state = generators()
         expected = self._expected(asked, inputs, executor)
         restore(state)
-        said = next((said for said in [self._run(line) for line in lines] if said is not None), None)
+        message = next((message for message in [self._run(line) for line in lines] if message is not None), None)
         if expected is None:
-            if said is not None:
-                self._differs(executor, asked, lines, said)
+            if message is not None:
+                self._differs(executor, asked, lines, message)
             return
         self.compared += 1
-        if said is None and not draws(asked):
-            said = self._compared(asked, expected, inputs)
+        if message is None and not draws(asked):
+            message = self._compared(asked, expected, inputs)
         self.random |= draws(asked)
-        if said is not None:
-            self._differs(executor, asked, lines, said, inputs)
+        if message is not None:
+            self._differs(executor, asked, lines, message, inputs)
 
     def _run(self, line: BoundSymbol) -> str | None:
         """Run one line; what it breaks of its contract."""
@@ -141,12 +141,12 @@ class Comparison:
         except Exception as error:
             error.add_note(f"raised by {line.implementation.executor} as dovetail.verify ran {call(line)}")
             raise
-        said = broken(line, args, kwargs, result, before)
-        if said is not None and said.startswith("it wrote into"):
+        message = broken(line, args, kwargs, result, before)
+        if message is not None and message.startswith("it wrote into"):
             for x, was in zip(tensors((args, kwargs)), before, strict=True):
                 x.copy_(was)
         self.values.update({p: x for p, x in paired(line.out, result) if is_proxy(p)})
-        return said
+        return message
 
     def _expected(self, asked: BoundSymbol, inputs: dict[Proxy, Any], executor: str) -> list[Any] | None:
         """What the reference computes in place of `asked`; None where it has no way to."""
@@ -164,8 +164,8 @@ class Comparison:
             now = env.get(p, p)
             if now not in self.values or p in self.unwritten or now in self.unwritten:
                 continue  # nothing needs it, or nothing wrote it
-            said = differs(self.values[now], expected[i])
-            if said is None:
+            message = differs(self.values[now], expected[i])
+            if message is None:
                 continue
             if wide is None:
                 values = self.trace.constants | inputs
@@ -173,17 +173,17 @@ class Comparison:
             exactly, samples = wide
             if exactly and differs(self.values[now], expected[i], exactly[i], rounded=[each[i] for each in samples]) is None:
                 continue
-            return f"{p.name}: {said}"
+            return f"{p.name}: {message}"
         return None
 
-    def _differs(self, executor: str, asked: BoundSymbol, lines: list[BoundSymbol], said: str, inputs: dict[Proxy, Any] | None = None) -> None:
+    def _differs(self, executor: str, asked: BoundSymbol, lines: list[BoundSymbol], message: str, inputs: dict[Proxy, Any] | None = None) -> None:
         where = asked.where or next((line.where for line in lines if line.where), None)
         ex = ASKED.get(executor)
         look = not self.differences and inputs and isinstance(ex, FusionExecutor)
         if look and (line := _first_inside(ex, self.trace, asked, inputs, self.reference)) is not None:
-            said += f"; in the region, {call(line)} is the first to differ"
+            message += f"; in the region, {call(line)} is the first to differ"
         names = tuple(p.name for p in asked.writes)
-        self.differences.append(Difference(self.trace.name, executor, str(asked.symbol), names, call(asked), where, said))
+        self.differences.append(Difference(self.trace.name, executor, str(asked.symbol), names, call(asked), where, message))
 
 
 def _units(trace: Trace) -> list[tuple[BoundSymbol, list[BoundSymbol]]]:
@@ -234,7 +234,7 @@ def _first_inside(
 def ends_differ(got: Any, expected: Any) -> str | None:
     """How the results of two programs differ, the first of them that does."""
     pairs = zip(leaves(got), leaves(expected), strict=True)
-    return next((f"result {i}: {said}" for i, (a, b) in enumerate(pairs) if (said := differs(a, b, slack=SLACK)) is not None), None)
+    return next((f"result {i}: {message}" for i, (a, b) in enumerate(pairs) if (message := differs(a, b, slack=SLACK)) is not None), None)
 
 
 def private(inputs: Iterable[Any]) -> list[Any]:
@@ -296,8 +296,8 @@ def bisect(claimers: Sequence[Executor], wrong: Callable[[dict[str, int]], tuple
         return "no executor brings that in: it differs without them, too"
     for ex in claimers:
         limits[ex.name] = MANY
-        said, took = wrong(limits)
-        if said is not None:
+        message, took = wrong(limits)
+        if message is not None:
             break
         limits[ex.name] = MANY
     else:
@@ -308,7 +308,7 @@ def bisect(claimers: Sequence[Executor], wrong: Callable[[dict[str, int]], tuple
         limits[ex.name] = middle
         low, high = (low, middle) if wrong(limits)[0] is not None else (middle, high)
     limits[ex.name] = high
-    said, took = wrong(limits)
+    message, took = wrong(limits)
     line = took.last.get(ex.name)
     what = f"{call(line)}" + (f", called at {line.where}" if line.where else "") if line is not None else "no single line"
     return f"{ex.name} brings it in, with its claim {high} of that program: {what}"

@@ -20,7 +20,7 @@ from dovetail.trace.printing import save
 
 SCRIPT = '''"""{title}
 
-{said}
+{message}
 
 Found with {versions}.  Run it to see whether it is so still: it exits with 1 while the two disagree.
 """
@@ -40,7 +40,7 @@ sys.exit(not outcome)
 '''
 
 
-def write(folder: Path, name: str, line: BoundSymbol, inputs: dict[Proxy, Any], ex: Executor, said: str) -> str:
+def write(folder: Path, name: str, line: BoundSymbol, inputs: dict[Proxy, Any], ex: Executor, message: str) -> str:
     """Write the script that replays `line` on `inputs` into `folder`, and the inputs beside it; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
@@ -49,7 +49,7 @@ def write(folder: Path, name: str, line: BoundSymbol, inputs: dict[Proxy, Any], 
     save(case, path)
     versions = f"{named(ex)}, torch {torch.__version__}, Python {platform.python_version()}"
     title = f"{ex.name} disagreed with the reference in {line.symbol}."
-    text = SCRIPT.format(title=title, said=said, versions=versions, program=path.read_text(), name=case.name, executor=ex.name)
+    text = SCRIPT.format(title=title, message=message, versions=versions, program=path.read_text(), name=case.name, executor=ex.name)
     path.write_text(text)
     torch.save([x.detach().cpu() if isinstance(x, torch.Tensor) else x for x in inputs.values()], path.with_suffix(".pt"))
     return str(path)

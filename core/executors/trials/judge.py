@@ -263,9 +263,9 @@ class Judge:
                 wide = self._wide(line, inputs)
             exactly, samples = wide
             at = positions[i] if positions else None
-            said = differs(got[i], expected[i], exactly[i] if exactly else None, rounded=[each[i] for each in samples], positions=at)
-            if said is not None:
-                return f"{p.name}: {said}"
+            message = differs(got[i], expected[i], exactly[i] if exactly else None, rounded=[each[i] for each in samples], positions=at)
+            if message is not None:
+                return f"{p.name}: {message}"
         return None
 
     def _wide(self, line: BoundSymbol, inputs: dict[Proxy, Any]) -> tuple[list[Any] | None, list[list[Any]]]:

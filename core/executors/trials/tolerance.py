@@ -54,8 +54,8 @@ def differs(
     for i, (a, b) in enumerate(zip(ours, theirs)):
         wide = exacts[i] if len(exacts) == len(theirs) else None
         samples = [sample[i] for sample in others if len(sample) == len(theirs)]
-        if (said := _differs(a, b, wide, slack, samples, positions)) is not None:
-            return said if len(theirs) == 1 else f"result {i}: {said}"
+        if (message := _differs(a, b, wide, slack, samples, positions)) is not None:
+            return message if len(theirs) == 1 else f"result {i}: {message}"
     return None
 
 
@@ -73,8 +73,8 @@ def agreement(got: Any, expected: Any) -> Agreement:
     off = torch.sub(a, b).abs_()
     largest, scale = float(off.max()), float(torch.stack(torch.aminmax(b)).abs().max())
     within = largest <= absolute or bool((off <= b.abs().mul_(relative).add_(absolute)).all())
-    if not within and (said := differs(got, expected)) is not None:
-        return Agreement(said)
+    if not within and (message := differs(got, expected)) is not None:
+        return Agreement(message)
     ulp = torch.finfo(got.dtype).eps * scale
     return Agreement(None, largest / ulp if ulp > 0 and largest < float("inf") else 0.0)
 

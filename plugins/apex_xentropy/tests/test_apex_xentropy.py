@@ -152,8 +152,8 @@ def test_a_limit_is_a_refusal_and_the_next_executor_runs_it(ex, stand_in, case):
     torch.testing.assert_close(jitted(*args), F.cross_entropy(*args, **how), equal_nan=True)
     assert not stand_in.calls and not ran(jitted)
     (line,) = [line for line in dovetail.last_traces(jitted)[0].lines if line.symbol.name == "cross_entropy"]
-    said = ex.verdict(line)
-    assert isinstance(said, str) and re.search(sentence, said), said
+    message = ex.verdict(line)
+    assert isinstance(message, str) and re.search(sentence, message), message
 
 
 def test_a_device_is_a_refusal(stand_in):
@@ -192,8 +192,8 @@ def test_few_classes_in_aligned_rows_are_taken(ex, stand_in):
 
 
 def test_the_declaration_says_what_it_takes(ex):
-    said = executor.apex_executor().declaration()
-    row = said["operations"]["torch.nn.functional.cross_entropy"]
+    message = executor.apex_executor().declaration()
+    row = message["operations"]["torch.nn.functional.cross_entropy"]
 
     assert row["devices"] == ["cuda"] and row["checker"] and row["grad_rule"] and row["grad"]
     assert set(row["dtypes"]) == {"float16", "bfloat16", "float32", "int64"}
@@ -249,8 +249,8 @@ def test_available_says_what_is_missing(no_apex, monkeypatch, tmp_path, state):
     install(monkeypatch, tmp_path, files)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
-    said = executor.apex_executor().available()
-    assert isinstance(said, str) and sentence in said
+    message = executor.apex_executor().available()
+    assert isinstance(message, str) and sentence in message
 
 
 def test_it_is_available_with_a_kernel_and_a_device(stand_in, monkeypatch):
@@ -264,9 +264,9 @@ def test_the_plugin_is_found_and_says_whether_it_runs():
         "from dovetail.extend.advanced import plugins; print(*[(p.distribution, p.status, p.reason) for p in plugins() if p.name == 'apex_xentropy'])"
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    said = kernel.available()
+    message = kernel.available()
 
-    assert ast.literal_eval(printed) == ("dovetail-apex-xentropy", *(("ready", "") if said is True else ("unavailable", said)))
+    assert ast.literal_eval(printed) == ("dovetail-apex-xentropy", *(("ready", "") if message is True else ("unavailable", message)))
 
 
 # By hand, as in a notebook.

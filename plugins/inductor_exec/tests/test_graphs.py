@@ -152,7 +152,7 @@ def refusals(fn, *args, **options) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fn", "args", "said"),
+    ("fn", "args", "message"),
     [
         (lambda x: x * x.sum().item(), (torch.ones(2),), "known only when the program runs"),
         (lambda i, w: torch.nn.functional.embedding(i, w), (torch.tensor([0]), torch.ones(2, 2)), "end the process"),
@@ -184,8 +184,8 @@ def refusals(fn, *args, **options) -> str:
         "one",
     ],
 )
-def test_a_refusal_is_a_sentence(fn, args, said):
-    assert said in refusals(fn, *args)
+def test_a_refusal_is_a_sentence(fn, args, message):
+    assert message in refusals(fn, *args)
 
 
 def test_divisions_that_cannot_meet_a_zero_are_taken():

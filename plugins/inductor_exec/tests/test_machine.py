@@ -24,10 +24,10 @@ def test_a_machine_without_a_compiler(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    said = machine.available()
-    assert "there is no compiler" in said and "apt install g++" in said
+    message = machine.available()
+    assert "there is no compiler" in message and "apt install g++" in message
     assert machine.compiles() == f"there is no C++ compiler; {machine.REMEDY}"
-    assert inductor_executor().available() == said
+    assert inductor_executor().available() == message
     assert inductor_executor(backend="torchscript").available() is True
     with pytest.raises(ExecutorError, match="there is no compiler"):
         dovetail.jit(lambda x: torch.softmax(x, -1), executors=[inductor_executor(), "torch"])(torch.ones(2))

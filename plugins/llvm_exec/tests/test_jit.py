@@ -160,9 +160,9 @@ def test_debug_prints_ir_and_assembly(tmp_path, capsys, level, ir_shown, assembl
     for _ in range(2):  # also when the object comes from the cache
         with dovetail.use(debug=level):
             compiler.compile(adding(1), "f")
-        said = capsys.readouterr().err
-        assert ("define i64 @f" in said) == ir_shown
-        assert (".globl" in said) == assembly_shown
+        message = capsys.readouterr().err
+        assert ("define i64 @f" in message) == ir_shown
+        assert (".globl" in message) == assembly_shown
 
 
 def test_code_lives_as_long_as_its_kernel():

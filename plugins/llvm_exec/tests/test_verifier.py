@@ -92,7 +92,7 @@ def test_a_region_that_is_planned_wrong_is_refused(fault, monkeypatch):
         compiled = dovetail.jit(fn, executors=[llvm_executor(), "torch"])
         got = compiled(*[x.clone() for x in args])
     torch.testing.assert_close(got, fn(*args), rtol=1e-4, atol=1e-4)
-    refusals = [each.said for row in dovetail.explain(compiled).rows for each in row.refusals if each.executor == "llvm"]
+    refusals = [each.message for row in dovetail.explain(compiled).rows for each in row.refusals if each.executor == "llvm"]
     assert any(each.startswith("has no right plan for the region: ") for each in refusals), refusals
 
 

@@ -48,10 +48,10 @@ def _wheel(dist: importlib.metadata.Distribution) -> Wheel | None:
 
 def available() -> bool | str:
     """True, or what this machine lacks and what would help.  nvFuser is imported only where everything else is there."""
-    said = fits()
-    if said is True and not torch.cuda.is_available():
+    message = fits()
+    if message is True and not torch.cuda.is_available():
         return "needs a CUDA device with its driver, and PyTorch sees none; check nvidia-smi and CUDA_VISIBLE_DEVICES"
-    return imports() if said is True else said
+    return imports() if message is True else message
 
 
 def fits() -> bool | str:
@@ -97,8 +97,8 @@ def _other(wheel: Wheel) -> str:
 
 def imports() -> bool | str:
     """Whether `nvfuser_direct` imports, or the error with which it does not, and what was built for what."""
-    if (said := fits()) is not True:
-        return said
+    if (message := fits()) is not True:
+        return message
     try:
         module()
     except ExecutorError as error:

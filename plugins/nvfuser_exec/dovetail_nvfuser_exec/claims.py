@@ -51,12 +51,12 @@ def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
     if option is not None and not options[option]:
         return WHY_OPTIONAL[option]
     for p in (*line.reads, *line.writes):
-        if type(p.spec) is TensorSpec and (said := _tensor(p)) is not True:
-            return said
+        if type(p.spec) is TensorSpec and (message := _tensor(p)) is not True:
+            return message
     if name == "copy_":
         return line.args[0].spec.strides is None or "writes into row-major tensors only, since nvFuser lays out what it writes"
-    if (said := _kind(line)) is not True:
-        return said
+    if (message := _kind(line)) is not True:
+        return message
     check = CHECKS.get(name)
     return True if check is None else check(line)
 

@@ -113,9 +113,9 @@ def define(nv: ModuleType, program: Program, layouts: list[tuple]) -> Definition
     if failed is not None:
         reason = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
         raise ExecutorError(f"nvFuser does not take the definition of {program.region.name}: {reason}") from failed.with_traceback(None)
-    valid, said = fd.validate_definition()
+    valid, message = fd.validate_definition()
     if not valid:
-        raise ExecutorError(f"nvFuser does not take the definition of {program.region.name}: {said}")
+        raise ExecutorError(f"nvFuser does not take the definition of {program.region.name}: {message}")
     return Definition(fd)
 
 

@@ -61,12 +61,12 @@ def test_absent_where_there_is_none_for_this_python_and_torch(monkeypatch):
     monkeypatch.setattr(availability, "installed", lambda: None)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
     monkeypatch.setattr(sys, "version_info", (3, 13, 0, "final", 0))
-    said = availability.available()
+    message = availability.available()
 
-    assert said.startswith(
+    assert message.startswith(
         "nvFuser is not installed; there is none for Python 3.13 with torch 2.13.0+cpu, only for Python 3.12 with torch 2.8 to 2.10;"
     )
-    assert said.endswith("make an environment of Python 3.12 and torch 2.10 for CUDA 12.8, and there pip install --pre nvfuser-cu128-torch210")
+    assert message.endswith("make an environment of Python 3.12 and torch 2.10 for CUDA 12.8, and there pip install --pre nvfuser-cu128-torch210")
 
 
 @pytest.mark.parametrize(("version", "of", "name"), [("2.10.0+cu128", "12.8", "cu128-torch210"), ("2.9.1+cu130", "13.0", "cu130-torch29")])
@@ -91,13 +91,13 @@ def test_the_obsolete_distribution_is_not_it(wheel, monkeypatch):
 def test_one_for_another_torch_is_not_imported_and_both_versions_are_named(wheel, cuda):
     wheel("nvfuser-cu130-torch28", code="raise SystemExit('it was imported')")
     cuda(True)
-    said = availability.available()
+    message = availability.available()
 
     assert (
         f"nvfuser-cu130-torch28 0.2.36.dev20260301 was built for torch 2.8, and torch {torch.__version__} is installed; pip install torch==2.8.*"
-        in said
+        in message
     )
-    assert availability.imports() == said
+    assert availability.imports() == message
 
 
 def test_one_that_is_too_old(wheel, cuda):
@@ -128,14 +128,14 @@ def test_no_device_or_no_driver(wheel, cuda):
 def test_one_that_does_not_import(wheel, cuda, error):
     wheel(code=f"raise {error}")
     cuda(True)
-    said, torch_is = availability.available(), ".".join(torch.__version__.split(".")[:2])
+    message, torch_is = availability.available(), ".".join(torch.__version__.split(".")[:2])
 
-    assert f"{BUILT_FOR_THIS} 0.2.36.dev20260301, built for torch {torch_is}, does not import with torch {torch.__version__}, " in said
-    assert f"{error.partition('(')[0]}: {error.split(chr(39))[1]}; make an environment" in said
+    assert f"{BUILT_FOR_THIS} 0.2.36.dev20260301, built for torch {torch_is}, does not import with torch {torch.__version__}, " in message
+    assert f"{error.partition('(')[0]}: {error.split(chr(39))[1]}; make an environment" in message
     with pytest.raises(ExecutorError, match="does not import with torch"):
         availability.module()
     ((name, check),) = dovetail_doctor()
-    assert name == "nvfuser_direct imports" and check() == said
+    assert name == "nvfuser_direct imports" and check() == message
 
 
 def test_all_is_there(wheel, cuda):

@@ -16,7 +16,7 @@ from dovetail_nvfuser_exec.executor import OPTIONS, NvfuserExecutor
 from dovetail_nvfuser_exec.translators import DTYPES, LOW, MOVES, OPT_IN, RESIZES, RULES, VIEWS
 
 
-def said(fn, *args, **options):
+def message(fn, *args, **options):
     """What the executor says to the last line of a program."""
     lines = dovetail.make_trace(lambda *args: (fn(*args),))(*args).lines
     return verdict(lines[-1], OPTIONS | options)
@@ -67,7 +67,7 @@ REFUSALS = {
 def test_a_refusal_is_a_sentence(sentence):
     fn, *args = REFUSALS[sentence]
 
-    assert sentence in said(fn, *args)
+    assert sentence in message(fn, *args)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_refusal_is_a_sentence(sentence):
     ],
 )
 def test_an_option_opens_what_it_names(option, fn, args):
-    assert said(fn, *args) == WHY_OPTIONAL[option]
-    assert said(fn, *args, **{option: True}) is True
+    assert message(fn, *args) == WHY_OPTIONAL[option]
+    assert message(fn, *args, **{option: True}) is True
 
 
 def test_with_their_options_prims_have_their_limits():
-    assert "expected an index as large as" in said(lambda x, i: prims.take_along_axis(x, i, dim=0), X, INDEX[:, :2], indexing=True)
-    assert "at least one dimension" in said(lambda x, i: prims.embedding(x, i), X, torch.tensor(1), embedding=True)
+    assert "expected an index as large as" in message(lambda x, i: prims.take_along_axis(x, i, dim=0), X, INDEX[:, :2], indexing=True)
+    assert "at least one dimension" in message(lambda x, i: prims.embedding(x, i), X, torch.tensor(1), embedding=True)
 
 
 def test_writes_are_an_option_and_want_row_major_tensors():
@@ -101,8 +101,8 @@ def test_writes_are_an_option_and_want_row_major_tensors():
 
 def test_numbers_that_the_program_computes_are_operands_and_nothing_else():
     x = torch.ones(2)
-    assert said(lambda x: prims.mul(x, prims.item(prims.sum(x, dims=(0,)))), x) is True
-    fill = said(lambda x: prims.full(shape=(2,), value=prims.item(prims.sum(x, dims=(0,))), dtype=dtypes.float32, device=devices.cpu), x)
+    assert message(lambda x: prims.mul(x, prims.item(prims.sum(x, dims=(0,)))), x) is True
+    fill = message(lambda x: prims.full(shape=(2,), value=prims.item(prims.sum(x, dims=(0,))), dtype=dtypes.float32, device=devices.cpu), x)
     assert "expected the numbers that full is called with to be known when the program is compiled" in fill
 
 
@@ -148,7 +148,7 @@ Q, K = Proxy(2, 4, 8, 64), Proxy(2, 4, 6, 64)
 
 
 @pytest.mark.parametrize(
-    ("said", "args", "kwargs"),
+    ("message", "args", "kwargs"),
     [
         ("without a mask", (Q, Q, Q, Proxy(8, 8)), {}),
         ("without dropout", (Q, Q, Q, None, 0.1), {}),
@@ -159,8 +159,8 @@ Q, K = Proxy(2, 4, 8, 64), Proxy(2, 4, 6, 64)
         ("a scale that is known", (Q, Q, Q), {"scale": Proxy()}),
     ],
 )
-def test_attention_that_flash_attention_does_not_compute(said, args, kwargs):
-    assert said in takes(*args, **kwargs)
+def test_attention_that_flash_attention_does_not_compute(message, args, kwargs):
+    assert message in takes(*args, **kwargs)
 
 
 def test_attention_that_it_does():

@@ -28,7 +28,7 @@ REASONS = {
     "there is a CUDA device, where definitions run": torch.cuda.is_available(),
     "there is no C compiler for no_device.c": shutil.which("cc") is None,
 }
-lacking = next((said for said, holds in REASONS.items() if holds), "")
+lacking = next((message for message, holds in REASONS.items() if holds), "")
 pytestmark = pytest.mark.skipif(bool(lacking), reason=lacking)
 
 
@@ -59,8 +59,8 @@ def test_nothing_differs(rows):
 
 def test_every_other_translator_was_evaluated_for_some_dtype(rows):
     evaluated = defaultdict(set)
-    for name, dtype, _, said in rows:
-        if said is None:
+    for name, dtype, _, message in rows:
+        if message is None:
             evaluated[name].add(dtype)
 
     assert set(RULES) - set(evaluated) == NOT_EVALUATED
@@ -68,4 +68,4 @@ def test_every_other_translator_was_evaluated_for_some_dtype(rows):
 
 
 def test_a_wrong_translator_is_found(evaluated):
-    assert [("max abs error" in said) for _, _, _, said in evaluated("sin=cos")] == [True] * 4
+    assert [("max abs error" in message) for _, _, _, message in evaluated("sin=cos")] == [True] * 4

@@ -239,14 +239,14 @@ def test_writes_go_through_aliased_outputs():
 
 
 @pytest.mark.parametrize(
-    ("fn", "said"),
+    ("fn", "message"),
     [
         (lambda p: (prims.copy_(p, prims.exp(p)), prims.exp(p))[1:], "cannot read .* in the region that writes it"),
         (lambda p: (prims.copy_(prims.exp(p), p), prims.neg(p))[1:], "is made inside it"),
     ],
 )
-def test_writes_that_a_definition_would_get_wrong_are_errors(fn, said):
-    with pytest.raises(ExecutorError, match=said):
+def test_writes_that_a_definition_would_get_wrong_are_errors(fn, message):
+    with pytest.raises(ExecutorError, match=message):
         Definitions().region(stand_in, dovetail.make_trace(fn)(torch.ones(3)))
 
 

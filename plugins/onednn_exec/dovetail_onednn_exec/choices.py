@@ -129,8 +129,8 @@ def table(folder: str = "") -> str:
     path = store.path_of(of, folder)
     rows = store.read(path, of)
     width = max(map(len, rows), default=0)
-    said = [f"{key.ljust(width)}  " + ", ".join(f"{way} {us:g} us" for way, us in row.times.items()) for key, row in sorted(rows.items())]
-    return "\n".join([f"{path}: {len(rows)} classes, PyTorch {of['torch']}, {of['threads']} threads", *said])
+    message = [f"{key.ljust(width)}  " + ", ".join(f"{way} {us:g} us" for way, us in row.times.items()) for key, row in sorted(rows.items())]
+    return "\n".join([f"{path}: {len(rows)} classes, PyTorch {of['torch']}, {of['threads']} threads", *message])
 
 
 def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:

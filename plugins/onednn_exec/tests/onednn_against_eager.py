@@ -27,7 +27,7 @@ def ran(fn: Callable) -> list[str]:
 
 def refusals(fn: Callable) -> list[str]:
     """What the executor said to the operations that it did not take."""
-    return [c.said for row in dovetail.explain(fn).rows for c in row.candidates if c.executor == "onednn" and c.status == "refused"]
+    return [c.message for row in dovetail.explain(fn).rows for c in row.candidates if c.executor == "onednn" and c.status == "refused"]
 
 
 def asked(fn: Callable, *args: torch.Tensor) -> list[Any]:

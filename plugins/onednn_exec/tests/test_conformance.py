@@ -16,7 +16,7 @@ from dovetail_conformance import check
 from onednn_against_eager import ALWAYS
 
 report = check(ALWAYS, level="smoke", operations=["onednn.linear_epilogue", "torch.nn.functional.linear", "prims.matmul", "prims.convolution"])
-print("\\n".join(f"{row}: {row.said}" for row in report.failures), sum(row.state == "pass" for row in report.rows), sep="\\n")
+print("\\n".join(f"{row}: {row.message}" for row in report.failures), sum(row.state == "pass" for row in report.rows), sep="\\n")
 """
 
 

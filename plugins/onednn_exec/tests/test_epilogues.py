@@ -101,8 +101,8 @@ def test_explain_shows_both_times_of_what_it_takes(measured_as):
     measured_as(Row(RELU_TIMES, {"onednn": 1.0}))
     ours = compiled(JOINED["relu"], onednn_executor())
     ours(X, W, B)
-    said = "onednn runs it: f32 [5, 8] @ [8, 8] + bias, relu is of a class that takes 10 us with oneDNN and 30 us without"
-    assert said in str(dovetail.explain(ours))
+    message = "onednn runs it: f32 [5, 8] @ [8, 8] + bias, relu is of a class that takes 10 us with oneDNN and 30 us without"
+    assert message in str(dovetail.explain(ours))
 
 
 @pytest.fixture

@@ -147,9 +147,9 @@ def test_what_was_forgotten_is_measured_again(measured):
 def test_in_a_crowd_nothing_is_taken_kept_or_tried_for_long(measured):
     seen = measured(CROWDED)
     cases = [Product(torch.float32, 2**n, 7, 3) for n in range(6)]
-    said = [verdict(case, HOW, packs=False) for case in cases]
-    assert said[0] == ("f32 [1, 7] @ [7, 3] could not be measured: other processes disturbed 4 of 4 rounds; the next process tries again")
-    assert len(seen) == choices.CROWD and "earlier measurements" in said[-1]
+    message = [verdict(case, HOW, packs=False) for case in cases]
+    assert message[0] == ("f32 [1, 7] @ [7, 3] could not be measured: other processes disturbed 4 of 4 rounds; the next process tries again")
+    assert len(seen) == choices.CROWD and "earlier measurements" in message[-1]
     assert store.read(store.path_of(store.machine()), store.machine()) == {}
 
 
@@ -191,7 +191,7 @@ def test_training_does_not_count_on_packing(measured):
     ours = compiled(model, onednn_executor(pack=True))
     ours(torch.randn(3, 8)).sum().backward()
     assert ran(ours) == []
-    assert any("takes 20 us with oneDNN and 10 us without" in said for said in refusals(ours))
+    assert any("takes 20 us with oneDNN and 10 us without" in message for message in refusals(ours))
 
 
 def test_racing_gives_times_of_ways_that_agree():

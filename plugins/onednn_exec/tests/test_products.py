@@ -102,14 +102,14 @@ def test_a_trained_convolution_stays_with_pytorch():
     ours = compiled(layer)
     ours(x).sum().backward()
     assert ran(ours) == []
-    assert any("is for programs without gradients" in said for said in refusals(ours))
+    assert any("is for programs without gradients" in message for message in refusals(ours))
     with torch.no_grad():
         assert_same(ours(x), layer(x))
     assert len(ran(ours)) == 1
 
 
 @pytest.mark.parametrize(
-    ("fn", "args", "said"),
+    ("fn", "args", "message"),
     [
         (F.linear, (torch.ones(5, 7).double(), torch.ones(3, 7).double()), "expected tensors of bf16 or f32"),
         (F.linear, (torch.ones(5, 7).int(), torch.ones(3, 7).int()), "expected tensors of bf16 or f32"),
@@ -129,9 +129,9 @@ def test_a_trained_convolution_stays_with_pytorch():
         (F.conv_transpose2d, (torch.ones(2, 3, 8, 8), torch.ones(3, 4, 3, 3)), "that are not transposed"),
     ],
 )
-def test_a_refusal_is_a_sentence(fn, args, said):
+def test_a_refusal_is_a_sentence(fn, args, message):
     sentences = [each for each in asked(fn, *args) if each is not True]
-    assert any(said in each for each in sentences), sentences
+    assert any(message in each for each in sentences), sentences
 
 
 def test_it_is_off_where_pytorch_s_onednn_is():

@@ -43,8 +43,8 @@ def available() -> bool | str:
         return True
     if torch.version.hip is not None:
         return "generates kernels for CUDA devices, and this PyTorch is built for ROCm"
-    said = "needs a CUDA device, and PyTorch sees none; check nvidia-smi and torch.version.cuda, or set TRITON_INTERPRET=1 to interpret on the CPU"
-    return torch.cuda.is_available() or said
+    message = "needs a CUDA device, and PyTorch sees none; check nvidia-smi and torch.version.cuda, or set TRITON_INTERPRET=1 to interpret on the CPU"
+    return torch.cuda.is_available() or message
 
 
 def devices() -> tuple[str, ...]:

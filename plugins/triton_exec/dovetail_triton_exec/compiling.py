@@ -76,6 +76,6 @@ def usage(cubin: bytes) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.cubin")
         path.write_bytes(cubin)
-        said = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
+        message = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", message)
     return int(found[1]), int(found[2])

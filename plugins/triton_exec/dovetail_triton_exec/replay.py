@@ -85,9 +85,9 @@ def entry(
 ) -> Callable[[tuple, dict], Any] | None:
     """The prologue with a graph in the place of the program that it runs; None, and a warning that says why, where there can be none."""
     last = prologue.lines[-1]
-    said = refusal(None if last.kwargs.get("found") else computation, devices)
-    if said is not True:
-        warnings.warn(f"{NAME}.cuda_graphs: {said}; the program is launched kernel by kernel", ExecutorWarning, stacklevel=2)
+    message = refusal(None if last.kwargs.get("found") else computation, devices)
+    if message is not True:
+        warnings.warn(f"{NAME}.cuda_graphs: {message}; the program is launched kernel by kernel", ExecutorWarning, stacklevel=2)
         return None
     program = last.args[0]
     graph = Replay(prologue.constants[program], recorder or CudaRecorder())
@@ -112,8 +112,8 @@ def refusal(computation: Trace | None, devices: Sequence[str] = ("cuda",)) -> bo
         if not _apart(p.spec):
             return f"inputs are copied for a graph, and {p.name} has elements that lie on one another"
     for line in computation.lines:
-        if line.symbol is not prims.delete and (said := _forbidden(line)) is not None:
-            return said
+        if line.symbol is not prims.delete and (message := _forbidden(line)) is not None:
+            return message
     return _outputs(computation)
 
 
@@ -218,8 +218,8 @@ class Replay:
             self.result, self.replay = self.recorder.record(self.run, self.inputs)
         except Exception as error:  # whatever an operation does that cannot be recorded
             self.failed, self.inputs = True, []
-            said = (str(error).splitlines() or [""])[0]
-            why = f"recording the graph failed with {type(error).__name__}: {said}"
+            message = (str(error).splitlines() or [""])[0]
+            why = f"recording the graph failed with {type(error).__name__}: {message}"
             warnings.warn(f"{NAME}.cuda_graphs: {why}; the program is launched kernel by kernel", ExecutorWarning, stacklevel=2)
 
     def _given(self) -> Any:

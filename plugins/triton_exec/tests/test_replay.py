@@ -180,14 +180,14 @@ class Cuda:
     """What is asked of torch.cuda, in order; recording fails where `fails` says so."""
 
     def __init__(self, fails=False):
-        self.said, self.fails, self.here = [], fails, "caller's"
-        self.CUDAGraph = lambda: SimpleNamespace(replay=lambda: self.said.append(f"replayed on {self.here}"))
+        self.message, self.fails, self.here = [], fails, "caller's"
+        self.CUDAGraph = lambda: SimpleNamespace(replay=lambda: self.message.append(f"replayed on {self.here}"))
 
     def Stream(self, device):
-        return SimpleNamespace(device=device, wait_stream=lambda other: self.said.append(f"side waits for {other.name}"), name="side")
+        return SimpleNamespace(device=device, wait_stream=lambda other: self.message.append(f"side waits for {other.name}"), name="side")
 
     def current_stream(self):
-        return SimpleNamespace(wait_stream=lambda other: self.said.append(f"caller's waits for {other.name}"), name="caller's")
+        return SimpleNamespace(wait_stream=lambda other: self.message.append(f"caller's waits for {other.name}"), name="caller's")
 
     @contextmanager
     def device(self, device):
@@ -203,7 +203,7 @@ class Cuda:
 
     @contextmanager
     def graph(self, graph, stream, capture_error_mode):
-        self.said.append(f"recording on {stream.name}, {capture_error_mode}")
+        self.message.append(f"recording on {stream.name}, {capture_error_mode}")
         before, self.here = self.here, stream.name
         yield
         if self.fails:
@@ -223,11 +223,11 @@ def cuda(monkeypatch):
 
 def test_a_graph_is_recorded_beside_the_callers_stream_after_a_run_there(cuda):
     def program(x):
-        cuda.said.append(f"run on {cuda.here}")
+        cuda.message.append(f"run on {cuda.here}")
         return x * 2
 
     result, again = replay.CudaRecorder().record(program, [torch.ones(3)])
-    assert cuda.said == [
+    assert cuda.message == [
         *("side waits for caller's", "run on side", "recording on side, thread_local", "run on side"),
         *("caller's waits for side", "replayed on caller's"),
     ]
@@ -239,7 +239,7 @@ def test_a_recording_that_fails_leaves_the_callers_stream_and_the_generator_as_t
     with pytest.raises(RuntimeError, match="invalidated"):
         replay.CudaRecorder().record(lambda x: x * 2, [torch.ones(3)])
     assert cuda.here == "caller's"
-    assert [row for row in cuda.said if "recording" in row] == ["recording on side, thread_local"] * 2  # the second ends what the first began
+    assert [row for row in cuda.message if "recording" in row] == ["recording on side, thread_local"] * 2  # the second ends what the first began
 
 
 @dovetail.opaque

@@ -108,8 +108,8 @@ REFUSALS = {
 def test_a_refusal_is_a_sentence(sentence):
     fn = dovetail.jit(REFUSALS[sentence], executors=[Spoken(), "torch"])
     fn(torch.ones(4, 4))
-    said = [str(note.verdict) for trace in dovetail.last_traces(fn) for note in getattr(trace, "notes", ())]
-    assert any(sentence in text for text in said), said
+    message = [str(note.verdict) for trace in dovetail.last_traces(fn) for note in getattr(trace, "notes", ())]
+    assert any(sentence in text for text in message), message
 
 
 class Spoken(TritonExecutor):

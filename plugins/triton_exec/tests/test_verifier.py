@@ -122,7 +122,7 @@ def test_a_region_that_is_planned_wrong_is_refused(monkeypatch):
         got = fn(X)
     torch.testing.assert_close(got, norm(X))
     refusals = [each for row in dovetail.explain(fn).rows for each in row.refusals if each.executor == "triton"]
-    assert any(each.said.startswith("has no right plan for the region: two values of the plan share tmp0") for each in refusals)
+    assert any(each.message.startswith("has no right plan for the region: two values of the plan share tmp0") for each in refusals)
     assert {row.actual for row in dovetail.explain(fn).rows} <= {"torch", None}
 
 
