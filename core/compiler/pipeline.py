@@ -137,7 +137,7 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
     steps, prologue = [traced], None
     if has_transforms(compilation.passes):
         steps, prologue = [traced, computation], _prologue(acquired, compilation)
-        acquired.settle()
+        acquired.freeze_guards()
         prologue, computation, epilogue = transformed(compilation.passes, prologue, computation, epilogue)
         compilation = replace(compilation, epilogue=epilogue)
 

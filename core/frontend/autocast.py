@@ -1,4 +1,4 @@
-"""torch.autocast while tracing: an operation gets the casts that it gets in eager mode, which torch itself is asked about."""
+"""torch.autocast while tracing: an operation gets the casts that it gets in eager mode, read off torch itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DEVICES = ("cpu", "cuda")
 
 
 def autocast_state() -> tuple:
-    """For each kind of device whose autocast is on, the dtype that it casts to."""
+    """Return the dtype that autocast casts to, for each kind of device where it is on."""
     return tuple([(device, torch.get_autocast_dtype(device)) for device in _DEVICES if torch.is_autocast_enabled(device)])
 
 
 @contextmanager
 def autocast_off() -> Iterator[None]:
-    """While open, autocast is off in this thread."""
+    """Turn autocast off in this thread while open."""
     on = [device for device, _ in autocast_state()]
     for device in on:
         torch.set_autocast_enabled(device, False)
@@ -34,7 +34,7 @@ def autocast_off() -> Iterator[None]:
 
 
 def off(run: Callable) -> Callable:
-    """`run` with autocast off: its program has the casts in it."""
+    """Return `run` with autocast off, for a program that contains the casts."""
 
     def outside(*inputs: Any) -> Any:
         with autocast_off():
@@ -44,15 +44,15 @@ def off(run: Callable) -> Callable:
 
 
 def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The arguments of a torch operation as autocast gives them to it.
+    """Return the arguments of a torch operation as autocast casts them.
 
-    torch says which operations it casts, and how, by the dtype of what they give on tensors without values, with autocast and without.
+    Which operations it casts, and how, shows in the dtype of their results on tensors without values, with autocast and without.
     """
     if not isinstance(symbol, (TorchSymbol, OpaqueSymbol)) or symbol.callable is None:
         return args, kwargs
     state = dict(autocast_state())
-    mine = [x for x in leaves((args, kwargs)) if isinstance(x, TensorProxy) and x.spec.dtype.kind == "float" and x.spec.device.type in state]
-    if not mine or any([x.spec.dtype.bytes > 4 for x in mine]):
+    floats = [x for x in leaves((args, kwargs)) if isinstance(x, TensorProxy) and x.spec.dtype.kind == "float" and x.spec.device.type in state]
+    if not floats or any([x.spec.dtype.bytes > 4 for x in floats]):
         return args, kwargs
     with_casts = dtypes_of_results(symbol.callable, args, kwargs)
     with autocast_off():
@@ -60,7 +60,7 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     target = next((dtype for dtype in with_casts or () if dtype.is_floating_point), None)
     if target is None or with_casts == without:
         return args, kwargs
-    chosen = set(mine)
+    chosen = set(floats)
 
     def cast(x: Any) -> Any:
         return x.to(target) if isinstance(x, TensorProxy) and x in chosen and TO_TORCH[x.spec.dtype] is not target else x

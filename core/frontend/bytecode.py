@@ -1,14 +1,13 @@
-"""The default front end: a function's bytecode is interpreted on tracked values, so that all that it reads is guarded."""
+"""The default front end: interpret a function's bytecode on tracked values, so that all that it reads is guarded."""
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from dovetail.frontend.environment import Acquired, compiling, is_plain, no_draws
+from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter import engine
@@ -21,36 +20,55 @@ from dovetail.trace.source_location import INTERPRETERS
 
 
 def acquire(fn: Callable, args: tuple, kwargs: dict) -> Acquired:
-    """Interpret `fn` with proxies for the tensors that it reaches; those become inputs, in the order in which they are met."""
+    """Interpret `fn` with proxies for the tensors that it reads; those become inputs, in the order in which they are read."""
     environment = TrackedEnvironment(LANGUAGE)
-    new = Trace(language=LANGUAGE, environment=environment)
-    recorder = TorchRecorder(new, environment)
+    trace = Trace(language=LANGUAGE, environment=environment)
+    recorder = TorchRecorder(trace, environment)
     try:
-        with compiling(), no_draws(seen=True), recording(new):
+        with compiling(), refuse_seeding(tracked=True), recording(trace):
             began = time.perf_counter()
-            with recorder.switches.kept():
+            with recorder.settings.restored():
                 tracker, captured = capture(fn, args, kwargs, recorder)
-            new.outputs, build = _result(captured, recorder)
-            check_copies(new)
-            check_positions(new)
-            new.took = time.perf_counter() - began
+            acquired = _Interpreted(tracker, captured, recorder)
+            check_copies(trace)
+            check_positions(trace)
+            trace.took = time.perf_counter() - began
     except BaseException:
         environment.forget()
         raise
     environment.finished = True
-    guards = functools.partial(_prologue, tracker, recorder, captured.sources if build else ())
-    return Acquired(new, environment.tensors, build, guards, recorder.switches.casts, environment.settle, environment.forget)
+    return acquired
 
 
-def _result(captured: Captured, recorder: TorchRecorder) -> tuple[Any, Callable[[list, tuple], Any] | None]:
-    """The outputs of the trace, and how the result is built of them; None where they are the result as it stands."""
-    if not captured.effects and not captured.sources and is_plain(captured.value) and not _shares(captured.value):
-        return captured.value, None
-    return tuple(recorder.results), captured.finish
+class _Interpreted(Acquired):
+    """A function whose bytecode was interpreted."""
+
+    def __init__(self, tracker: Tracker, captured: Captured, recorder: TorchRecorder):
+        super().__init__(recorder.trace, recorder.environment.tensors)
+        self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
+        self.objects: Sequence[Source] = ()
+        if not captured.effects and not captured.sources and is_plain(captured.value) and not _shares(captured.value):
+            self.trace.outputs = captured.value
+        else:
+            self.trace.outputs, self.build, self.objects = tuple(recorder.results), captured.finish, captured.sources
+
+    def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
+        """Check the guards of the tracked run."""
+        changing = {id(write.owner) for write in self.tracker.effects.log}
+        guards, inputs, calls = self.tracker.all_guards(), self.recorder.sources, tuple(self.tracker.calls)
+        return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, changing=changing, calls=calls)
+
+    def freeze_guards(self) -> None:
+        """Refuse further guards."""
+        self.recorder.environment.freeze_guards()
+
+    def forget(self) -> None:
+        """Release the values that the run has seen."""
+        self.recorder.environment.forget()
 
 
 def _shares(nest: Any) -> bool:
-    """Whether a list or dict stands in two places of a nest."""
+    """Return whether a list or dict stands in two places of a nest."""
     seen: set[int] = set()
 
     def again(value: Any) -> bool:
@@ -65,14 +83,8 @@ def _shares(nest: Any) -> bool:
     return again(nest)
 
 
-def _prologue(tracker: Tracker, recorder: TorchRecorder, found: Sequence[Source], *, written: list[Proxy], run: Callable) -> Trace:
-    changing = {id(write.owner) for write in tracker.effects.log}
-    calls = tuple(tracker.calls)
-    return prologue(tracker.facts(), recorder.found, found, recorder.trace, written=written, run=run, changing=changing, calls=calls)
-
-
 def _place(real: FrameType) -> tuple[str, int]:
-    """File and line of what the interpreter's loop runs."""
+    """Return file and line of the code that the interpreter's loop runs."""
     running = real.f_locals
     frame = running["frame"]
     return frame.code.co_filename, line_of(frame, running["pc"])

@@ -1,10 +1,10 @@
-"""Which calls of a tracked run are torch's, which are ours, and which nobody can look into."""
+"""Which calls of a tracked run are torch's, which are this package's, and which are C code of others."""
 
 from __future__ import annotations
 
 import sys
 from functools import lru_cache
-from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -18,36 +18,36 @@ from dovetail.trace.source_location import OURS
 
 _C_CALLABLES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 _OPERATORS = (OpOverload, OpOverloadPacket)
-_SEEN_THROUGH = (f"{OURS}gradients.py",)  # ours, but written in terms of the user's functions
-DEAF = frozenset({overrides.has_torch_function, overrides.has_torch_function_unary, overrides.has_torch_function_variadic})
+_INTERPRETED = (f"{OURS}gradients.py",)  # of this package, but written in terms of the user's functions
+OVERRIDE_CHECKS = frozenset({overrides.has_torch_function, overrides.has_torch_function_unary, overrides.has_torch_function_variadic})
 
 
 @lru_cache(maxsize=4096)
 def is_tensor_class(kind: type) -> bool:
-    """Whether instances of a class are tensors, real or traced, or numbers that the program computes."""
+    """Return whether instances of a class are tensors, real or traced, or numbers that the program computes."""
     return any(base is torch.Tensor or base is Proxy for base in kind.__mro__)
 
 
 @lru_cache(maxsize=4096)
 def is_module_class(kind: type) -> bool:
-    """Whether instances of a class are torch's modules; `isinstance` would ask the instance for its `__class__`."""
+    """Return whether instances of a class are torch's modules; `isinstance` would read `__class__` of the instance."""
     return any(base is torch.nn.Module for base in kind.__mro__)
 
 
 @lru_cache(maxsize=4096)
 def is_symbol_class(kind: type) -> bool:
-    """Whether instances of a class are operations that a trace records."""
+    """Return whether instances of a class are operations that a trace records."""
     return any(base is Symbol for base in kind.__mro__)
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether code belongs to this package, and runs natively: it records what it does."""
+    """Return whether code belongs to this package and runs natively, since it records what it does."""
     file = code.co_filename
-    return file.startswith(OURS) and file not in _SEEN_THROUGH
+    return file.startswith(OURS) and file not in _INTERPRETED
 
 
 def is_torch(function: Any) -> bool:
-    """Whether a callable is an operation of torch that C code runs, or that the language knows."""
+    """Return whether a callable is an operation of torch that C code runs, or that the language defines."""
     kind = type(function)
     if kind is FunctionType:
         return function in TABLE or function in REFUSED
@@ -64,13 +64,8 @@ def is_torch(function: Any) -> bool:
     return kind in _OPERATORS
 
 
-def is_descriptor(function: Any) -> bool:
-    """Whether this is the `__get__` or `__set__` of an attribute of tensors."""
-    return type(function) is MethodWrapperType and type(function.__self__) in (GetSetDescriptorType, property)
-
-
 def is_foreign(function: Any) -> bool:
-    """Whether C code that neither Python nor torch brought is called."""
+    """Return whether a callable is C code of a package other than Python's library and torch."""
     if not isinstance(function, (*_C_CALLABLES, type)) and type(type(function).__dict__.get("__call__")) is FunctionType:
         return False
     module = getattr(function, "__module__", None)
@@ -81,7 +76,7 @@ def is_foreign(function: Any) -> bool:
 
 
 def _defining(function: Any) -> type:
-    """The class that a C function belongs to."""
+    """Return the class that a C function belongs to."""
     if hasattr(function, "__objclass__"):
         return function.__objclass__
     owner = getattr(function, "__self__", None)

@@ -10,15 +10,15 @@ import torch
 
 
 class CompiledModule(torch.nn.Module):
-    """A module that runs compiled programs and shares everything else with the module it was made from.
+    """A module that runs compiled programs and shares everything else with the original module.
 
     Parameters, buffers, submodules, `state_dict()`, `train()`, `to()` and attributes are the original's own, under the same names.
     """
 
     def __new__(cls, module: torch.nn.Module, cache: Any, call: Callable, again: Callable) -> CompiledModule:
-        """An instance that also answers `len(x)`, `x[i]`, `in` and iteration where `module` does."""
-        answers = {name: _of_original(name) for name in _CONTAINER if hasattr(type(module), name)}
-        return object.__new__(type(cls.__name__, (cls,), answers) if answers else cls)
+        """Return an instance that also supports `len(x)`, `x[i]`, `in` and iteration where `module` does."""
+        methods = {name: _of_original(name) for name in _CONTAINER if hasattr(type(module), name)}
+        return object.__new__(type(cls.__name__, (cls,), methods) if methods else cls)
 
     def __init__(self, module: torch.nn.Module, cache: Any, call: Callable, again: Callable):
         vars(self).update(_module=module, _cache=cache, _call=call, _again=again)
@@ -29,16 +29,16 @@ class CompiledModule(torch.nn.Module):
     forward = __call__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
-        memo[id(self)] = made = self._again(copy.deepcopy(self._module, memo))
-        return made
+        memo[id(self)] = copied = self._again(copy.deepcopy(self._module, memo))
+        return copied
 
     def __reduce__(self) -> tuple:
-        """A copy, also one that is unpickled, is the module's copy compiled anew."""
+        """Compile the copy of the module anew, also when it is unpickled."""
         return self._again, (self._module,)
 
     @property
     def cache_info(self) -> Callable:
-        """How the calls so far were answered."""
+        """Report how many calls ran a cached program, and how many compiled one."""
         return self._call.cache_info
 
     @property
@@ -48,7 +48,7 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def explain_miss(self) -> Callable:
-        """Why a call like this would compile a program."""
+        """Explain why a call like this would compile a program."""
         return self._call.explain_miss
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +71,9 @@ _CONTAINER = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__iter__"
 
 
 def _of_original(name: str) -> Callable:
-    def answer(self: CompiledModule, *args: Any) -> Any:
+    """Return a method that calls the one of the original module."""
+
+    def call(self: CompiledModule, *args: Any) -> Any:
         return getattr(self._module, name)(*args)
 
-    return answer
+    return call

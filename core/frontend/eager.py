@@ -15,7 +15,7 @@ from dovetail.trace import Trace, leaves, recording, to_callable, tree_map
 
 
 def run(symbol: Symbol, args: tuple, kwargs: dict) -> Any:
-    """`symbol` on real tensors, by the executors in their default order.  Slow: a program is made for each call."""
+    """Run `symbol` on real tensors, by the executors in their default order.  Slow: each call compiles a program."""
     tensors = {id(x): x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
     if not tensors and not any(tag.name in ("CREATION", "RANDOM") for tag in symbol.tags):
         raise NotTracing(f"{symbol}: expected a tensor among its arguments, or to be called inside dovetail.make_trace(fn)")

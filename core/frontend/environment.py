@@ -7,7 +7,6 @@ import threading
 import types
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -46,7 +45,7 @@ class TorchEnvironment(Environment):
         self.language, self.proxy = language, language.proxy
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
-        self.read: set[str] = set()  # what the program asked of torch's global state, so that the prologue guards it
+        self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
 
     def grad_enabled(self) -> bool:
         return torch.is_grad_enabled()
@@ -55,54 +54,55 @@ class TorchEnvironment(Environment):
         self.read.add("default_dtype")
         return dtype_of(torch.get_default_dtype())
 
-    def watching(self) -> Factories:
-        """While open, calls of torch that the user's code makes are seen."""
-        return Factories()
+    def watching(self) -> RecordingMode:
+        """Return a context in which torch calls of the user's code are recorded."""
+        return RecordingMode()
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """function(*args, **kwargs), a function of the user's that code of ours calls."""
+        """Return function(*args, **kwargs), for a function of the user's that this package calls."""
         return function(*args, **kwargs)
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
-        """Real tensors met on the way become constants, NumPy's numbers Python's."""
+        """Replace real tensors by constants of the trace, NumPy's numbers by Python's."""
         if any_autocast():
             raise Unsupported(f"{AUTOCAST}\n  called at {user_line()}")
         args, kwargs = tree
         if all([type(x) in _PLAIN or isinstance(x, Proxy) for x in args]) and not kwargs:
             return tree
-        return tree_map(lambda x: lifted(x, trace), tree)
+        return tree_map(lambda x: lift_leaf(x, trace), tree)
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
-        """A torch function on proxies: what the table says, else its own Python body, else an opaque symbol."""
+        """Call a torch function on proxies: the operation in the table, else its own Python body, else an opaque symbol."""
         if "out" in kwargs and func not in REFUSED:
             result = self.call(func, args, {k: v for k, v in kwargs.items() if k != "out"})
             return result if kwargs["out"] is None else write_out(kwargs["out"], result)
-        meaning = TABLE.get(func)
-        if meaning is not None:
-            return meaning(*args, **kwargs)
+        operation = TABLE.get(func)
+        if operation is not None:
+            return operation(*args, **kwargs)
         if func in REFUSED:
             raise not_traced(func, REFUSED[func])
         if isinstance(func, types.FunctionType):
-            with Factories():
+            with RecordingMode():
                 return inlined(func)(*args, **kwargs)
         return opaque(func, args, kwargs)
 
     def attribute(self, proxy: Proxy, name: str) -> Any:
-        """What `proxy.name` is when the language does not say: an opaque method."""
-        if (asked := self.language.properties.get(name)) is not None:
-            return asked(proxy)
+        """Return `proxy.name`: a property of the language, else a method of torch that is recorded as opaque."""
+        if (read := self.language.properties.get(name)) is not None:
+            return read(proxy)
         method = getattr(torch.Tensor, name, None)
         if method is None or self.language is not LANGUAGE:
             raise AttributeError(f"a tensor of the {self.language.name} language has no attribute {name!r}")
         if not callable(method):
             known = isinstance(method, Hashable) and name != "__dict__"
-            otherwise = "read it outside the compiled function and pass what it says as an argument"
+            otherwise = "read it outside the compiled function and pass its value as an argument"
             why = REFUSED.get(method, otherwise) if known else otherwise
             raise Unsupported(f"torch.Tensor.{name} is not traced: {why}\n  called at {user_line()}")
         return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
 
 
-def lifted(x: Any, trace: Trace) -> Any:
+def lift_leaf(x: Any, trace: Trace) -> Any:
+    """Return the proxy of a real tensor, the Python number of a NumPy scalar, anything else unchanged."""
     if isinstance(x, Proxy):
         return x
     if isinstance(x, torch.Tensor):
@@ -113,73 +113,83 @@ def lifted(x: Any, trace: Trace) -> Any:
 
 
 def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
-    """The proxy for a real tensor that the program reads from outside."""
-    known = trace.environment.constants
-    if id(tensor) not in known:
-        known[id(tensor)] = proxy = trace.tensor(spec_of(traceable(tensor)))
+    """Return the proxy for a real tensor that the program reads from outside."""
+    proxies = trace.environment.constants
+    if id(tensor) not in proxies:
+        proxies[id(tensor)] = proxy = trace.tensor(spec_of(traceable(tensor)))
         trace.constants[proxy] = tensor
-    return known[id(tensor)]
+    return proxies[id(tensor)]
 
 
-SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # what they make is memory that was there before
+SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # their results share memory that exists already
 
 
 @cache
 def inlined(func: types.FunctionType) -> types.FunctionType:
-    """torch's own Python for `func`, deaf to overrides, so that it runs instead of handing the call back to us."""
-    deaf = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False)
-    closure = tuple(types.CellType(_deaf_too(cell.cell_contents, func)) for cell in func.__closure__ or ())
-    copy = types.FunctionType(func.__code__, {**func.__globals__, **deaf}, func.__name__, func.__defaults__, closure)
+    """Return torch's own Python for `func` without its check for overrides, so that it runs instead of calling the override again."""
+    no_overrides = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False)
+    closure = tuple(types.CellType(_inlined_cell(cell.cell_contents, func)) for cell in func.__closure__ or ())
+    copy = types.FunctionType(func.__code__, {**func.__globals__, **no_overrides}, func.__name__, func.__defaults__, closure)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
 
-def _deaf_too(value: Any, outer: types.FunctionType) -> Any:
-    """What `inlined` finds in the closure of `outer`: a function that hands the call back to `outer` would do so for ever."""
+def _inlined_cell(value: Any, outer: types.FunctionType) -> Any:
+    """Return what stands in the closure of `outer`, inlined where it is torch's own Python: it would call the override of `outer` for ever."""
     ours = isinstance(value, types.FunctionType) and value is not outer and value not in TABLE and value.__module__.startswith("torch.")
     return inlined(value) if ours else value
 
 
-class Factories(TorchFunctionMode):
-    """Sees the torch calls that no proxy takes part in.
+class RecordingMode(TorchFunctionMode):
+    """Records torch calls that take no proxy.
 
-    Those that make tensors, and those that compute with real tensors read from outside, are recorded: run while tracing they would
-    happen once, and what they gave would be a constant.  Only questions about real tensors are answered on the spot.
+    Those that create tensors, and those that compute with real tensors read from outside, are recorded: run while tracing they would
+    happen once, and their results would be constants.  Only queries about real tensors run at once.
     """
 
     def __torch_function__(self, func: Any, classes: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         call = recorder.get().environment.call
-        given = list(leaves((args, kwargs)))
-        if func in FACTORIES or func in REFUSED or any(map(is_proxy, given)):
+        arguments = list(leaves((args, kwargs)))
+        if func in FACTORIES or func in REFUSED or any(map(is_proxy, arguments)):
             return call(func, args, kwargs)
-        tensors = any([isinstance(x, torch.Tensor) for x in given])
-        if tensors and (isinstance(func, types.FunctionType) or isinstance(TABLE.get(func), Symbol)):
+        has_tensors = any([isinstance(x, torch.Tensor) for x in arguments])
+        if has_tensors and (isinstance(func, types.FunctionType) or isinstance(TABLE.get(func), Symbol)):
             return call(func, args, kwargs)
-        made = func(*args, **kwargs)
-        fresh = isinstance(made, torch.Tensor) and not tensors and func not in SHARING
-        return call(func, args, kwargs) if fresh else made
+        result = func(*args, **kwargs)
+        created = isinstance(result, torch.Tensor) and not has_tensors and func not in SHARING
+        return call(func, args, kwargs) if created else result
 
 
-@dataclass
 class Acquired:
-    """A program as it came in.
+    """A traced function: its program, and how a call is checked and its result put together.  Each front end has its own.
 
-    `build(outputs, found)` makes the result of the trace's outputs and of the objects that the prologue found; None where the outputs are
-    the result as it stands.  `prologue(written=..., run=...)` is the program that finds the inputs and checks that they fit.
+    Attributes:
+        trace: the program.
+        tensors: the real tensors that the inputs of the trace stand for.
+        build: makes the result from the outputs of the trace and the objects that the prologue read; None where the outputs are the result.
+        casts: whether autocast was on; then the trace contains its casts.
     """
 
-    trace: Trace
-    tensors: list[torch.Tensor]  # the real tensors that the trace's inputs stand for
-    build: Callable[[list, tuple], Any] | None
-    prologue: Callable[..., Trace]
-    casts: bool = False  # whether autocast was on, whose casts the trace has in it
-    settle: Callable[[], None] = lambda: None  # the prologue is made: what is still to be traced may add no guard
-    forget: Callable[[], None] = lambda: None  # the program is compiled: let go of what the run has seen
+    build: Callable[[list, tuple], Any] | None = None
+    casts = False
+
+    def __init__(self, trace: Trace, tensors: list[torch.Tensor]):
+        self.trace, self.tensors = trace, tensors
+
+    def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
+        """Return the program that reads the inputs, checks that they fit, and calls `run`; `written` are the inputs that the program writes."""
+        raise NotImplementedError
+
+    def freeze_guards(self) -> None:
+        """Refuse further guards: the prologue is made, and what is traced from now on cannot add any."""
+
+    def forget(self) -> None:
+        """Release what tracing has seen: the program is compiled."""
 
 
 def is_plain(result: Any) -> bool:
-    """Whether `result` is made of tuples, lists and dicts alone, so that a printed program can return it as it is."""
+    """Return whether `result` consists of tuples, lists and dicts alone, so that a printed program can return it as it is."""
     if type(result) in (tuple, list):
         return all(map(is_plain, result))
     if type(result) is dict:
@@ -188,22 +198,22 @@ def is_plain(result: Any) -> bool:
 
 
 @contextmanager
-def no_draws(*, seen: bool = False) -> Iterator[None]:
-    """Refuse a function that moves torch's generator while it is traced: that would happen once, and not at each call.
+def refuse_seeding(*, tracked: bool = False) -> Iterator[None]:
+    """Raise Unsupported for a function that moves torch's generator while it is traced: that would happen once, and not at each call.
 
-    Another thread may have moved it, too: where tracing sees by itself what a function does to generators (`seen`), nothing is refused then.
+    Another thread may have moved it, too: where tracing sees what the function does to generators (`tracked`), nothing is refused then.
     """
     before = torch.default_generator.get_state()
     yield
     alone = threading.active_count() == 1
-    if (alone or not seen) and not torch.equal(before, torch.default_generator.get_state()):
+    if (alone or not tracked) and not torch.equal(before, torch.default_generator.get_state()):
         torch.default_generator.set_state(before)
         raise Unsupported("the function seeds or sets torch's generator, which would happen once, while tracing; do it before the call")
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Without the garbage collector, which would walk the growing trace again and again."""
+    """Turn the garbage collector off: it would walk the growing trace again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def generator_method(function: Any) -> str | None:
-    """Return the name of the method of torch.Generator that C function is, else None."""
+    """Return the name of a C function that is a method of torch.Generator, else None."""
     kind = type(function)
     if kind is BuiltinFunctionType and isinstance(function.__self__, torch.Generator):
         return function.__name__
@@ -40,7 +40,7 @@ def call_method(tracker: Tracker, function: Any, name: str, args: list[Any], kwa
 
 
 def guard_generator(tracker: Tracker, generator: torch.Generator) -> None:
-    """Guard that a generator which the program was given is this very one."""
+    """Guard that a generator from outside is this very one."""
     source = tracker.source(generator)
     if source is not None and source.kind != "const":
         tracker.guard("is", source, generator)
@@ -62,7 +62,7 @@ def set_rng_state(new_state: Any) -> None:
     host_line(torch.set_rng_state, (new_state,))
 
 
-MEANINGS: dict[Any, Callable] = {  # what functions of torch's in Python mean
+TRACED: dict[Any, Callable] = {  # Python functions of torch -> what records them
     torch.manual_seed: manual_seed,
     torch.get_rng_state: get_rng_state,
     torch.set_rng_state: set_rng_state,

@@ -1,8 +1,7 @@
-"""The native front end: run the Python on proxies that torch takes for tensors."""
+"""The native front end: run the function itself, on proxies that torch takes for tensors."""
 
 from __future__ import annotations
 
-import functools
 import importlib
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +13,8 @@ import torch
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.autograd.custom_autograd import custom_backwards
-from dovetail.frontend.environment import AUTOCAST, Acquired, Factories, TorchEnvironment, compiling, is_plain, lifted, no_draws
-from dovetail.frontend.guards.arguments import Everything
+from dovetail.frontend.environment import AUTOCAST, Acquired, RecordingMode, TorchEnvironment, compiling, is_plain, lift_leaf, refuse_seeding
+from dovetail.frontend.guards.arguments import ArgumentGuards
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
@@ -28,6 +27,13 @@ from dovetail.langs.torch import (
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, is_proxy, leaves, recording
 
+_SETTINGS = {  # of torch, each with its name in `read`; those without one are guarded in each program
+    torch.is_grad_enabled: "",
+    any_autocast: "",
+    torch.get_default_dtype: "default_dtype",
+    torch.get_default_device: "default_device",
+    torch.is_inference_mode_enabled: "inference_mode",
+}
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
 
 
@@ -36,51 +42,52 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LAN
 
     Inputs: the module's tensors, each once, then those of the arguments, each once.
     """
-    given_args, given_kwargs = args, kwargs
-    given, tree = trees.flatten((args, kwargs))
-    given = [language.foreign(x) for x in given] if language.foreign is not None else given
+    arguments, tree = trees.flatten((args, kwargs))
+    arguments = [language.foreign(x) for x in arguments] if language.foreign is not None else arguments
     environment = TorchEnvironment(language)
-    new = Trace(language=language, environment=environment)
-    inputs = _Inputs(new)
-    with compiling(), no_draws(), recording(new):
+    trace = Trace(language=language, environment=environment)
+    inputs = _Inputs(trace)
+    with compiling(), refuse_seeding(), recording(trace):
         began = time.perf_counter()
-        with inputs.of_module(fn), watching(), custom_backwards():
-            placed = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in given]
-            args, kwargs = tree.build(placed)
-            result = fn(*args, **kwargs)
-            _unchanged((args, kwargs), placed, tree)
-        flat, out = trees.flatten(result)
-        flat = [lifted(x, new) if isinstance(x, torch.Tensor) else x for x in flat]
+        with inputs.of_module(fn), record_torch_calls(), custom_backwards():
+            traced = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in arguments]
+            nest = tree.build(traced)
+            result = fn(*nest[0], **nest[1])
+            _refuse_changes(nest, traced, tree)
+        outputs, out = trees.flatten(result)
+        outputs = [lift_leaf(x, trace) if isinstance(x, torch.Tensor) else x for x in outputs]
         plain = is_plain(result)
-        new.outputs = out.build(flat) if plain else tuple(flat)
-        check_copies(new)
-        check_positions(new)
-        new.took = time.perf_counter() - began
-    guards = functools.partial(_prologue, fn, given_args, given_kwargs, inputs, environment.read)
-    return Acquired(new, inputs.tensors, None if plain else lambda outputs, found: out.build(outputs), guards)
+        trace.outputs = out.build(outputs) if plain else tuple(outputs)
+        check_copies(trace)
+        check_positions(trace)
+        trace.took = time.perf_counter() - began
+    return _Native(fn, args, kwargs, inputs, None if plain else out)
 
 
-def _prologue(fn: Any, args: tuple, kwargs: dict, inputs: _Inputs, read: set[str], *, written: list[Proxy], run: Callable) -> Trace:
-    """Guards on the arguments, on the module's state where `fn` is one, and on what the program read of torch's global state."""
-    seen = Everything(inputs.proxies)
-    for ask, name in (
-        (torch.is_grad_enabled, ""),
-        (any_autocast, ""),
-        (torch.get_default_dtype, "default_dtype"),
-        (torch.get_default_device, "default_device"),
-        (torch.is_inference_mode_enabled, "inference_mode"),
-    ):
-        if not name or name in read:
-            seen.add("equal", seen.sources.setting(ask), ask())
-    if isinstance(fn, torch.nn.Module):
-        seen.module(fn)
-    seen.call(args, kwargs)
-    where = [(source, p) for p, source in seen.found.items()]
-    return prologue(seen.guards, where, (), inputs.trace, written=written, run=run, distinct=list(seen.given))
+class _Native(Acquired):
+    """A function that ran on proxies; `out` is the structure of its result, None where the outputs of the trace are the result."""
+
+    def __init__(self, fn: Callable, args: tuple, kwargs: dict, inputs: _Inputs, out: trees.Tree | None):
+        super().__init__(inputs.trace, inputs.tensors)
+        self.fn, self.args, self.kwargs, self.inputs = fn, args, kwargs, inputs
+        if out is not None:
+            self.build = lambda outputs, objects: out.build(outputs)
+
+    def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
+        """Guard the arguments, the state of a module, and the global settings of torch that the program read."""
+        guards, read = ArgumentGuards(self.inputs.proxies), self.trace.environment.read
+        for setting, name in _SETTINGS.items():
+            if not name or name in read:
+                guards.add("equal", guards.sources.setting(setting), setting())
+        if isinstance(self.fn, torch.nn.Module):
+            guards.module(self.fn)
+        guards.call(self.args, self.kwargs)
+        tensors = [(source, p) for p, source in guards.inputs.items()]
+        return prologue(guards.guards, tensors, (), self.trace, written=written, run=run, distinct=list(guards.of_arguments))
 
 
 def make_trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[..., Trace]:
-    """`make_trace(fn)(*args, **kwargs)` is the program that `fn` is for arguments like these.
+    """Return a function that traces `fn`: `make_trace(fn)(*args, **kwargs)` is the program of `fn` for arguments like these.
 
     `fn` runs once on proxies; a tensor in the arguments, or a parameter of a module, becomes an input, everything else a constant.
     `language` ("torch", "numpy") decides what the methods and operators of tensors mean.
@@ -94,20 +101,21 @@ def make_trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable
 
 
 def language_named(name: str) -> Language:
-    """The language called "torch" or "numpy"."""
-    require(name in _LANGUAGES, "there is no language {!r}, only {}", name, ", ".join(_LANGUAGES), error=ValueError)
+    """Return the language called "torch" or "numpy"."""
+    require(name in _LANGUAGES, "unknown language {!r}; the languages are {}", name, ", ".join(_LANGUAGES), error=ValueError)
     return importlib.import_module(_LANGUAGES[name]).LANGUAGE
 
 
 class _Inputs:
-    """One proxy for each distinct tensor."""
+    """The inputs of a trace: one proxy for each distinct tensor."""
 
-    def __init__(self, new: Trace):
-        self.trace = new
+    def __init__(self, trace: Trace):
+        self.trace = trace
         self.tensors: list[torch.Tensor] = []
         self.proxies: dict[int, Proxy] = {}
 
     def proxy(self, x: torch.Tensor) -> Proxy:
+        """Return the input that stands for a tensor."""
         if id(x) not in self.proxies:
             self.proxies[id(x)] = p = self.trace.tensor(spec_of(traceable(x)))
             self.trace.inputs.append(p)
@@ -116,7 +124,7 @@ class _Inputs:
 
     @contextmanager
     def of_module(self, fn: Any) -> Iterator[None]:
-        """While open, the parameters and buffers of `fn` are proxies."""
+        """Put proxies in the place of the parameters and buffers of `fn` while open."""
         modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
         tables = [table for module in modules for table in (module._parameters, module._buffers)]
         before, attributes = [dict(table) for table in tables], [dict(vars(module)) for module in modules]
@@ -125,7 +133,7 @@ class _Inputs:
                 table.update({name: self.proxy(x) for name, x in table.items() if x is not None})
             inside = [dict(table) for table in tables]
             yield
-            self._state_unchanged(modules, tables, inside)
+            self._refuse_state_changes(modules, tables, inside)
         finally:
             for table, old in zip(tables, before, strict=True):
                 table.clear()
@@ -133,8 +141,8 @@ class _Inputs:
             for module, old in zip(modules, attributes, strict=True):
                 _forget_proxies(vars(module), old)
 
-    def _state_unchanged(self, modules: list, tables: list[dict], inside: list[dict]) -> None:
-        """A tensor put into a module while tracing would be lost, or leak: refuse it."""
+    def _refuse_state_changes(self, modules: list, tables: list[dict], inside: list[dict]) -> None:
+        """Raise Unsupported for a tensor that was put into a module while tracing: it would be lost, or leak."""
         for table, was in zip(tables, inside, strict=True):
             for name, x in table.items():
                 if was.get(name) is not x:
@@ -146,7 +154,7 @@ class _Inputs:
 
 
 def _forget_proxies(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Give a module's attributes back what they were, where they hold traced tensors, as the lists of weights of torch.nn.LSTM do."""
+    """Restore attributes of a module that hold traced tensors, as the lists of weights of torch.nn.LSTM do."""
     for name in [name for name, value in now.items() if value is not before.get(name) and any(map(is_proxy, leaves(value)))]:
         if name in before:
             now[name] = before[name]
@@ -154,17 +162,17 @@ def _forget_proxies(now: dict[str, Any], before: dict[str, Any]) -> None:
             del now[name]
 
 
-def _unchanged(nest: Any, placed: list[Any], tree: trees.Tree) -> None:
-    """A list or dict argument that `fn` changed would keep its old content outside: refuse it."""
-    now, shape = trees.flatten(nest)
-    if shape != tree or any(a is not b for a, b in zip(now, placed, strict=True)):
-        raise Unsupported("the function changes a list or dict that it was given, which the caller would not see; return the new value instead")
+def _refuse_changes(nest: Any, traced: list[Any], tree: trees.Tree) -> None:
+    """Raise Unsupported for a list or dict argument that `fn` has changed: the caller's would keep its old content."""
+    now, structure = trees.flatten(nest)
+    if structure != tree or any(a is not b for a, b in zip(now, traced, strict=True)):
+        raise Unsupported("the function changes a list or dict among its arguments, which the caller would not see; return the new value instead")
 
 
 @contextmanager
-def watching() -> Iterator[None]:
-    """While open, calls of torch are seen, with autocast off."""
+def record_torch_calls() -> Iterator[None]:
+    """Record calls of torch while open; autocast has to be off."""
     if any_autocast():
         raise Unsupported(AUTOCAST)
-    with Factories():
+    with RecordingMode():
         yield

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
-    """A parameter, buffer or submodule; NULL for anything else."""
+    """Return a parameter, buffer or submodule; NULL for anything else."""
     kind = type(module)
     if lookup(kind, "__getattr__") is not torch.nn.Module.__getattr__:
         return NULL
-    held = object.__getattribute__(module, "__dict__")
-    if lookup(kind, name) is not NULL or name in held or tracker.effects.now(module, name) is not NULL:
+    namespace = object.__getattribute__(module, "__dict__")
+    if lookup(kind, name) is not NULL or name in namespace or tracker.effects.now(module, name) is not NULL:
         return NULL
     source = tracker.outside(module)
     for table in MODULE_TABLES:
-        members = held.get(table, {})
+        members = namespace.get(table, {})
         now = tracker.effects.shadow(members)
         if name in now:
             if source is None:
@@ -38,11 +38,11 @@ def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
 
 
 def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """module(*args, **kwargs): without hooks that is its forward; NULL where its class has a call of its own."""
+    """Return module(*args, **kwargs), which without hooks is its forward; NULL where its class has a call of its own."""
     if lookup(type(module), "__call__") is not torch.nn.Module.__call__:
         return NULL
-    source, held = tracker.outside(module), object.__getattribute__(module, "__dict__")
-    hooked = any(tracker.effects.shadow(held.get(hooks)) for hooks in MODULE_HOOKS) or any(EVERY_MODULE[hooks] for hooks in GLOBAL_HOOKS)
+    source, namespace = tracker.outside(module), object.__getattribute__(module, "__dict__")
+    hooked = any(tracker.effects.shadow(namespace.get(hooks)) for hooks in MODULE_HOOKS) or any(EVERY_MODULE[hooks] for hooks in GLOBAL_HOOKS)
     if hooked:
         if CALL_IMPL.value is None:
             raise Unsupported(f"modules with hooks are not traced: {CALL_IMPL.problem}; remove the hooks, or install a torch that has it")

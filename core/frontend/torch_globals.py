@@ -1,4 +1,4 @@
-"""torch's global state in a tracked run: what it was at the call is guarded, what the program leaves changed is changed at every call."""
+"""Global settings of torch in a tracked run: their values at the call are guarded, those that the program changes are set at every call."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _READ = {
 }
 
 
-class Switches:
-    """What torch's switches were when the program was called."""
+class GlobalSettings:
+    """The global settings of torch as they were when tracing began."""
 
     def __init__(self) -> None:
-        self.before = {ask: ask() for ask in (*_SETTERS, *_READ)}
+        self.before = {setting: setting() for setting in (*_SETTERS, *_READ)}
         self.autocast, self.casts = autocast_state(), any_autocast()
         self.entered: list[Any] = []  # the contexts of torch.inference_mode that are open
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Whatever happens inside, torch's switches are afterwards what they were."""
+    def restored(self) -> Iterator[None]:
+        """Restore the settings at the end, whatever happens inside."""
         try:
             yield
         finally:
-            while self.entered:  # a refusal leaves no context by its end
+            while self.entered:  # a refusal leaves contexts open
                 self.entered.pop().__exit__(None, None, None)
-            for ask, set_ in _SETTERS.items():
-                if ask() != self.before[ask]:
-                    set_(self.before[ask])
+            for setting, set_ in _SETTERS.items():
+                if setting() != self.before[setting]:
+                    set_(self.before[setting])
 
     def inference(self, args: list[Any], *, entered: bool) -> None:
         """Enter or leave a context of torch.inference_mode."""
@@ -56,10 +56,10 @@ class Switches:
             self.entered.remove(context)
             context.__exit__(None, None, None)
 
-    def asked(self, tracker: Tracker, function: Callable[[], Any], value: Any) -> None:
-        """The program asks for something that is no matter of its arguments: what it was at the call is guarded."""
+    def read(self, tracker: Tracker, function: Callable[[], Any], value: Any) -> None:
+        """Guard the value of a setting that the program reads, unless it has set it itself."""
         if function in _SETTERS and function() != self.before[function]:
-            return  # the program has set it itself
+            return
         try:
             fixed = type(value) in tracker.atoms and function not in _UNGUARDED
         except TypeError:
@@ -68,20 +68,20 @@ class Switches:
             tracker.guard("equal", tracker.sources.setting(function), value)
 
     def finish(self, tracker: Tracker, read: set[str]) -> None:
-        """Guards on what was read, and writes of what is left changed."""
-        for ask, set_ in _SETTERS.items():
-            if ask() != self.before[ask]:
-                tracker.effects.call(set_, [ask()], {})
+        """Add guards on the settings that were read, and writes of those that are left changed."""
+        for setting, set_ in _SETTERS.items():
+            if setting() != self.before[setting]:
+                tracker.effects.call(set_, [setting()], {})
         if autocast_state() != self.autocast:
-            raise Unsupported("the program leaves autocast in another state than it found; use `with torch.autocast(...)` in it")
+            raise Unsupported("the program leaves autocast in another state than at its start; use `with torch.autocast(...)` in it")
         guard = tracker.guard
         guard("equal", tracker.sources.setting(torch.is_grad_enabled), self.before[torch.is_grad_enabled])
         guard("equal", tracker.sources.setting(any_autocast), any_autocast())
         if any_autocast():
             guard("equal", tracker.sources.setting(autocast_state), self.autocast)
-        for ask, name in _READ.items():
+        for setting, name in _READ.items():
             if name in read:
-                guard("equal", tracker.sources.setting(ask), self.before[ask])
+                guard("equal", tracker.sources.setting(setting), self.before[setting])
 
 
 _UNGUARDED = frozenset({torch.is_grad_enabled, torch.initial_seed, torch.seed})

@@ -1,4 +1,4 @@
-"""What a tracked run does with tensors: they are proxies, and what is called on them is recorded in the language of torch."""
+"""Tensors in a tracked run: they are proxies, and calls on them are recorded in the language of torch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.class_lookup import NULL, lookup
-from dovetail.frontend.classify_calls import DEAF, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
+from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
 from dovetail.frontend.compiled_module import CompiledModule
-from dovetail.frontend.environment import SHARING, Factories, TorchEnvironment, lifted
-from dovetail.frontend.generators import MEANINGS, call_method, generator_method, guard_generator
+from dovetail.frontend.environment import SHARING, RecordingMode, TorchEnvironment, lift_leaf
+from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_generator
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
-from dovetail.frontend.torch_globals import Switches
+from dovetail.frontend.torch_globals import GlobalSettings
 from dovetail.langs.torch import REFUSED, not_traced, spec_of, traceable
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
@@ -51,11 +51,10 @@ _TRANSFORMS = frozenset(
 )
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
-_HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # the mask counts, whatever they say of it
+_HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # ignore the caller's hint; inspect the mask
 WAYS_OUT = (
-    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, "
-    "give it a meaning with dovetail.extend.advanced.lookaside, "
-    'or compile with interpretation="native"'
+    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, say how to trace it with "
+    'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
 )
 
 
@@ -65,38 +64,38 @@ def _numpy_numbers() -> frozenset[type]:
 
 
 class TrackedEnvironment(TorchEnvironment):
-    """Lends a tracked run what `TorchEnvironment` lends to a native one; a real tensor that nobody guards is refused."""
+    """Lends a tracked run what `TorchEnvironment` lends to a native one; a real tensor without a guard is refused."""
 
     def __init__(self, language: Any):
         super().__init__(language)
         self.tracker: Tracker | None = None
         self.casting = self.finished = False
-        self.guards: int | None = None  # how many there may be, once a prologue of them is made
+        self.most_guards: int | None = None  # how many there may be, once the prologue is made
 
-    def settle(self) -> None:
-        """A prologue is made of the guards that there are."""
-        self.guards = len(self.tracker.guards)
+    def freeze_guards(self) -> None:
+        """Refuse further guards: the prologue is made."""
+        self.most_guards = len(self.tracker.guards)
 
     def forget(self) -> None:
-        """Let go of everything that the run has seen: what it holds lies in cycles, and would live until the garbage collector runs."""
+        """Release everything that the run has seen: it lies in cycles, and would live until the garbage collector runs."""
         tracker, self.tracker, self.tensors, self.constants = self.tracker, None, [], {}
         if tracker is not None:
             tracker.recorder.forget()
             vars(tracker).clear()
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """function(*args, **kwargs), a function of the user's that code of ours calls."""
+        """Return function(*args, **kwargs), for a function of the user's that this package calls."""
         tracker = self.tracker
         inner = function.__func__ if type(function) is MethodType else function
         if type(inner) is FunctionType and is_own_code(inner.__code__):
             return function(*args, **kwargs)
-        known, written = len(self.tensors), len(tracker.effects.log)
+        tensors, writes = len(self.tensors), len(tracker.effects.log)
         if tracker.source(function) is None and not is_proxy(function):
             tracker.reach(function, tracker.sources.const(function))
         result = tracker.call(function, list(args), dict(kwargs), None)
-        if self.guards is not None and len(tracker.guards) > self.guards:
+        if self.most_guards is not None and len(tracker.guards) > self.most_guards:
             raise Unsupported("a backward reads what its forward did not, and a Transform has the guards already; read it in the forward")
-        if self.finished and (len(self.tensors) > known or len(tracker.effects.log) > written):
+        if self.finished and (len(self.tensors) > tensors or len(tracker.effects.log) > writes):
             raise Unsupported(
                 "a backward reads a tensor that its forward did not save, or writes to something outside; save it with ctx.save_for_backward, "
                 "and write in the forward"
@@ -105,7 +104,7 @@ class TrackedEnvironment(TorchEnvironment):
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         if trace.depth:
-            return tree_map(lambda x: lifted(x, trace), tree)
+            return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)
         if symbol is None or self.casting or not any_autocast():
             return tree
@@ -117,16 +116,17 @@ class TrackedEnvironment(TorchEnvironment):
 
     def _lifted(self, x: Any) -> Any:
         if isinstance(x, torch.Tensor) and not is_proxy(x):
-            if (known := self.constants.get(id(x))) is not None:
-                return known
+            if (proxy := self.constants.get(id(x))) is not None:
+                return proxy
             raise Unsupported(
-                "a tensor of unknown origin: code that cannot be looked into made it while the program was traced, and it would be the same at every "
-                f"call; {WAYS_OUT}\n  used at {user_line()}"
+                "a tensor of unknown origin: it was created during tracing by code that Dovetail cannot trace, so it would become a constant of the "
+                f"program; {WAYS_OUT}\n  used at {user_line()}"
             )
         return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else x
 
 
-def _transformed() -> Unsupported:
+def _untraced_transform() -> Unsupported:
+    """Return the error for a transform of torch.func."""
     return Unsupported(
         "the transforms of torch.func are not traced; differentiate with dovetail.grad, value_and_grad or vjp, write a batch dimension out "
         f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
@@ -134,25 +134,25 @@ def _transformed() -> Unsupported:
 
 
 class TorchRecorder(Recorder):
-    """Tensors read from outside become inputs of `trace`; `found` says where each is."""
+    """Tensors read from outside become inputs of `trace`; `sources` has where each is read."""
 
     def __init__(self, trace: Trace, environment: TrackedEnvironment):
-        self.trace, self.environment, self.switches = trace, environment, Switches()
+        self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
         self.atoms = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}) | _numpy_numbers()
         self.inputs = environment.constants  # id of a real tensor -> its proxy
         self.real: dict[Proxy, torch.Tensor] = {}
-        self.found: list[tuple[Source, Proxy]] = []
+        self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
 
     def start(self, tracker: Tracker) -> None:
         self.environment.tracker = tracker
 
     def forget(self) -> None:
-        """Let go of the tensors of the run."""
-        self.inputs, self.real, self.found, self.results = {}, {}, [], {}
+        """Release the tensors of the run."""
+        self.inputs, self.real, self.sources, self.results = {}, {}, [], {}
 
     def finish(self, tracker: Tracker) -> None:
-        self.switches.finish(tracker, self.environment.read)
+        self.settings.finish(tracker, self.environment.read)
 
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
@@ -164,7 +164,7 @@ class TorchRecorder(Recorder):
         return is_torch(function) or is_module_class(type(function))
 
     def class_of(self, value: Any) -> type:
-        """What the program is told that the class of a tensor is."""
+        """Return the class of a tensor as the program sees it."""
         if isinstance(value, NumberProxy):
             return _NUMBERS[value.spec.kind]
         if not isinstance(value, TensorProxy):
@@ -188,23 +188,23 @@ class TorchRecorder(Recorder):
             proxy = self.inputs[id(tensor)] = self.trace.tensor(spec_of(traceable(tensor)))
             self.trace.inputs.append(proxy)
             self.real[proxy] = tensor
-            self.found.append((source, proxy))
+            self.sources.append((source, proxy))
             self.environment.tensors.append(tensor)
             tracker.guard("tensor", source, tensor_facts(tensor, proxy.spec.strides))
             tracker.known[id(proxy)] = proxy, source
-        elif (known := tracker.source(proxy)) is not source:
-            tracker.guard("same", source, known)
+        elif (first := tracker.source(proxy)) is not source:
+            tracker.guard("same", source, first)
         return proxy
 
     def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
         dtype = _FRESH[kind]
-        return lambda found: torch.tensor(call(found), dtype=dtype)
+        return lambda argument: torch.tensor(call(argument), dtype=dtype)
 
     def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
         sample = torch.zeros((), dtype=_FRESH[kind])
         proxy = self.trace.tensor(spec_of(sample))
         self.trace.inputs.append(proxy)
-        self.found.append((source, proxy))
+        self.sources.append((source, proxy))
         self.environment.tensors.append(sample)
         return proxy.item()
 
@@ -267,7 +267,7 @@ class TorchRecorder(Recorder):
         return type(value) is NumberProxy
 
     def content(self, tracker: Tracker, value: Any, source: Source) -> None:
-        """An array or scalar of NumPy's is guarded by its content: whatever is computed from it would be baked in."""
+        """Guard an array or scalar of NumPy's by its content: whatever is computed from it becomes a constant."""
         numpy = sys.modules.get("numpy")
         if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return
@@ -304,7 +304,7 @@ class TorchRecorder(Recorder):
                 return function(*args)
             if (cls := function_applied(function)) is not None:
                 return self._applied(tracker, function, cls, args, kwargs)
-            if function in DEAF:  # functions are deaf, so that they run; modules hear it, so that they leave the ways that are not differentiated
+            if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
                 return frame is not None and _MODULES in frame.code.co_filename
         return self._torch(tracker, function, args, kwargs) if is_torch(function) else NULL
 
@@ -312,21 +312,21 @@ class TorchRecorder(Recorder):
         if function is torch.compiler.is_compiling:  # libraries ask whether to leave out what looks at values
             return True
         if function in _TRANSFORMS:
-            raise _transformed()
+            raise _untraced_transform()
         if function in _INFERENCE:
-            return self.switches.inference(args, entered=function is _INFERENCE[0])
+            return self.settings.inference(args, entered=function is _INFERENCE[0])
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
         if notes_module(function):  # once Dynamo was used, it notes each module that is made
             return None
-        if (meaning := SEEN.get(function) or _HINTS.get(function) or MEANINGS.get(function)) is not None:
-            _same(tracker, function)
-            return self._ours(tracker, meaning, args, kwargs)
+        if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
+            _guard_function(tracker, function)
+            return self._ours(tracker, traced, args, kwargs)
         if is_torch(function):
             return self._torch(tracker, function, args, kwargs)
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
-            _same(tracker, function)
+            _guard_function(tracker, function)
             return tracker.call(function.__wrapped__, args, kwargs, frame)
         code = function.__code__
         if is_own_code(code) or not is_ours(code):
@@ -334,7 +334,7 @@ class TorchRecorder(Recorder):
         return self._ours(tracker, function, args, kwargs)
 
     def _range(self, tracker: Tracker) -> None:
-        """A named range of a profile: nothing while no profiler records, and a call in eager mode while one does."""
+        """Ignore a named range of a profile; while a profiler records, the call runs in eager mode."""
         if is_profiling():
             raise EagerCall("a profiler records the ranges of torch.profiler.record_function")
         tracker.guard("equal", tracker.sources.setting(is_profiling), False)
@@ -348,9 +348,9 @@ class TorchRecorder(Recorder):
         return self._ours(tracker, apply_traced, [cls, *args], kwargs)
 
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A function of this package, on arguments that native code may see."""
-        _same(tracker, function)
-        args, kwargs = [given(tracker, x) for x in args], {name: given(tracker, x) for name, x in kwargs.items()}
+        """Call a function of this package, with arguments that native code may read."""
+        _guard_function(tracker, function)
+        args, kwargs = [_native_argument(tracker, x) for x in args], {name: _native_argument(tracker, x) for name, x in kwargs.items()}
         try:
             return function(*args, **kwargs)
         except (TypeError, AttributeError) as error:
@@ -358,21 +358,21 @@ class TorchRecorder(Recorder):
             raise
 
     def refused(self, error: Exception, *arguments: Any) -> None:
-        """What cannot take a number that the program computes has asked for its value, whatever its own error says."""
+        """Raise TracedValueError for native code that cannot take a number that the program computes, whatever its own error says."""
         number = next(filter(self.is_number, leaves(arguments)), None)
         if number is not None and not isinstance(error, TracedValueError):
             try:
                 float(number)
-            except TracedValueError as asked:
-                raise asked from error
+            except TracedValueError as needed:
+                raise needed from error
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """An operation of torch, recorded; one that has nothing to do with tensors is run."""
-        _same(tracker, function)
+        """Record an operation of torch; run one that has nothing to do with tensors."""
+        _guard_function(tracker, function)
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
-        args = tuple([given(tracker, x) for x in args])
-        kwargs = {name: given(tracker, x) for name, x in kwargs.items()}
+        args = tuple([_native_argument(tracker, x) for x in args])
+        kwargs = {name: _native_argument(tracker, x) for name, x in kwargs.items()}
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_generator(tracker, generator)
         if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
@@ -384,15 +384,15 @@ class TorchRecorder(Recorder):
         if function in REFUSED:  # before torch's own parser, which knows no traced tensors
             raise not_traced(function, REFUSED[function])
         if function.__module__ == FUNCTORCH_MODULE:
-            raise _transformed()
+            raise _untraced_transform()
         if function in SHARING:
-            raise Unsupported(f"{function.__name__} makes a tensor of memory that was there before; call it outside, and pass the tensor")
+            raise Unsupported(f"{function.__name__} makes a tensor of memory that exists already; call it outside, and pass the tensor")
         if not args and not kwargs and function not in REFUSED:
-            made = function()
-            if not is_tensor_class(type(made)):
-                self.switches.asked(tracker, function, made)
-                return made
-        with Factories():  # torch's own parser looks at the arguments first
+            value = function()
+            if not is_tensor_class(type(value)):
+                self.settings.read(tracker, function, value)
+                return value
+        with RecordingMode():  # torch's own parser looks at the arguments first
             return function(*args, **kwargs)
 
     def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -406,22 +406,22 @@ class TorchRecorder(Recorder):
                 )
 
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """C code is about to be called that nobody knows: with tensors it is refused."""
+        """Refuse C code of an unknown package that is called with tensors."""
         if is_foreign(function) and any([is_tensor_class(type(x)) for x in leaves((args, kwargs))]):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
-            raise Unsupported(f"{name} is code that cannot be looked into, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
+            raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
 
 
-def _same(tracker: Tracker, function: Any) -> None:
-    """A function that is not looked into is called: it has to be the same one at every call."""
+def _guard_function(tracker: Tracker, function: Any) -> None:
+    """Guard that a function that is not traced into is the same one at every call."""
     source = tracker.source(function)
     if source is not None and source.kind != "const":
         tracker.guard("is", source, function)
 
 
-def given(tracker: Tracker, value: Any) -> Any:
-    """An argument for code of ours or of torch's: containers are plain, functions come back to the tracker when they are called."""
+def _native_argument(tracker: Tracker, value: Any) -> Any:
+    """Return an argument for code of ours or of torch's: containers become plain, calls of functions return to the tracker."""
     kind = type(value)
     if kind is FunctionType or kind is MethodType:
         return tracker.native(value)

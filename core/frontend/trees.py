@@ -1,4 +1,4 @@
-"""Arguments and results come in nests; tensors in them are traced, the rest is kept."""
+"""Nested arguments and results: torch's pytrees, with dataclasses taken apart as well."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dovetail.torch_internals import tree_flatten, tree_unflatten
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """The shape of a nest: torch's pytree, with the dataclasses at its leaves taken apart as well.  Compares equal by structure."""
+    """The structure of a nest: torch's pytree, with the dataclasses at its leaves taken apart as well.  Compares equal by structure."""
 
     spec: Any
     inner: tuple[tuple[type, tuple[str, ...], Tree] | None, ...]
     size: int
 
     def build(self, leaves: list[Any]) -> Any:
-        """The nest with `leaves` in it."""
+        """Return the nest with these leaves."""
         if not any(self.inner):
             return tree_unflatten(leaves, self.spec)
         items, at = [], 0
@@ -42,7 +42,7 @@ def _rebuilt(type_: type, names: tuple[str, ...], values: list[Any]) -> Any:
 
 
 def flatten(nest: Any) -> tuple[list[Any], Tree]:
-    """The leaves of a nest of tuples, lists, dicts, named tuples, dataclasses and what else is registered with torch's pytree."""
+    """Return the leaves and the structure of a nest of tuples, lists, dicts, named tuples, dataclasses, and of what torch's pytree registers."""
     items, spec = tree_flatten(nest)
     leaves: list[Any] = []
     inner: list[tuple[type, tuple[str, ...], Tree] | None] = []
@@ -59,6 +59,6 @@ def flatten(nest: Any) -> tuple[list[Any], Tree]:
 
 
 def tree_map(fn: Callable[[Any], Any], nest: Any) -> Any:
-    """The same nest with every leaf x replaced by fn(x)."""
+    """Return the same nest with every leaf x replaced by fn(x)."""
     leaves, tree = flatten(nest)
     return tree.build([fn(leaf) for leaf in leaves])

@@ -1,4 +1,4 @@
-"""The guards of native tracing: everything in the arguments, and the state of a module, since nobody saw what the program read."""
+"""The guards of native tracing, which does not see what the program reads: all that is in the arguments, and the state of a module."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch
 _OWN = set(vars(torch.nn.Module())) - {"training"}
 
 
-class Everything:
-    """`guards` on all there is in the arguments and in a module, and where each input is `found`; `given` are those in the arguments."""
+class ArgumentGuards:
+    """`guards` on all that is in the arguments and in a module; `inputs` has where each input is read, `of_arguments` those in the arguments."""
 
     def __init__(self, proxies: dict[int, Proxy]):
         self.sources, self.proxies = Sources(), proxies
         self.guards: list[Guard] = []
-        self.found: dict[Proxy, Source] = {}
-        self.given: dict[Proxy, None] = {}
+        self.inputs: dict[Proxy, Source] = {}
+        self.of_arguments: dict[Proxy, None] = {}
 
     def add(self, kind: str, source: Source, value: Any = None) -> None:
+        """Append a guard."""
         self.guards.append(Guard(kind, source, value))
 
     def call(self, args: tuple, kwargs: dict) -> None:
         """Guard the arguments of a call."""
-        listed, named = self.sources.arg("args"), self.sources.arg("kwargs")
-        before = set(self.found)
-        self.add("len", listed, len(args))
+        positional, named = self.sources.arg("args"), self.sources.arg("kwargs")
+        before = set(self.inputs)
+        self.add("len", positional, len(args))
         for i, item in enumerate(args):
-            self.nest(item, self.sources.item(listed, i))
+            self.nest(item, self.sources.item(positional, i))
         self.add("keys", named, list(kwargs))
         for key, item in kwargs.items():
             self.nest(item, self.sources.item(named, key))
-        self.given = {p: None for p in self.found if p not in before}
+        self.of_arguments = {p: None for p in self.inputs if p not in before}
 
     def nest(self, value: Any, source: Source) -> None:
-        """Guard what stands at a source, and what is in it."""
+        """Guard the value at a source, and the values in it."""
         kind, sources = type(value), self.sources
         if isinstance(value, torch.Tensor):
             self.tensor(value, source)
@@ -71,19 +72,19 @@ class Everything:
             self.add("equal" if isinstance(value, _VALUES) else "is", source, value)
 
     def tensor(self, value: torch.Tensor, source: Source) -> None:
-        """An input, or one that is found a second time."""
+        """Guard an input, or that it is an earlier one."""
         proxy = self.proxies[id(value)]
-        if proxy in self.found:
-            self.add("same", source, self.found[proxy])
+        if proxy in self.inputs:
+            self.add("same", source, self.inputs[proxy])
         else:
-            self.found[proxy] = source
+            self.inputs[proxy] = source
             self.add("tensor", source, tensor_facts(value, proxy.spec.strides))
 
     def module(self, fn: torch.nn.Module) -> None:
-        """Parameters and buffers are inputs, read anew at each call; submodules, mode, hooks and plain attributes are guarded."""
+        """Guard submodules, mode, hooks and plain attributes; parameters and buffers are inputs, read anew at each call."""
         for path, module in fn.named_modules():
             at = self.sources.const(module)
-            at.found = Source("arg", None, f"module.{path}" if path else "module")
+            at.path = Source("arg", None, f"module.{path}" if path else "module")
             self.add("type", at, type(module))
             children = self.sources.field(at, "_modules")
             self.add("len", children, len(module._modules))

@@ -1,4 +1,4 @@
-"""Where a value came from: small immutable trees, interned, so that equal sources are one object."""
+"""Where a value is read from: small immutable trees, interned, so that equal sources are one object."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ from typing import Any
 
 
 class Source:
-    """How a value is reached: `kind` applied to the value at `parent` and to `key`.
+    """A path to a value: `kind` applied to the value at `parent` and to `key`.
 
-    arg     what the call brings: `key` is "args", the tuple, or "kwargs", the dict
-    const   the object `key` itself: a class, a module, the globals of a function; `found` is where it was met first
-    attr    parent.key
-    item    parent[key]
-    field   what the instance dictionary of parent has under `key`; unlike `attr` it runs no code of the program
-    call    parent(), for what C code gives that only looks something up, as a weak reference
-    setting  parent(), for a function that tells a global setting, such as the default dtype; it never fails
-    fresh   what the function `key[1]` gives for the value at parent, None for none: it is the call number `key[0]` of those that are run anew
-    contents  what is in the container at parent, of a class that is derived from `key`, as a plain container
-    static  what the class at parent, or a base of it, has under `key`, unbound
+    arg       the arguments of the call: `key` is "args", the tuple, or "kwargs", the dict
+    const     the object `key` itself: a class, a module, the globals of a function; `path` is where it was read first
+    attr      parent.key
+    item      parent[key]
+    field     the value under `key` in the instance dictionary of parent; unlike `attr` it runs no code of the program
+    call      parent(), for C code that only looks something up, as a weak reference
+    setting   parent(), for a function that returns a global setting, such as the default dtype; it never fails
+    fresh     key[1](parent), run anew at every call; `key[0]` numbers such calls, and parent is the constant None for a function without argument
+    contents  the contents of the container at parent, whose class derives from `key`, as a plain container
+    leaves    the leaves of the nested value at parent, whose structure is `key`
+    static    the attribute `key` of the class at parent, or of a base of it, unbound
     """
 
-    __slots__ = ("found", "key", "kind", "parent", "root")
+    __slots__ = ("key", "kind", "parent", "path", "root")
 
     def __init__(self, kind: str, parent: Source | None, key: Any):
         self.kind, self.parent, self.key = kind, parent, key
         self.root: Source = self if parent is None else parent.root
-        self.found: Source | None = None
+        self.path: Source | None = None
 
     def __repr__(self) -> str:
         if self.kind == "arg":
             return self.key
         if self.kind == "const":
-            return _word(self.key) if self.found is None else repr(self.found)
+            return _name(self.key) if self.path is None else repr(self.path)
         if self.kind in ("call", "setting"):
             return f"{self.parent}()"
         if self.kind == "fresh":
@@ -48,23 +49,24 @@ class Source:
         return f"{above}[{self.key!r}]"
 
 
-def _word(value: Any) -> str:
+def _name(value: Any) -> str:
     name = getattr(value, "__name__", None)
     return name if isinstance(name, str) else type(value).__name__.lower()
 
 
 class Sources:
-    """The sources of one trace, each made once."""
+    """The sources of one trace, each of which exists once."""
 
     def __init__(self) -> None:
         self.table: dict[tuple, Source] = {}
 
     def make(self, kind: str, parent: Source | None, key: Any) -> Source:
+        """Return the source of these parts."""
         mark = (kind, id(parent), id(key) if kind == "const" else key, type(key))
-        found = self.table.get(mark)
-        if found is None:
-            found = self.table[mark] = Source(kind, parent, key)
-        return found
+        source = self.table.get(mark)
+        if source is None:
+            source = self.table[mark] = Source(kind, parent, key)
+        return source
 
     def arg(self, name: str) -> Source:
         return self.make("arg", None, name)

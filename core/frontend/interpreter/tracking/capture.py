@@ -67,4 +67,4 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
     tracker.keep_apart()
     templates = Templates(tracker)
     made, effects = templates.of(result), writes(templates, tracker.effects.log)
-    return tracker, Captured(result, tracker.facts(), templates.sources, made, effects)
+    return tracker, Captured(result, tracker.all_guards(), templates.sources, made, effects)

@@ -106,7 +106,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, value)
 
-    def facts(self) -> list[Guard]:
+    def all_guards(self) -> list[Guard]:
         """Return all guards: those of values in the order of their discovery, then those on what classes lack."""
         classes = [Guard("natives", self.sources.const(kind), tuple(found.items())) for kind, found in self.natives.items()]
         return [*self.guards.values(), *classes]
@@ -181,10 +181,10 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             self.guard("same", source, known[1])
 
     def _pinned(self, value: Any, source: Source) -> Source:
-        made = self.sources.const(value)
-        if made.found is None and source is not made:
-            made.found = source
-        return made
+        constant = self.sources.const(value)
+        if constant.path is None and source is not constant:
+            constant.path = source
+        return constant
 
     def reach_cell(self, cell: CellType, source: Source) -> None:
         """Remember a cell of a function's closure.  The cells of a function never change: those of two known functions need no guard."""
