@@ -1,4 +1,4 @@
-"""What became of a compiled function, and whether it can be trusted."""
+"""Questions about a compiled function: which executors run it, how long they take, and whether their results are right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.compiler.api import cache_of, jit, last_entry
-from dovetail.compiler.cache import Cache
+from dovetail.compiler.cache import Cache, name_of
 from dovetail.compiler.entry import Entry, bound
 from dovetail.dtypes import DType
 from dovetail.errors import DovetailError
@@ -22,52 +22,44 @@ from dovetail.trace import Trace, Transform, to_callable
 
 
 def explain(fn: Any) -> Explanation:
-    """For each operation of the last call: who was asked to run it, who runs it, and the sentence of each that refused.
+    """Explain which executor runs each operation of the last call, which others were asked, and why they refused.
 
-    str() is a table; `.rows`, `.to_json()` and `.to_html()` hold the same.  Run times are among it after `with dovetail.profile(fn)`.
+    str() is a table; `.rows`, `.to_json()` and `.to_html()` hold the same.  After `with dovetail.profile(fn)` it has run times, too.
+    Raises TypeError where `fn` is not compiled, DovetailError where it was not called yet.
     """
     cache = cache_of(fn)
     entry = last_entry(fn)
-    return explanation(_name(cache), programs(entry), getattr(cache, "ran", None), entry.refusals, entry.trials)
-
-
-def _name(cache: Cache) -> str:
-    return getattr(cache.fn, "__qualname__", type(cache.fn).__name__)
+    return explanation(name_of(cache.fn), programs(entry), cache.profiled, entry.refusals, entry.trials)
 
 
 def programs(entry: Entry) -> list[tuple[Trace, Trace]]:
-    """(what dispatch made, what runs) for each program of `entry`."""
+    """Return (as dispatched, as it runs) for each program of `entry`."""
     groups = (entry.traces, entry.epilogue_traces, entry.backward_traces)
     return [(next(trace for trace in group if trace.dispatch_record is not None), group[-1]) for group in groups if group]
 
 
 @contextmanager
 def profile(fn: Any) -> Iterator[Profile]:
-    """`with profile(fn) as times:` times every operation of the compiled `fn` that runs inside; print(times) afterwards.
+    """Time every operation of the compiled `fn` that runs inside `with profile(fn) as times:`; print(times) afterwards.
 
     The function is compiled once more for it, with a clock around each operation, and runs without one again afterwards.
+    Raises TypeError where `fn` is not compiled.
     """
-    cache, found = cache_of(fn), Profile()
-    with cache.lock:
-        before, passes, misses = cache.entries, cache.passes, list(cache.misses)
-        cache.entries, cache.passes, cache.trials_enabled = (), (*passes, found.timing), False
-        cache.invalidate()
+    cache, times = cache_of(fn), Profile()
     try:
-        yield found
+        with cache.with_pass(times.timing):
+            yield times
     finally:
-        with cache.lock:
-            cache.entries, cache.passes, cache.misses[:], cache.trials_enabled = before, passes, misses, True
-            cache.invalidate()
-            cache.ran = found.executors
+        cache.profiled = times.executors
 
 
 def verify(fn: Any, /, *args: Any, **kwargs: Any) -> Verification:
-    """Compare each operation that an executor has claimed in fn(*args, **kwargs) with the reference, on the values that it really gets.
+    """Compare each operation that an executor claims in fn(*args, **kwargs) with the reference, on the values that it gets in this call.
 
-    The reference are the executors of last resort, on the operation or on what it decomposes to.  Where something requires grad, the
-    backward is compared, too.  The first operation that differs is `first`; when only the results of the whole differ, executors and
-    then their claims are left out one after the other until it is known who brings that in.  `fn` may be compiled or not; its
-    arguments are copied, and nothing of what it writes is written.
+    The reference are the executors of last resort, on the operation or on its decomposition.  Where something requires grad, the backward
+    is compared, too.  `first` is the first operation that differs; where only the results of the whole program differ, a bisection over
+    executors and then over their claims finds the culprit.  `fn` may be compiled or not; it runs on copies of its arguments, so they are
+    not written.  Raises DovetailError where no executor of last resort is installed.
     """
     cache = cache_of(fn) if isinstance(getattr(fn, "_cache", None), Cache) else cache_of(jit(fn))
     priority = resolve_executors(cache.requested_order)
@@ -77,28 +69,28 @@ def verify(fn: Any, /, *args: Any, **kwargs: Any) -> Verification:
     claimers = [ex for ex in priority if not any([ex is other for other in reference])]
     with same_numbers() as again:
         subject = _Program(cache, args, kwargs, priority)
-        found, results = subject.compared(reference)
+        comparisons, results = subject.compared(reference)
         end, culprit = "", ""
-        if not any(each.random for each in found):
+        if not any(each.random for each in comparisons):
             again()
             expected = _Program(cache, args, kwargs, Limited(priority, {ex.name: 0 for ex in claimers})).run()
 
             def wrong(limits: dict[str, int]) -> tuple[str | None, Limited]:
-                took = Limited(priority, limits)
-                program = _Program(cache, args, kwargs, took)
+                limited = Limited(priority, limits)
+                program = _Program(cache, args, kwargs, limited)
                 again()
-                return ends_differ(program.run(), expected), took
+                return ends_differ(program.run(), expected), limited
 
             end = ends_differ(results, expected) or ""
-            if end and not any(each.differences for each in found):
+            if end and not any(each.differences for each in comparisons):
                 culprit = bisect(claimers, wrong)
-    differences = tuple(each for comparison in found for each in comparison.differences)
-    skipped = tuple(dict.fromkeys(message for comparison in found for message in comparison.skipped))
-    return Verification(sum(each.compared for each in found), differences, skipped, end, culprit, tuple(_claiming(subject, claimers)))
+    differences = tuple(each for comparison in comparisons for each in comparison.differences)
+    skipped = tuple(dict.fromkeys(reason for comparison in comparisons for reason in comparison.skipped))
+    return Verification(sum(each.compared for each in comparisons), differences, skipped, end, culprit, tuple(_claiming(subject, claimers)))
 
 
 def _claiming(program: _Program, claimers: list[Executor]) -> list[str]:
-    """The names of those that run something."""
+    """Return the names of those that run a line of the program."""
     running = {line.implementation.executor for trace in program.traces for line in trace.lines if line.implementation is not None}
     return [ex.name for ex in claimers if ex.name in running]
 
@@ -109,23 +101,22 @@ class _Program:
     def __init__(self, cache: Cache, args: tuple, kwargs: dict, executors: Priority):
         transforms = tuple(step for step in cache.passes if isinstance(step, Transform))
         entry = cache.compile(args, kwargs, executors, transforms)
-        found = {dispatched.name: dispatched for dispatched, _ in programs(entry)}
-        self.backward = found.pop("backward", None)
-        found.pop("epilogue", None)
-        (self.forward,) = found.values()
+        dispatched = {trace.name: trace for trace, _ in programs(entry)}
+        self.backward = dispatched.pop("backward", None)
+        dispatched.pop("epilogue", None)
+        (self.forward,) = dispatched.values()
         self.forward, self.backward = zeroed(self.forward), self.backward and zeroed(self.backward)
         self.traces = [trace for trace in (self.forward, self.backward) if trace is not None]
         guards = entry.prologue_traces[-1]
         self.inputs = private(to_callable(bound(guards, lambda *inputs, found=(): inputs))(args, kwargs))
 
     def compared(self, reference: Priority) -> tuple[list[Comparison], Any]:
-        """The comparison of each program, and the results with the gradients behind them."""
-        found = [Comparison(trace, reference) for trace in self.traces]
-        runs = [each.run for each in found]
-        return found, self._through(*runs)
+        """Return the comparison of each program, and the results with the gradients behind them."""
+        comparisons = [Comparison(trace, reference) for trace in self.traces]
+        return comparisons, self._through(*[each.run for each in comparisons])
 
     def run(self) -> Any:
-        """The results, with the gradients behind them."""
+        """Return the results, with the gradients behind them."""
         return self._through(*[lambda inputs, trace=trace: to_callable(trace)(*inputs) for trace in self.traces])
 
     def _through(self, forward: Any, backward: Any = None) -> Any:
@@ -136,13 +127,13 @@ class _Program:
             return results, backward([*saved, *numbers, *self._cotangents()])
 
     def _cotangents(self) -> list[torch.Tensor]:
-        """Random ones, the same every time."""
+        """Return random cotangents, the same every time."""
         generator = torch.Generator().manual_seed(0)
-        found = []
+        cotangents = []
         for p in self.backward.cotangents:
             dtype, device = TO_TORCH[p.spec.dtype], torch_device(p.spec.device)
-            found.append(torch.randn(p.spec.shape, generator=generator, dtype=_drawn(p.spec.dtype)).to(dtype).to(device))
-        return found
+            cotangents.append(torch.randn(p.spec.shape, generator=generator, dtype=_drawn(p.spec.dtype)).to(dtype).to(device))
+        return cotangents
 
 
 def _drawn(dtype: DType) -> torch.dtype:

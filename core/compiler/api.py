@@ -37,8 +37,8 @@ def jit(
     Args:
         executors: who runs operations, in priority order, executors of last resort behind them; None for the configured order, else all that
             are installed.  Edits change the order: "+name" puts one first, "-name" leaves it out, "a > b" puts a before b.
-        passes: functions from trace to trace, run last on the computation, or on forward and backward.  A `dovetail.extend.advanced.Transform` among
-            them also gets the prologue, the pure computation and the epilogue.
+        passes: functions from trace to trace, run last on the computation, or on forward and backward.  A Transform (of
+            `dovetail.extend.advanced`) among them also gets the prologue, the pure computation and the epilogue.
         recompute: what the backward computes again rather than save: "none", "balanced" (what is cheap) or "all".
         interpretation: how `fn` is traced.  "bytecode" guards everything that it reads, and does its writes at every call; "native" runs it
             once on traced tensors, and guards only its arguments and the state of a module.  None is the option of that name.

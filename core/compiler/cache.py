@@ -8,7 +8,8 @@ import sys
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -77,6 +78,7 @@ class Cache:
         self.retired: list[str] = []  # why programs were given up since the last compilation
         self.trials_enabled = True
         self.misses: list[str] = []  # why each program was compiled
+        self.profiled: dict[str, tuple[int, float]] | None = None  # calls and seconds of each executor, after `dovetail.profile`
         self.lock = RLock()
         if self.requested_order is not None:
             resolve_executors(self.requested_order)  # an unknown name is an error here, not at the first call
@@ -216,6 +218,20 @@ class Cache:
             self.entries, self.calls, self.next_trial, self.warned = (), 0, NEVER, False
             self.misses.clear()
             self.invalidate()
+
+    @contextmanager
+    def with_pass(self, step: Pass) -> Iterator[None]:
+        """While open, compile with one more pass at the end and without trials; afterwards the programs are those from before."""
+        with self.lock:
+            before, passes, misses = self.entries, self.passes, list(self.misses)
+            self.entries, self.passes, self.trials_enabled = (), (*passes, step), False
+            self.invalidate()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.entries, self.passes, self.misses[:], self.trials_enabled = before, passes, misses, True
+                self.invalidate()
 
     def explain_miss(self, *args: Any, **kwargs: Any) -> list[str]:
         """Explain why a call with these arguments would compile: one sentence for each program, none where one of them fits."""

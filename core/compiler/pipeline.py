@@ -1,15 +1,16 @@
 """Everything that happens to a program, from a call of a Python function to functions that run.  Read this file first.
 
-    ACQUIRE         run the function on proxies and record a trace, with guards on what it read
-    FUNCTIONALIZE   take writes and views out: a pure computation, and an epilogue that writes inputs and makes views
-                    then the transforms of jit(passes=[...]), on prologue, computation and epilogue
-    SIMPLIFY        shorten the computation
-    DIFFERENTIATE   where a result needs a gradient: record results and gradients in one joint program
-    SPLIT           cut that into a forward and a backward
-    LOWER           give each line of each program to an executor, and order, reuse and free memory
-    GENERATE        print each program as Python and compile that
+    ACQUIRE         run the function on proxies: record a trace, and guards on what the function read
+    FUNCTIONALIZE   turn writes and views into values: a pure computation, and an epilogue that writes inputs and makes views afterwards
+    transforms      those of `jit(passes=[...])` may change the prologue, which checks guards and finds inputs, computation and epilogue
+    SIMPLIFY        remove what is dead or computed twice
+    DIFFERENTIATE   where a result needs a gradient, compute results and gradients in one joint program
+    SPLIT           split that into a forward and a backward
+    LOWER           give each line of each program to an executor, then order lines and free memory
+    GENERATE        print each program as Python, and compile that
 
-`compile_programs` runs them in this order; `entry.py` calls it, generates code, and joins guards, computation and epilogue to one call.
+`compile_programs` runs all but the first and the last; `entry.py` calls it, and joins prologue, computation and epilogue to one function.
+`training.py` connects forward and backward to eager autograd; the backwards that it compiles later go through `lower` as well.
 
 To add a pass, write a function from trace to trace and name it in a tuple below.  A further parameter is filled with the field of that name
 of `Compilation`: `def split(joint, *, recompute, written, fused)`.  Every program that a pass makes is kept, for `dovetail.last_traces`.

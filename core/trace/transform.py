@@ -1,4 +1,4 @@
-"""What changes the programs of a compiled function where one pass over one trace does not reach."""
+"""Transforms: passes that change several programs of a compiled function together."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from dovetail.trace.ir import Trace
 
 
 class Transform:
-    """A base for classes whose objects stand in `jit(fn, passes=[...])`; each method gives back what it was given, unless it is overridden.
+    """A base class for entries of `jit(fn, passes=[...])`; each method returns its arguments unless it is overridden.
 
-    For each program that is compiled, and for `passes=[a, b]`: first `a.programs`, then `b.programs` on what that gave; then dead lines
-    and common subexpressions go, the computation is differentiated, dispatched, and values get their last use; then `a.executed`, and
-    `b.executed` on what that gave, on the computation and likewise on its backward.  An entry of `passes` that is a plain function counts
-    as the `executed` of a transform.
+    With `passes=[a, b]`, every compilation runs `a.programs` and then `b.programs` on the pure programs.  The computation is simplified,
+    differentiated and dispatched.  Last, `a.executed` and then `b.executed` run on the computation, or on forward and backward.  A plain
+    function in `passes` is the `executed` of a transform.  `core/compiler/pipeline.py` shows where both stand among the other passes.
     """
 
     def programs(self, prologue: Trace, computation: Trace, epilogue: Trace) -> tuple[Trace, Trace, Trace]:
-        """The guards and unpacking of inputs, the pure computation, and what runs eagerly after it to write inputs and to make views.
+        """Change the programs before they are differentiated and dispatched.
 
-        The prologue ends in `call_program`, whose arguments after the first are the computation's inputs, in order; the epilogue takes
-        those and then the computation's outputs.
+        Args:
+            prologue: checks guards and finds inputs.  It ends in `call_program`, whose arguments after the first are the computation's
+                inputs, in order.
+            computation: pure; no line has an implementation.
+            epilogue: writes inputs and makes views.  It takes the computation's inputs and then its outputs.
         """
         return prologue, computation, epilogue
 
     def executed(self, trace: Trace) -> Trace:
-        """The program that runs, every line with its implementation."""
+        """Change a program that is about to run; every line has its implementation."""
         return trace
 
     def __call__(self, trace: Trace) -> Trace:

@@ -188,7 +188,7 @@ def test_a_constant_that_the_program_writes_is_written():
     [
         (lambda x: x[0].add_(torch.ones(2, 3)), "doesn't match the broadcast shape"),
         (lambda x: torch.arange(3).add_(1.5), "can't be cast"),
-        (lambda x: x[0].expand(2, 3).add_(1), "single memory location|several share one"),
+        (lambda x: x[0].expand(2, 3).add_(1), "single memory location|share memory, so a write"),
     ],
     ids=["shape", "dtype", "overlap"],
 )

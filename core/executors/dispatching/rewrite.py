@@ -1,4 +1,4 @@
-"""Executors prepare a program before its operations are offered: each may rewrite it, in a pass of its own.
+"""Rewriting before dispatch: each executor may change the program in a pass of its own.
 
 >>> t3 = torch.nn.functional.linear(t0, t1, t2)
 >>> t4 = torch.relu(t3)
@@ -7,7 +7,7 @@ may become
 
 >>> t4 = mine.linear_relu(t0, t1, t2)
 
-whose decomposition is what was there, so that it runs as before where `mine` refuses it after all.
+whose decomposition is those two lines, so that it runs as before where `mine` refuses it after all.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from dovetail.trace import Proxy, TensorProxy, Trace, check, proxies, run_pass
 
 def rewrite(trace: Trace, executors: Priority) -> list[Trace]:
     """Let each executor rewrite the program before its lines are offered; return one program for each executor that changes it, in order."""
-    made: list[Trace] = []
+    programs: list[Trace] = []
     for ex in executors:
         if type(ex).prepare is Executor.prepare:
             continue
-        before = made[-1] if made else trace
+        before = programs[-1] if programs else trace
         after = run_pass(partial(_by, ex, executors), before.derive(f"prepare {ex.name}", lines=list(before.lines)))
         if after.lines != before.lines or after.outputs is not before.outputs:
-            made.append(after)
-    return made
+            programs.append(after)
+    return programs
 
 
 def _by(ex: Executor, executors: Priority, trace: Trace) -> Trace:
-    """The program that `ex` makes of `trace`, which has the same inputs and outputs of the same kinds."""
+    """Return the program that `ex` rewrites `trace` to.  Raises ContractError where its inputs or outputs are not those of `trace`."""
     try:
         made = ex.prepare(trace, executors)
     except Exception as error:
@@ -54,7 +54,7 @@ def _by(ex: Executor, executors: Priority, trace: Trace) -> Trace:
 
 
 def _differs(made: Trace, trace: Trace) -> str | None:
-    """How a program is called or answers otherwise than `trace`; None where it does not."""
+    """Return how the inputs or outputs of a program differ from those of `trace`; None where they do not."""
     if list(map(id, made.inputs)) != list(map(id, trace.inputs)):
         return f"its program has the inputs {made.inputs}, in the place of {trace.inputs}"
     if any([p not in made.constants for p in trace.constants]):
@@ -69,7 +69,7 @@ def _differs(made: Trace, trace: Trace) -> str | None:
 
 
 def _alike(a: Proxy, b: Proxy) -> bool:
-    """Whether two values are of one kind; of tensors, the layout counts."""
+    """Whether two values have the same type; for tensors, also the same layout."""
     if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
         return a.spec.agrees(b.spec) and a.spec.steps == b.spec.steps
     return not isinstance(a, TensorProxy) and not isinstance(b, TensorProxy) and type(a.spec) is type(b.spec)

@@ -1,4 +1,4 @@
-"""Gradients of functions, as functions: what `dovetail.grad(fn)` records where it is called while a program is being traced.
+"""Gradients inside a traced function: the lines that `dovetail.grad(fn)` records where it is called.
 
 The derivative is computed by lines of the program around it, so it can be differentiated again.
 """
@@ -43,7 +43,7 @@ def is_tracing() -> bool:
 
 
 def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
-    """fn(*args, **kwargs), recorded, and a function that takes the cotangents of the result and records the gradients of `argnums`."""
+    """Record fn(*args, **kwargs); return the result, and a function from its cotangents that records the gradients of `argnums`."""
     outer: Trace = recorder.get()
     given, tree = trees.flatten([args[i] for i in argnums])
     for x in given:
@@ -67,7 +67,7 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
 
 
 def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: list[Proxy], given: list[Any], cotangents: list[Any]) -> list[Any]:
-    """The cotangents of `given`, recorded with what they need of `lines`, which compute `results` from `inputs`; None where there is none."""
+    """Record the gradients of `lines`, which compute `results` from `inputs`, at the values `given`; return one or None for each of these."""
     outer: Trace = recorder.get()
     inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
     env: dict[Proxy, Any] = {p: inner.tensor(p.spec) if isinstance(p, TensorProxy) else x for p, x in zip(inputs, given, strict=True)}
@@ -82,7 +82,7 @@ def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: l
 
 
 def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbol:
-    """`line` on env[x] where it is on x, with results of its own, which are added to `env`."""
+    """Return `line` reading env[x] where it read x, with new results, which are added to `env`."""
     body = tuple([_copied(inner, env, into) for inner in line.body])
     for p in line.writes:
         if p not in env:
@@ -100,7 +100,7 @@ _executors: ContextVar[Priority | None] = ContextVar("executors", default=None) 
 
 @contextmanager
 def compiling_with(executors: Priority) -> Iterator[None]:
-    """While open, gradients inside the program are taken by the grad rules of these executors."""
+    """While open, differentiate inside the program by the grad rules of these executors."""
     token = _executors.set(executors)
     try:
         yield
@@ -109,7 +109,7 @@ def compiling_with(executors: Priority) -> Iterator[None]:
 
 
 def _joint(inner: Trace, again: bool) -> JointTrace:
-    """The joint trace of what was recorded; `again` keeps to rules that can be differentiated themselves."""
+    """Return the joint trace of a recorded function; `again` uses only rules that can be differentiated themselves."""
     pure, epilogue = functionalize(inner)
     if any([line.mutates for line in epilogue.lines]):
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
@@ -121,7 +121,7 @@ def _joint(inner: Trace, again: bool) -> JointTrace:
 
 
 class _Replay:
-    """Puts the lines of a joint trace into the program around it: the forward at once, the backward when cotangents are known."""
+    """Records the lines of a joint trace in the outer program: the forward at once, the backward when cotangents are known."""
 
     def __init__(self, outer: Trace, joint: JointTrace, env: dict[Proxy, Proxy], constant: set[Proxy]):
         self.outer, self.joint, self.env, self.constant = outer, joint, env, constant
@@ -146,7 +146,7 @@ class _Replay:
         return tree_map(self._now, self.joint.outputs[0])
 
     def gradients(self, cotangents: list[Any]) -> list[Any]:
-        """The gradients, given the cotangents of all results; zeros where nothing flows."""
+        """Return the gradients for cotangents of all results; zeros where nothing flows."""
         require(
             len(cotangents) == len(self.joint.outputs[0]),
             "expected one cotangent for each of {} results, got {}",
@@ -179,7 +179,7 @@ def _flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
 
 
 def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
-    """A function, for use while tracing, that gives (fn's value, its gradients by the arguments `argnums`)."""
+    """Return a function, for use while tracing, that returns (fn's value, its gradients with respect to the arguments `argnums`)."""
     which = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
@@ -200,5 +200,5 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
 
 
 def _one(x: TensorProxy, here: bool) -> Any:
-    """The cotangent 1 of the value, 0 of anything else."""
+    """Return the cotangent 1 of the value, 0 of anything else."""
     return prims.full(shape=x.spec.shape, value=1.0 if here else 0.0, dtype=x.spec.dtype, device=x.spec.device) if x.spec.dtype.inexact else None

@@ -1,4 +1,4 @@
-"""A backward with a history of its own: the joint trace as a program from inputs and cotangents to gradients, which is differentiated again."""
+"""Gradients with a history: the joint trace as a program from inputs and cotangents to gradients, which can be differentiated again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,22 @@ from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import JointTrace, Proxy, TensorProxy, Trace, proxies, recording, rename
 from dovetail.trace.passes.dce import needed
 
-Build = Callable[[Trace], Callable[..., tuple]]  # from a program to what runs it, with a history
+Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
 
 
 @dataclass
 class Pullback:
-    """Gradients as a function of inputs and cotangents, compiled when a backward is first asked for a history.
+    """Gradients as a function of inputs and cotangents, compiled by the first backward that needs a history.
 
-    `joint` gives the program, `saved` are the tensors and `numbers` the numbers that the forward saves, `written` the inputs that are
-    overwritten after it.  `extra` are the positions of inputs that nothing but this program needs: the forward has to save them, too.
+    Attributes:
+        joint: results and gradients in one program.
+        saved: the tensors that the forward saves.
+        numbers: the numbers that it saves.
+        written: the inputs that are overwritten after it.
+        build: compiles the program.
+        extra: the positions of inputs that only this program needs, so that the forward has to save them, too.
+        problem: why there is no such program; None where there is one.
+        overwritten: whether an input that the program needs is overwritten.
     """
 
     joint: JointTrace
@@ -32,7 +39,7 @@ class Pullback:
     written: Collection[Proxy]
     build: Build
     extra: list[int] = field(init=False)
-    problem: str | None = field(init=False, default=None)  # why there is no such program
+    problem: str | None = field(init=False, default=None)
     run: Callable[..., tuple] | None = None
     lock: Any = field(default_factory=Lock)
 
@@ -48,21 +55,21 @@ class Pullback:
         kept = {*self.saved, *self.numbers}
         wanted, written = set(self.needs), set(self.written)
         self.extra = [i for i, p in enumerate(self.inputs) if p in wanted and p not in kept and p not in written]
-        given = {*kept, *(self.inputs[i] for i in self.extra)}
+        available = {*kept, *(self.inputs[i] for i in self.extra)}
         self.overwritten = not written.isdisjoint(wanted)
         if self.overwritten:
             self.problem = "it writes into an argument that its gradient depends on"
-        elif any([p not in given for p in self.needs]):
+        elif any([p not in available for p in self.needs]):
             self.problem = "its gradient depends on a random number, or on what the host computed, that is not kept"
         self.flows = self._sources()
 
     def _sources(self) -> list[set[Proxy]]:
-        """For each gradient the cotangents that it depends on."""
+        """Return for each gradient the cotangents that it depends on."""
         sources: dict[Proxy, set[Proxy]] = {p: {p} for p in self.joint.cotangents}
         for line in self.lines:
-            found = set().union(*[sources.get(p, ()) for p in line.reads])
-            if found:
-                sources.update(dict.fromkeys(line.writes, found))
+            read = set().union(*[sources.get(p, ()) for p in line.reads])
+            if read:
+                sources.update(dict.fromkeys(line.writes, read))
         return [sources.get(p, set()) if p is not None else set() for p in self.gradients]
 
     def values(self, saved: Sequence[Any], numbers: Sequence[Any], extra: Sequence[Any]) -> list[Any]:
@@ -81,9 +88,9 @@ class Pullback:
         with torch.enable_grad():
             full = [_zeros(p) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
             results = iter(self.run(*values, *full))
-            found = [None if p is None else next(results) for p in self.gradients]
+            gradients = [None if p is None else next(results) for p in self.gradients]
         absent = {p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None}
-        return [None if sources <= absent else g for g, sources in zip(found, self.flows, strict=True)]
+        return [None if sources <= absent else g for g, sources in zip(gradients, self.flows, strict=True)]
 
     def _compile(self) -> None:
         try:
@@ -97,12 +104,12 @@ class Pullback:
         cotangents = {p: program.tensor(p.spec.like(requires_grad=True)) for p in joint.cotangents}
         program.inputs = [*self.needs, *cotangents.values()]
         program.lines = [rename(line, cotangents) for line in self.lines]
-        taken = {*program.inputs, *program.constants}  # a result that is one of these, or another result, is a copy
+        aliased = {*program.inputs, *program.constants}  # a result that is one of these, or another result, is a copy
         results: list[Proxy] = []
         with recording(program):
             for p in [cotangents.get(p, p) for p in self.gradients if p is not None]:
-                results.append(prims.clone(p) if p in taken else p)
-                taken.add(p)
+                results.append(prims.clone(p) if p in aliased else p)
+                aliased.add(p)
         program.outputs = tuple(results)
         return program
 
