@@ -108,7 +108,7 @@ class _Program:
         self.forward, self.backward = zeroed(self.forward), self.backward and zeroed(self.backward)
         self.traces = [trace for trace in (self.forward, self.backward) if trace is not None]
         guards = entry.prologue_traces[-1]
-        self.inputs = private(to_callable(bound(guards, lambda *inputs, found=(): inputs))(args, kwargs))
+        self.inputs = private(to_callable(bound(guards, lambda *inputs, objects=(): inputs))(args, kwargs))
 
     def compared(self, reference: Priority) -> tuple[list[Comparison], Any]:
         """Return the comparison of each program, and the results with the gradients behind them."""

@@ -237,7 +237,7 @@ class Cache:
         """Explain why a call with these arguments would compile: one sentence for each program, none where one of them fits."""
         reasons = []
         for entry in self.entries:
-            result = GENERATE(bound(entry.prologue_traces[-1], lambda *inputs, found=(): None))(args, kwargs)
+            result = GENERATE(bound(entry.prologue_traces[-1], lambda *inputs, objects=(): None))(args, kwargs)
             if type(result) is not Miss:
                 return []
             reasons.append(result.reason)

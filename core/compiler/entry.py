@@ -152,7 +152,7 @@ def _joined(acquired: Acquired, compute: Run, finish: Run | None) -> Run:
         run = off(run)
     if (build := acquired.build) is None:
         return run
-    return lambda *inputs, found=(): build(run(*inputs), found)
+    return lambda *inputs, objects=(): build(run(*inputs), objects)
 
 
 def bound(prologue: Trace, run: Run) -> Trace:

@@ -205,7 +205,7 @@ def _prologue(acquired: Acquired, compilation: Compilation) -> Trace:
     return run_pass(acquired.prologue, written=list(compilation.written), run=_unbound)
 
 
-def _unbound(*inputs: Any, found: tuple = ()) -> None:
+def _unbound(*inputs: Any, objects: tuple = ()) -> None:
     raise InvalidTrace("this prologue was never told which program to run; call the compiled function")
 
 

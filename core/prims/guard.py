@@ -337,10 +337,10 @@ def check_disjoint_python(target: str, written: str, others: str, *, overlap: st
 
 
 @prim(tags=GUARD)
-def call_program(program: Any, *inputs: Any, found: tuple = ()) -> None:
-    """Return the result of `program`, which fits the call; `found` are the objects that the result or its writes mention."""
+def call_program(program: Any, *inputs: Any, objects: tuple = ()) -> None:
+    """Return the result of `program`, which fits the call; `objects` are the outside objects that its result or its writes mention."""
 
 
 @call_program.python
-def call_program_python(target: str, program: str, *inputs: str, found: str = "()") -> str:
-    return f"return {program}({', '.join([*inputs, *([] if found == '()' else [f'found={found}'])])})"
+def call_program_python(target: str, program: str, *inputs: str, objects: str = "()") -> str:
+    return f"return {program}({', '.join([*inputs, *([] if objects == '()' else [f'objects={objects}'])])})"

@@ -50,7 +50,7 @@ def prologue(
         objects: the sources of the objects that `run` takes besides.
         trace: the computation.
         written: tensors that may share no memory with other inputs.
-        run: called with the inputs, and with the objects as `found`.
+        run: called with the inputs, and with the objects as `objects`, where there are any.
         distinct: tensors no two of which may be one object.
         changing: ids of the objects that `run` writes to.
         calls: sources of what runs anew at every call, once all guards hold.
@@ -65,14 +65,14 @@ def prologue(
     builder.batch_tensors()
     if len(distinct) > 1:
         builder.check(prims.check_distinct, *distinct, reason="one tensor is passed twice, or two that were one are not")
-    more = tuple([builder.value(source) for source in objects])
+    values = tuple([builder.value(source) for source in objects])
     if written:
         builder.check_disjoint(trace, written)
     for source in calls:
         builder.value(source)
     program = Proxy("computation")
     builder.trace.constants[program] = run
-    builder.line(prims.call_program, (program, *trace.inputs), {"found": more} if more else {}, None)
+    builder.line(prims.call_program, (program, *trace.inputs), {"objects": values} if values else {}, None)
     builder.read_state()
     return builder.trace
 

@@ -21,8 +21,8 @@ class PendingWrites(Exception):
 class Captured(NamedTuple):
     """A trace: `guards` in the order of their discovery, the `sources` of the objects that `result` and `effects` mention.
 
-    `value` is what the run returned.  A later call that passes the guards has the result `finish(tensors, found)`, where `tensors` are what
-    the computation gave and `found` what the prologue found at the sources.
+    `value` is what the run returned.  A later call that passes the guards has the result `finish(tensors, objects)`, where `tensors` are the
+    results of the computation and `objects` the values that the prologue read at the sources.
     """
 
     value: Any
@@ -31,9 +31,9 @@ class Captured(NamedTuple):
     result: Template
     effects: list[Callable[[Values], None]]
 
-    def finish(self, tensors: list[Any], found: tuple) -> Any:
+    def finish(self, tensors: list[Any], objects: tuple) -> Any:
         """Build the result, and do the writes in order."""
-        values = Values(tensors, found)
+        values = Values(tensors, objects)
         result = self.result(values)
         for effect in self.effects:
             effect(values)

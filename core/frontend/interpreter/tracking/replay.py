@@ -26,10 +26,10 @@ _HAS_DICT = 1 << 9  # flag of classes that are made by Python
 
 
 class Values:
-    """The values of one call: what the computation gave, what the prologue found, and the fresh objects that were built so far."""
+    """The values of one call: results of the computation, objects that the prologue read, and the fresh objects that were built so far."""
 
-    def __init__(self, tensors: list[Any], found: tuple):
-        self.tensors, self.found = tensors, found
+    def __init__(self, tensors: list[Any], objects: tuple):
+        self.tensors, self.objects = tensors, objects
         self.built: dict[int, Any] = {}
 
 
@@ -39,7 +39,7 @@ Template = Callable[[Values], Any]
 class Templates:
     """Templates of the values of one trace.
 
-    `sources` are those of the outside objects that the templates mention, in the order of `Values.found`.
+    `sources` are those of the outside objects that the templates mention, in the order of `Values.objects`.
     """
 
     def __init__(self, tracker: Tracker):
@@ -71,7 +71,7 @@ class Templates:
         if place is None:
             place = self.places[id(value)] = len(self.sources)
             self.sources.append(source)
-        return lambda values: values.found[place]
+        return lambda values: values.objects[place]
 
     def _fresh(self, value: Any, make: Template | None, fill: Callable[[], Callable[[Any, Values], None]] | None) -> Template:
         """Made once for each call: first the empty object, then its parts, which may lead back to it."""

@@ -278,9 +278,9 @@ class Plan:
             for b in slots[:i]:
                 self.check(EntryCode.distinct, a, b)
 
-    def program(self, line: BoundSymbol, program: Any, *inputs: Any, found: tuple = ()) -> None:
+    def program(self, line: BoundSymbol, program: Any, *inputs: Any, objects: tuple = ()) -> None:
         """Take the program that the prologue ends in."""
-        if found:
+        if objects:
             raise Declined
         self.callee, self.inputs = self.object(program), [self.slot(p) for p in inputs]
 
