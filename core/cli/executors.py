@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from rich.table import Table
 
 import dovetail
 from dovetail.errors import DovetailError
-from dovetail.executors import Executor, Plugin, get_executor, plugins, resolve_executors
+from dovetail.executors import Executor, ExecutorWarning, Plugin, get_executor, plugins, resolve_executors
 from dovetail.executors.discovery.find_plugins import MANIFEST
 from dovetail.executors.discovery.registry import REGISTRY, unknown
 
@@ -50,10 +51,12 @@ def executors(context: click.Context, as_json: bool) -> None:
 
 def report(found: list[Plugin]) -> dict[str, Any]:
     """The inventory as data, with what it depends on."""
-    try:
-        order, trouble = [ex.name for ex in resolve_executors()], ""
-    except DovetailError as error:
-        order, trouble = [], str(error)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExecutorWarning)  # the records say it
+        try:
+            order, trouble = [ex.name for ex in resolve_executors()], ""
+        except DovetailError as error:
+            order, trouble = [], str(error)
     about = {"schema": SCHEMA, "dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version()}
     about |= {"platform": platform.platform(), "order": order, "order_error": trouble}
     return about | {"plugins": [plugin.row() for plugin in found]}

@@ -26,7 +26,7 @@ def lock_command(frozen: bool, path: Path | None) -> None:
     found = lockfile.plugins()
     if frozen and (differences := before.differences(lockfile.Lock(found, before.order))):
         raise lockfile.drift(path, differences)  # before any plugin is imported
-    now = lockfile.Lock(found, lockfile.order_of(process_wide()))
+    now = lockfile.Lock(found, lockfile.order_of(process_wide()), lockfile.versions())
     differences = before.differences(now)
     if frozen and differences:
         raise lockfile.drift(path, differences)

@@ -13,6 +13,7 @@ from packaging.version import Version
 import dovetail
 from dovetail.executors.discovery.requirements import API
 
+REFERENCE = "torch"
 TEMPLATES = {  # where a file goes: the template that it is made from
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -30,6 +31,8 @@ TEMPLATES = {  # where a file goes: the template that it is made from
 def new_executor(name: str, into: Path | None) -> None:
     """Make a package with the executor NAME, its tests, and the file that runs them in continuous integration."""
     words = names(name)
+    if words["name"] == REFERENCE:
+        raise click.ClickException(f"{REFERENCE} is the name of the reference executor, which results are compared with; choose another name")
     folder = into or Path(words["distribution"])
     if folder.exists() and any(folder.iterdir()):
         raise click.ClickException(f"{folder} is there and not empty; name another folder with --into")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from enum import Enum, auto
@@ -115,11 +116,23 @@ SYMBOLS: dict[str, Symbol] = {}  # the registry: id -> symbol, so that traces ca
 
 
 def register(symbol: Symbol, *, replace: bool = False) -> Symbol:
-    """Register `symbol` under its id.  Raises DovetailError if the id is in use, unless `replace`."""
-    if symbol.id in SYMBOLS and not replace:
+    """Register `symbol` under its id.
+
+    Raises DovetailError if the id is in use, unless `replace`, or the same definition runs again: in a notebook, at the prompt, by a reload.
+    """
+    if symbol.id in SYMBOLS and not replace and not _runs_again(SYMBOLS[symbol.id].meta, symbol.meta):
         raise DovetailError(f"the symbol {symbol.id} is already registered; choose another name or pass replace=True")
     SYMBOLS[symbol.id] = symbol
     return symbol
+
+
+def _runs_again(old: Callable, new: Callable) -> bool:
+    """Return whether `new` is typed at a prompt, or defined where `old` was."""
+    codes = [getattr(meta, "__code__", None) for meta in (old, new)]
+    if None in codes:
+        return False
+    before, after = ((code.co_filename, code.co_firstlineno) for code in codes)
+    return before == after or not os.path.isfile(after[0])
 
 
 def symbol_named(id: str) -> Symbol:

@@ -131,8 +131,64 @@ def test_seed_002_add_operator_executor_with_the_operations_own_signature():
 def test_a_name_can_be_taken_once():
     with pytest.raises(dovetail.DovetailError, match="an executor called torch exists already"):
         add_operator_executor("torch", {})
-    with pytest.raises(dovetail.DovetailError, match="is no operation here"):
+    with pytest.raises(dovetail.DovetailError, match="is not an operation"):
         OperatorExecutor("own").implements("torch.nn.functional.no_such_thing", print)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda ex: ex.implements("torch.snn", print), "own implements 'torch.snn', which is not an operation; did you mean .*torch.sin"),
+        (lambda ex: ex.implements("torch.sin", 3), "own implements torch.sin with fn=3, which cannot be called"),
+        (lambda ex: ex.implements("torch.sin", print, checker="no"), "with checker='no', which cannot be called"),
+        (lambda ex: ex.implements("torch.sin", print, name="my sine"), "expected an identifier for torch.sin, got name='my sine'"),
+        (lambda ex: ex.operation("my sine", print, meta=print), "expected an identifier, got 'my sine'"),
+        (lambda ex: add_operator_executor("own", {"torch.sin": print}), "the row of 'torch.sin' is <built-in function print>; expected"),
+        (lambda ex: add_operator_executor("own", {"torch.sin": (print, None, print)}), "expected .the name that programs print, checker or None"),
+    ],
+)
+def test_a_definition_that_cannot_work_is_refused_at_once(call, message):
+    with pytest.raises(dovetail.DovetailError, match=message):
+        call(OperatorExecutor("own"))
+
+
+def test_a_family_returns_a_function_and_a_path():
+    own = OperatorExecutor("own")
+    own.implements_family(lambda symbol: torch.sin)
+
+    with pytest.raises(dovetail.DovetailError, match=r"the family of own returned .* for torch.sin; return .function, path."):
+        own.implementation(dovetail.prims.SYMBOLS["torch.sin"])
+
+
+CELL = """
+ex = OperatorExecutor("cell")
+twice = ex.operation("twice", lambda x: {}, meta=lambda x: x)
+add_operator_executor("cells", {{"torch.sin": ("sine", None, lambda x: {})}}, add_to_default_executors=False)
+"""
+
+
+def test_a_cell_of_a_notebook_that_runs_again_replaces_what_it_defined():
+    names = {"OperatorExecutor": OperatorExecutor, "add_operator_executor": add_operator_executor}
+    try:
+        for count, (own, table) in enumerate((("x * 2", "x + 1"), ("x * 3", "x + 2"))):
+            exec(compile(CELL.format(own, table), f"<cell {count}>", "exec"), names)
+        x = torch.ones(2)
+
+        assert dovetail.jit(names["twice"], executors=[names["ex"]])(x).tolist() == [3.0, 3.0]
+        assert dovetail.jit(lambda x: torch.sin(x), executors=["cells"])(x).tolist() == [3.0, 3.0]
+    finally:
+        dovetail.executors.discovery.registry.REGISTRY.executors.pop("cells", None)
+        dovetail.prims.SYMBOLS.pop("cell.twice", None)
+
+
+def test_a_second_definition_in_a_file_is_an_error():
+    own = OperatorExecutor("filed")
+    own.operation("twice", lambda x: x, meta=lambda x: x)
+    try:
+        with pytest.raises(dovetail.DovetailError, match=r"filed\.twice is already registered"):
+            own.operation("twice", lambda x: x, meta=lambda x: x)
+    finally:
+        dovetail.prims.SYMBOLS.pop("filed.twice")
 
 
 def test_the_executor_of_last_resort_stands_behind_all_others():

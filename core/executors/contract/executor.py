@@ -14,7 +14,8 @@ from dovetail.executors.contract.declaration import Verdict as Verdict
 from dovetail.executors.contract.declaration import as_verdict, devices_of, dtypes_of, supports, words_of
 from dovetail.executors.contract.memory_pool import LARGE
 from dovetail.langs.torch import lookaside, symbol_for
-from dovetail.prims import Symbol, Tag, make_prim
+from dovetail.options import suggestion
+from dovetail.prims import SYMBOLS, Symbol, Tag, make_prim
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace
 from dovetail.trace.passes.split import bytes_of
 
@@ -154,11 +155,12 @@ class OperatorExecutor(Executor):
         from POOL, which is quicker than new memory.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs
         print.
         """
-        symbol = symbol_for(operation)
-        if symbol is None:
-            raise ExecutorError(
-                f"{self.name} implements {operation!r}, which is no operation here; name a symbol, or a torch function that Dovetail knows"
-            )
+        symbol = _operation(f"{self.name} implements", operation)
+        for what, value in {"fn": fn, "checker": checker, "execution_transform": execution_transform, "large": large}.items():
+            if value is not None and not callable(value):
+                raise ExecutorError(f"{self.name} implements {symbol} with {what}={value!r}, which cannot be called; pass a function")
+        if name is not None and not name.isidentifier():
+            raise ExecutorError(f"programs print the name of an implementation: expected an identifier for {symbol}, got name={name!r}")
         if sum(way is not None for way in (fn, execution_transform, stateful)) != 1:
             raise ExecutorError(f"{self.name} implements {symbol} in one way: with a function, an execution_transform, or a stateful class")
         name = self._free_name(symbol, name)
@@ -185,6 +187,8 @@ class OperatorExecutor(Executor):
         `meta` maps the specs of its arguments to that of its result, `vjp(g, out, *args, **kwargs)` gives the cotangents of its arguments.
         A traced call of a function in `replaces` becomes the operation.
         """
+        if not name.isidentifier():
+            raise ExecutorError(f"programs print the name of an operation: expected an identifier, got {name!r}")
         symbol = make_prim(f"{self.name}.{name}", name, meta=meta, tags=tags, replace=replace)
         if vjp is not None:
             symbol.vjp(vjp)
@@ -208,6 +212,8 @@ class OperatorExecutor(Executor):
         """What runs `symbol`, before any checker is asked."""
         found = self.table.get(symbol) or self._found.get(symbol)
         if found is None and self._family is not None and (made := self._family(symbol)) is not None:
+            if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
+                raise ExecutorError(f"the family of {self.name} returned {made!r} for {symbol}; return (function, path), or None to refuse")
             fn, path = made
             found = self._found[symbol] = Implementation(self.name, symbol.name, fn, path=path)
         return found
@@ -268,13 +274,7 @@ class FusionExecutor(Executor):
 
     def __init__(self, name: str, *, operations: Iterable[Symbol | Callable | str] | None = None, **declared: Any):
         super().__init__(name, **declared)
-        self.operations = None if operations is None else frozenset(map(self._symbol, operations))
-
-    def _symbol(self, operation: Symbol | Callable | str) -> Symbol:
-        symbol = symbol_for(operation)
-        if symbol is None:
-            raise ExecutorError(f"{self.name} fuses {operation!r}, which is no operation here; name a prim")
-        return symbol
+        self.operations = None if operations is None else frozenset(_operation(f"{name} fuses", each) for each in operations)
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
         """Whether one line could be part of a region.  Asked for prims; a composite is taken when its whole decomposition is."""
@@ -315,6 +315,16 @@ class FusionExecutor(Executor):
         }
         rows = None if self.operations is None else {id: dict(row) for id in sorted(symbol.id for symbol in self.operations)}
         return message | {"operations": rows}
+
+
+def _operation(claims: str, operation: Symbol | Callable | str) -> Symbol:
+    """Return the symbol of an operation; raise ExecutorError, with the names that are nearest, for anything else."""
+    symbol = symbol_for(operation)
+    if symbol is not None:
+        return symbol
+    near = suggestion(operation, SYMBOLS) if isinstance(operation, str) else ""
+    near = near if near.startswith("did you") else "name a symbol, or a torch function that Dovetail decomposes (docs/operations.md)"
+    raise ExecutorError(f"{claims} {operation!r}, which is not an operation; {near}")
 
 
 def _is_large(p: Proxy) -> bool:

@@ -35,6 +35,7 @@ class Loaded:
     lacking: tuple[tuple[str, str], ...]  # executor, sentence
     checks: Callable[[], Iterable[tuple[str, Callable[[], Verdict]]]]
     seconds: float
+    running: str = ""  # the version whose code is loaded, where another has been installed since
 
 
 class Failure(Exception):
@@ -104,7 +105,8 @@ def _not_found(what: str, candidate: Candidate, error: ModuleNotFoundError) -> F
 
 
 def _see(candidate: Candidate) -> str:
-    return f"`dovetail executors show {candidate.name}` prints the traceback; `pip uninstall {candidate.distribution}` takes the plugin out"
+    out = f"`pip uninstall {candidate.distribution}`" if candidate.distribution else f"leaving {candidate.file} out of `plugins`"
+    return f"`dovetail executors show {candidate.name}` prints the traceback; {out} takes the plugin out"
 
 
 def _imported(candidate: Candidate) -> Any:
@@ -239,6 +241,9 @@ def ready(loaded: Loaded) -> Plugin:
     reason = "; ".join(words if one else f"{name}: {words}" for name, words in lacking.items())
     brought = names or tuple(ex.name for ex in loaded.executors)
     row = loaded.candidate.row("ready" if names else "unavailable", reason, executors=brought, seconds=loaded.seconds)
+    if loaded.running:
+        reason = f"version {loaded.candidate.version} is installed, and the code of version {loaded.running} is still loaded; {reason}".rstrip("; ")
+        row = replace(row, reason=reason, remedy="start Python again")
     if names:
         return row
     return replace(row, remedy="provide what it asks for, then start Python again; nothing else is affected")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import platform
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
+from importlib_metadata import version
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.contract.executor import Executor
@@ -35,10 +39,12 @@ class Lock:
 
     plugins: tuple[Locked, ...]
     order: tuple[str, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)  # of dovetail, torch and Python when it was made; they need not be the same later
 
     def written(self) -> str:
         """The text of the file."""
-        rows = [f"format = {FORMAT}\norder = {json.dumps(list(self.order))}\n"]
+        versions = "".join(f"{name} = {json.dumps(version)}\n" for name, version in self.versions.items())
+        rows = [f"format = {FORMAT}\norder = {json.dumps(list(self.order))}\n", f"[versions]\n{versions}"]
         for plugin in self.plugins:
             rows.append("[[plugin]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in plugin._asdict().items()))
         return HEAD + "\n".join(rows)
@@ -99,13 +105,18 @@ def _files(plugin: Candidate) -> list[tuple[str, Path]]:
     return sorted((name, file) for name, file in files if file.is_file() and "__pycache__" not in file.parts)
 
 
+def versions() -> dict[str, str]:
+    """Return the versions that plugins run with here."""
+    return {"dovetail": version("dovetail"), "torch": torch.__version__, "python": platform.python_version()}
+
+
 def read(path: Path) -> Lock:
     """The lock in a file; an error that says what is wrong with it."""
     try:
-        message = tomllib.loads(path.read_text(encoding="utf-8"))
-        if message.get("format") != FORMAT:
-            raise ExecutorError(f"{path} has format {message.get('format')!r}, and this version reads {FORMAT}; make it anew with `dovetail lock`")
-        return Lock(tuple([Locked(**row) for row in message.get("plugin", [])]), tuple(message["order"]))
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        if document.get("format") != FORMAT:
+            raise ExecutorError(f"{path} has format {document.get('format')!r}, and this version reads {FORMAT}; make it anew with `dovetail lock`")
+        return Lock(tuple([Locked(**row) for row in document.get("plugin", [])]), tuple(document["order"]), document.get("versions", {}))
     except FileNotFoundError:
         raise ExecutorError(f"there is no lock file {path}; make one with `dovetail lock`") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

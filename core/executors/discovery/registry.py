@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import dataclasses
 import importlib
 import os
 import sys
@@ -25,6 +26,7 @@ from dovetail.executors.discovery.requirements import forget, problem
 from dovetail.options import suggestion
 from dovetail.prims.op import SYMBOLS
 from dovetail.trace.passes.grad import RULES
+from dovetail.trace.source_location import typed_at_a_prompt, user_line
 
 
 @dataclass
@@ -85,6 +87,8 @@ class Registry:
         """Import a plugin; one that fails leaves nothing behind in the registries."""
         if candidate in self.loaded:
             return self.loaded[candidate]
+        if (old := next((c for c in self.loaded if _is_upgrade(c, candidate)), None)) is not None:
+            return dataclasses.replace(self.loaded[old], candidate=candidate, running=old.version or "")
         registries = (self.executors, SYMBOLS, RULES)
         before = [dict(each) for each in registries], list(self.defaults)
         message = None
@@ -116,9 +120,14 @@ class Registry:
         return [out.get(c, row) for c, row in rows.items()]
 
     def add(self, ex: Executor, *, replace: bool = False) -> None:
-        """Make `ex` known by its name; a name can be taken once, unless `replace`."""
+        """Register `ex` under its name.
+
+        Raises ExecutorError if the name is in use, unless `replace`, or both were made in a notebook or at a prompt.
+        """
         with self.lock:
-            if ex.name in self.executors and not replace:
+            old = self.executors.get(ex.name)
+            again = old is not None and old.place is None and typed_at_a_prompt(user_line())
+            if old is not None and not (replace or again):
                 raise ExecutorError(f"an executor called {ex.name} exists already; choose another name or pass replace=True")
             self.executors[ex.name] = ex
             self.generation += 1
@@ -176,6 +185,12 @@ def _owner(name: str, sides: list[Candidate], meant: str) -> Candidate | None:
         if len(found) == 1:
             return found[0]
     return None
+
+
+def _is_upgrade(loaded: Candidate, candidate: Candidate) -> bool:
+    """Return whether `candidate` is another version of a plugin whose modules this process has imported."""
+    same = (loaded.name, loaded.module, loaded.distribution) == (candidate.name, candidate.module, candidate.distribution)
+    return same and bool(candidate.distribution) and loaded.version != candidate.version and candidate.module in sys.modules
 
 
 def _key(of: Plugin | Candidate) -> tuple:

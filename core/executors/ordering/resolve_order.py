@@ -492,7 +492,10 @@ def add_operator_executor(
     """
     REGISTRY.load()
     ex = OperatorExecutor(name)
-    for operation, (implementation_name, checker, fn) in implementations.items():
+    for operation, row in implementations.items():
+        if not (isinstance(row, (tuple, list)) and len(row) == 3 and isinstance(row[0], str)):
+            raise ExecutorError(f"the row of {operation!r} is {row!r}; expected (the name that programs print, checker or None, implementation)")
+        implementation_name, checker, fn = row
         ex.implements(operation, fn, checker=checker, name=implementation_name)
     REGISTRY.add(ex, replace=replace)
     if add_to_default_executors:
