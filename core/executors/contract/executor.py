@@ -12,12 +12,10 @@ from dovetail.errors import ExecutorError
 from dovetail.executors.contract.declaration import Claim as Claim
 from dovetail.executors.contract.declaration import Verdict as Verdict
 from dovetail.executors.contract.declaration import as_verdict, devices_of, dtypes_of, supports, words_of
-from dovetail.executors.contract.memory_pool import LARGE
 from dovetail.langs.torch import lookaside, symbol_for
 from dovetail.options import suggestion
 from dovetail.prims import SYMBOLS, Symbol, Tag, make_prim
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace
-from dovetail.trace.passes.split import bytes_of
+from dovetail.trace import BoundSymbol, Proxy, Trace
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,7 @@ class Implementation:
     `fn` takes real tensors and the symbol's own signature.  `path` is how a printed program calls it when that can be imported without
     the executor ("torch.nn.functional.softmax", ".view"); else it prints as `<executor>_exec.<name>`.  `grad` is a grad rule.  `dtypes`,
     `devices` and `differentiable` are what was declared for this symbol alone, None where the executor's declaration holds.  `stateful` is
-    a class; each line that is run this way gets an object of it, which is the `fn` of that line.  `large` runs lines on CPUs whose result
-    has LARGE bytes or more.
+    a class; each line that is run this way gets an object of it, which is the `fn` of that line.
     """
 
     executor: str
@@ -42,16 +39,13 @@ class Implementation:
     devices: frozenset[str] | None = None
     differentiable: bool | None = None
     stateful: type | None = None
-    large: Implementation | None = None
 
     def placed(self, line: BoundSymbol) -> Implementation:
-        """What runs `line`: this, or `large`, or where there is state, this with a new state of its own, named after what the line makes."""
-        if self.large is not None and any([_is_large(p) for p in line.writes]):
-            return self.large
+        """Return what runs `line`: this, or where there is state, a copy with a new state, named after the result of the line."""
         if self.stateful is None:
             return self
-        made = (line.writes or line.reads)[:1]
-        return replace(self, name="_".join([self.name, *(p.name for p in made)]), fn=self.stateful())
+        named_after = (line.writes or line.reads)[:1]
+        return replace(self, name="_".join([self.name, *(p.name for p in named_after)]), fn=self.stateful())
 
 
 class Executor:
@@ -140,7 +134,6 @@ class OperatorExecutor(Executor):
         execution_transform: Callable[..., Any] | None = None,
         grad: Callable[..., Any] | bool | None = None,
         stateful: type | None = None,
-        large: Callable[..., Any] | None = None,
         dtypes: Iterable[Any] | None = None,
         devices: Iterable[str] | None = None,
         name: str | None = None,
@@ -151,12 +144,10 @@ class OperatorExecutor(Executor):
         `execution_transform` rewrites the call instead: it gets proxies and calls this executor's own symbols.  `stateful` is a class in
         the place of `fn`: each call site of a compiled program gets an object of it, made without arguments and called with the operation's.
         `grad` is the rule, in interleaved form, that differentiates the operation where this executor claims it; or a bool, whether a
-        gradient may flow through it.  `large` runs it in the place of `fn` on CPUs where the result has 32 MiB or more: it can take the memory
-        from POOL, which is quicker than new memory.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs
-        print.
+        gradient may flow through it.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs print.
         """
         symbol = _operation(f"{self.name} implements", operation)
-        for what, value in {"fn": fn, "checker": checker, "execution_transform": execution_transform, "large": large}.items():
+        for what, value in {"fn": fn, "checker": checker, "execution_transform": execution_transform}.items():
             if value is not None and not callable(value):
                 raise ExecutorError(f"{self.name} implements {symbol} with {what}={value!r}, which cannot be called; pass a function")
         if name is not None and not name.isidentifier():
@@ -166,8 +157,6 @@ class OperatorExecutor(Executor):
         name = self._free_name(symbol, name)
         rule, differentiable = (None, grad) if isinstance(grad, bool) else (grad, None)
         declared = {"dtypes": dtypes_of(dtypes), "devices": devices_of(devices), "differentiable": differentiable, "stateful": stateful}
-        if large is not None:
-            self._named[f"{name}_large"] = declared["large"] = Implementation(self.name, f"{name}_large", large)
         self.table[symbol] = self._named[name] = Implementation(self.name, name, fn, checker, execution_transform, rule, path, **declared)
 
     def operation(
@@ -200,6 +189,17 @@ class OperatorExecutor(Executor):
     def implements_family(self, find: Callable[[Symbol], tuple[Callable, str] | None]) -> None:
         """Run every symbol for which `find` gives (function, path), besides those in the table."""
         self._family = find
+
+    def add_variant(self, name: str, fn: Callable[..., Any]) -> Implementation:
+        """Register a second function for operations in the table, printed under `name`; `choose_variant` chooses it for a line."""
+        if name in self._named:
+            raise ExecutorError(f"{self.name} has an implementation called {name} already; give the variant another name")
+        variant = self._named[name] = Implementation(self.name, name, fn)
+        return variant
+
+    def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
+        """Return what runs a claimed `line`; override it to choose a variant by the specs of operands and results."""
+        return implementation.placed(line)
 
     def _free_name(self, symbol: Symbol, name: str | None) -> str:
         for candidate in (name,) if name else (symbol.name, f"{symbol.module.replace('.', '_')}_{symbol.name}"):
@@ -325,8 +325,3 @@ def _operation(claims: str, operation: Symbol | Callable | str) -> Symbol:
     near = suggestion(operation, SYMBOLS) if isinstance(operation, str) else ""
     near = near if near.startswith("did you") else "name a symbol, or a torch function that Dovetail decomposes (docs/operations.md)"
     raise ExecutorError(f"{claims} {operation!r}, which is not an operation; {near}")
-
-
-def _is_large(p: Proxy) -> bool:
-    """Whether a value is a tensor on a CPU of so many bytes that its memory comes from the pool."""
-    return isinstance(p, TensorProxy) and p.spec.device.type == "cpu" and bytes_of(p) >= LARGE

@@ -20,7 +20,7 @@ import torch
 
 from dovetail.torch_internals import counts_storage_uses, storage_use_count
 
-LARGE = 32 << 20  # bytes from which the system's allocator asks for new pages each time; below, it keeps its own
+THRESHOLD = 32 << 20  # the most that glibc raises its threshold to: from so many bytes on it asks for new pages each time
 HUGE = 16 << 20  # bytes from which huge pages are asked for
 PAGE = 2 << 20
 UNUSED = 1, 2  # its storage's references, the block's own; and those to the Python object, the block's and that of the function which counts
@@ -145,12 +145,12 @@ def _advise(storage: torch.UntypedStorage) -> None:
 
 
 def _keep_pages() -> None:
-    """Let the system's allocator keep what is freed below LARGE, as it does in a process that has freed something as large.
+    """Let the system's allocator keep what is freed below THRESHOLD, as it does in a process that has freed something as large.
 
     glibc gives memory at the end of its heap back from a threshold on, and asks for new pages with the next request.  The threshold rises with
     the largest block that was freed, up to 32 MiB: here one that nobody has written to.
     """
-    torch.UntypedStorage(LARGE - PAGE)
+    torch.UntypedStorage(THRESHOLD - PAGE)
 
 
 _keep_pages()

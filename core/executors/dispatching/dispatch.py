@@ -190,7 +190,7 @@ class _Claims:
             return [Placed(line, ex, where)]
         implementation = ex.implementation(line.symbol)
         if implementation.execution_transform is None:
-            return [Placed(line.replace(implementation=implementation.placed(line), where=where), ex)]
+            return [Placed(line.replace(implementation=ex.choose_variant(implementation, line), where=where), ex)]
         return self._transformed(line, ex, implementation, depth, where)
 
     def _transformed(self, line: BoundSymbol, ex: OperatorExecutor, implementation: Implementation, depth: int, where: str | None) -> list[Placed]:

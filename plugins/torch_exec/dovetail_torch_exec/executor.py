@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.extend import OperatorExecutor, Trace, Verdict
-from dovetail.extend.advanced import Executor, Proxy, Symbol, symbol_for
+from dovetail.extend import BoundSymbol, OperatorExecutor, Trace, Verdict
+from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
-from dovetail_torch_exec.large import LARGE
+from dovetail_torch_exec.large import PRODUCTS, large_results
 from dovetail_torch_exec.layouts import in_rows
 from dovetail_torch_exec.prims import PRIMS
 
@@ -25,7 +25,22 @@ SEQUENCES = dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.co
 
 
 class TorchExecutor(OperatorExecutor):
-    """Eager PyTorch, given what it is quick at."""
+    """Eager PyTorch, with inputs laid out as its kernels prefer, and large products written into the pool."""
+
+    def __init__(self, name: str, **declared: Any):
+        super().__init__(name, **declared)
+        self._large: dict[str, Implementation] = {}
+
+    def add_large_products(self) -> None:
+        """Register for each product the variant that takes the memory of large results from the pool."""
+        for symbol, fn in PRODUCTS.items():
+            name = self.table[symbol].name
+            self._large[name] = self.add_variant(f"{name}_large", fn)
+
+    def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
+        """Choose the variant for large results where the line has one."""
+        variant = self._large.get(implementation.name)
+        return variant if variant is not None and large_results(line) else super().choose_variant(implementation, line)
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
         """Rows that linear layers would gather one matrix after the other are copied together."""
@@ -36,7 +51,7 @@ def torch_executor() -> OperatorExecutor:
     """An executor called "torch", asked when no other takes a line."""
     ex = TorchExecutor("torch", version="0.1.0", last_resort=True)
     for symbol, fn in (PRIMS | FUSED).items():
-        ex.implements(symbol, fn, grad=RULES.get(symbol), large=LARGE.get(symbol), devices=DEVICES.get(symbol))
+        ex.implements(symbol, fn, grad=RULES.get(symbol), devices=DEVICES.get(symbol))
     for operation, rule in RULES.items():
         symbol = symbol_for(operation)
         if isinstance(symbol, TorchSymbol) and symbol.callable is not None:
@@ -45,9 +60,10 @@ def torch_executor() -> OperatorExecutor:
         if operation not in RULES:
             symbol = symbol_for(operation)
             ex.implements(symbol, symbol.callable, path=symbol.path, checker=checker)
-    for symbol, fn in LARGE.items():
+    for symbol in PRODUCTS:
         if isinstance(symbol, TorchSymbol):
-            ex.implements(symbol, symbol.callable, large=fn, path=symbol.path)
+            ex.implements(symbol, symbol.callable, path=symbol.path)
+    ex.add_large_products()
     ex.implements_family(torch_itself)
     return ex
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dovetail import prims
+from dovetail.extend import BoundSymbol, TensorSpec
 from dovetail.extend.advanced import POOL, Symbol, symbol_for
 from dovetail.prims.spec import row_major
 
@@ -35,7 +36,16 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     return out
 
 
-LARGE: dict[Symbol, Callable[..., Tensor]] = {
+LARGE = 32 << 20  # bytes from which the system's allocator asks for new pages each time; below, it keeps its own
+
+
+def large_results(line: BoundSymbol) -> bool:
+    """Whether a result of `line` lies on a CPU and has LARGE bytes or more."""
+    tensors = [p.spec for p in line.writes if type(p.spec) is TensorSpec]
+    return any([spec.device.type == "cpu" and spec.numel * spec.dtype.bytes >= LARGE for spec in tensors])
+
+
+PRODUCTS: dict[Symbol, Callable[..., Tensor]] = {
     prims.linear: linear,
     prims.matmul: matmul,
     symbol_for("torch.nn.functional.linear"): linear,

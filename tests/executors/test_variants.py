@@ -9,7 +9,7 @@ import torch
 
 import dovetail
 from dovetail.extend import OperatorExecutor
-from dovetail.extend.advanced import POOL
+from dovetail.extend.advanced import POOL, ExecutorError
 
 F = torch.nn.functional
 N = 4096  # columns; 2048 rows of them in float32 are 32 MiB
@@ -74,10 +74,16 @@ def test_the_program_can_be_pickled():
     assert torch.equal(dovetail.extend.advanced.to_callable(read)(X, W, B), want)
 
 
-def test_an_executor_says_what_runs_large_results(monkeypatch):
-    monkeypatch.setattr("dovetail.executors.contract.executor.LARGE", 64)
-    ex = OperatorExecutor("two_ways")
-    ex.implements(torch.sin, lambda input: torch.sin(input), large=lambda input: torch.sin(input) + 0)
+def test_an_executor_places_a_variant_by_the_specs_of_a_line():
+    class TwoWays(OperatorExecutor):
+        def choose_variant(self, implementation, line):
+            return self.own("sin_long") if line.writes[0].spec.numel > 8 else implementation
+
+    ex = TwoWays("two_ways")
+    ex.implements(torch.sin, lambda input: torch.sin(input))
+    ex.add_variant("sin_long", lambda input: torch.sin(input) + 0)
     ours = dovetail.jit(lambda x: (torch.sin(x), torch.sin(x[:3])), executors=[ex])
     ours(torch.randn(16))
-    assert [name for name in lines(ours) if name.startswith("sin")] == ["sin_large", "sin"]
+    assert [name for name in lines(ours) if name.startswith("sin")] == ["sin_long", "sin"]
+    with pytest.raises(ExecutorError, match="two_ways has an implementation called sin_long already; give the variant another name"):
+        ex.add_variant("sin_long", torch.sin)
