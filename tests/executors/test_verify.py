@@ -8,6 +8,7 @@ import zoo
 from stand_ins import F, Pointwise, of, small_softmax
 
 import dovetail
+from dovetail.executors import Priority, resolve_executors
 from dovetail.executors.reports import verify
 from dovetail.extend import OperatorExecutor, Tag, get_grad, make_prim, put_grad
 
@@ -202,3 +203,25 @@ def test_a_wrong_region_is_named_by_its_wrong_line_and_not_by_memory_that_nothin
     found = dovetail.verify(dovetail.jit(fn, executors=[Wrong()]), torch.randn(4))
     assert "in the region, torch.exp(" in found.first.message
     assert "empty" not in found.first.message
+
+
+def test_limited_executors_keep_the_order_of_each_operation_and_count_their_claims():
+    first, second = of("first", torch.sin, torch.sin), of("second", torch.sin, torch.sin)
+    sin = dovetail.extend.advanced.symbol_for(torch.sin)
+    line = dovetail.make_trace(lambda x: torch.sin(x))(torch.ones(2)).lines[0]
+    with dovetail.use([first, second], operations={"torch.sin": "second > first"}):
+        limited = verify.Limited(resolve_executors(), {"second": 1})
+
+    assert isinstance(limited, Priority) and limited.key is None
+    assert [ex.name for ex in limited][:2] == ["first", "second"]
+    assert [ex.name for ex in limited.for_symbol(sin)][:2] == ["second", "first"]
+    only = limited.for_symbol(sin)[0]
+    assert only.verdict(line) is True and "as many lines as it may" in only.verdict(line)
+    assert limited.counts == {"second": 1} and limited.last == {"second": line}
+
+
+def test_a_fixed_order_is_the_same_for_every_operation():
+    first = of("first", torch.sin, torch.sin)
+    fixed = Priority([first])
+
+    assert fixed.for_symbol(dovetail.prims.sin) == fixed == (first,) and fixed.key is None and fixed.notes == ()
