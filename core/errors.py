@@ -18,6 +18,8 @@ class NotTracing(DovetailError, RuntimeError):
 class TracedValueError(DovetailError, TypeError):
     """Python asked for the value of a tensor that is only being traced: to branch on it, to index with it, to print it."""
 
+    proxy: object = None  # the traced value, where it is known
+
 
 class Unsupported(DovetailError, NotImplementedError):
     """PyTorch can do this and Dovetail cannot."""

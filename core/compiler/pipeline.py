@@ -32,7 +32,7 @@ from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
 from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
 from dovetail.frontend.environment import Acquired
-from dovetail.frontend.guards.runtime import overlap
+from dovetail.frontend.guards.runtime import memory_overlap
 from dovetail.trace import (
     JointTrace,
     Proxy,
@@ -213,7 +213,7 @@ def _refuse_overlap(acquired: Acquired, written: Sequence[Proxy]) -> None:
     """Raise Unsupported where a written input shares memory with another: the computation would read a copy that lacks the write."""
     tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True)) | acquired.trace.constants
     writing = tuple([tensors[p] for p in written])
-    if overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
+    if memory_overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
         names = ", ".join(p.name for p in written)
         raise Unsupported(
             f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from dovetail.frontend.arrays.detection import array_frontend, has_arrays
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
@@ -20,10 +21,21 @@ from dovetail.trace.source_location import INTERPRETERS
 
 
 def acquire(fn: Callable, args: tuple, kwargs: dict) -> Acquired:
-    """Interpret `fn` with proxies for the tensors that it reads; those become inputs, in the order in which they are read."""
+    """Interpret `fn` with proxies for the tensors that it reads; those become inputs, in the order in which they are read.
+
+    In a call with NumPy arrays and no tensors, arrays take the place of tensors.
+    """
+    if has_arrays(fn, args, kwargs):
+        acquired = array_frontend().acquire(_interpret, fn, args, kwargs)
+        if acquired is not None:
+            return acquired
     environment = TrackedEnvironment(LANGUAGE)
-    trace = Trace(language=LANGUAGE, environment=environment)
-    recorder = TorchRecorder(trace, environment)
+    return _interpret(fn, args, kwargs, TorchRecorder(Trace(language=LANGUAGE, environment=environment), environment))
+
+
+def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder) -> Acquired:
+    """Interpret `fn`; `recorder` records what it does with tensors."""
+    trace, environment = recorder.trace, recorder.environment
     try:
         with compiling(), refuse_seeding(tracked=True), recording(trace):
             began = time.perf_counter()
@@ -47,13 +59,14 @@ class _Interpreted(Acquired):
         super().__init__(recorder.trace, recorder.environment.tensors)
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
-        if not captured.effects and not captured.sources and is_plain(captured.value) and not _shares(captured.value):
+        if recorder.returns_tensors and not captured.effects and not captured.sources and is_plain(captured.value) and not _shares(captured.value):
             self.trace.outputs = captured.value
         else:
-            self.trace.outputs, self.build, self.objects = tuple(recorder.results), captured.finish, captured.sources
+            self.trace.outputs, self.build, self.objects = tuple(recorder.results), recorder.build(captured), captured.sources
 
     def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
         """Check the guards of the tracked run."""
+        self.recorder.check_written(written)
         changing = {id(write.owner) for write in self.tracker.effects.log}
         guards, inputs, calls = self.tracker.all_guards(), self.recorder.sources, tuple(self.tracker.calls)
         return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, changing=changing, calls=calls)

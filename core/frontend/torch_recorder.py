@@ -35,6 +35,7 @@ from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, lea
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
+    from dovetail.frontend.interpreter.tracking.capture import Captured
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
@@ -136,6 +137,8 @@ def _untraced_transform() -> Unsupported:
 class TorchRecorder(Recorder):
     """Tensors read from outside become inputs of `trace`; `sources` has where each is read."""
 
+    returns_tensors = True  # whether results are what the computation gives
+
     def __init__(self, trace: Trace, environment: TrackedEnvironment):
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
         self.atoms = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}) | _numpy_numbers()
@@ -159,6 +162,10 @@ class TorchRecorder(Recorder):
 
     def is_module(self, value: Any) -> bool:
         return is_module_class(type(value))
+
+    def is_buffer(self, value: Any) -> bool:
+        numpy = sys.modules.get("numpy")
+        return numpy is not None and isinstance(value, numpy.ndarray)
 
     def handles(self, function: Any) -> bool:
         return is_torch(function) or is_module_class(type(function))
@@ -207,6 +214,13 @@ class TorchRecorder(Recorder):
         self.sources.append((source, proxy))
         self.environment.tensors.append(sample)
         return proxy.item()
+
+    def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
+        """Return the function that makes the result from the outputs of the computation."""
+        return captured.finish
+
+    def check_written(self, written: list[Proxy]) -> None:
+        """Refuse inputs that the program writes and cannot write."""
 
     def place_of(self, tensor: Any) -> int:
         if not is_proxy(tensor):
@@ -321,12 +335,12 @@ class TorchRecorder(Recorder):
         if notes_module(function):  # once Dynamo was used, it notes each module that is made
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
-            _guard_function(tracker, function)
+            guard_function(tracker, function)
             return self._ours(tracker, traced, args, kwargs)
         if is_torch(function):
             return self._torch(tracker, function, args, kwargs)
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
-            _guard_function(tracker, function)
+            guard_function(tracker, function)
             return tracker.call(function.__wrapped__, args, kwargs, frame)
         code = function.__code__
         if is_own_code(code) or not is_ours(code):
@@ -349,8 +363,8 @@ class TorchRecorder(Recorder):
 
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of this package, with arguments that native code may read."""
-        _guard_function(tracker, function)
-        args, kwargs = [_native_argument(tracker, x) for x in args], {name: _native_argument(tracker, x) for name, x in kwargs.items()}
+        guard_function(tracker, function)
+        args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
         try:
             return function(*args, **kwargs)
         except (TypeError, AttributeError) as error:
@@ -368,11 +382,11 @@ class TorchRecorder(Recorder):
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Record an operation of torch; run one that has nothing to do with tensors."""
-        _guard_function(tracker, function)
+        guard_function(tracker, function)
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
-        args = tuple([_native_argument(tracker, x) for x in args])
-        kwargs = {name: _native_argument(tracker, x) for name, x in kwargs.items()}
+        args = tuple([native_argument(tracker, x) for x in args])
+        kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_generator(tracker, generator)
         if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
@@ -413,14 +427,14 @@ class TorchRecorder(Recorder):
             raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
 
 
-def _guard_function(tracker: Tracker, function: Any) -> None:
+def guard_function(tracker: Tracker, function: Any) -> None:
     """Guard that a function that is not traced into is the same one at every call."""
     source = tracker.source(function)
     if source is not None and source.kind != "const":
         tracker.guard("is", source, function)
 
 
-def _native_argument(tracker: Tracker, value: Any) -> Any:
+def native_argument(tracker: Tracker, value: Any) -> Any:
     """Return an argument for code of ours or of torch's: containers become plain, calls of functions return to the tracker."""
     kind = type(value)
     if kind is FunctionType or kind is MethodType:

@@ -77,6 +77,7 @@ from dovetail.prims.guard import check_truth as check_truth
 from dovetail.prims.guard import check_type as check_type
 from dovetail.prims.guard import check_unset as check_unset
 from dovetail.prims.guard import check_value as check_value
+from dovetail.prims.guard import unpack_array as unpack_array
 from dovetail.prims.guard import unpack_attr as unpack_attr
 from dovetail.prims.guard import unpack_call as unpack_call
 from dovetail.prims.guard import unpack_contents as unpack_contents

@@ -90,6 +90,16 @@ def unpack_contents_python(target: str, x: str, *, base: str, contents: str, mis
 
 
 @prim(tags=GUARD)
+def unpack_array(x: Any, *, convert: Any, miss: Any = None) -> None:
+    """The tensor that shares the memory of the array x: convert(x)."""
+
+
+@unpack_array.python
+def unpack_array_python(target: str, x: str, *, convert: str, miss: str = "None") -> str:
+    return _assignment(target, f"{convert}({x})", miss)
+
+
+@prim(tags=GUARD)
 def unpack_leaves(x: Any, *, flatten: Any, tree: Any, miss: Any) -> None:
     """Return the leaves of a nested value that `flatten` takes apart; it has to have the structure `tree`."""
 

@@ -97,7 +97,9 @@ class NumberProxy(Proxy):
 
 
 def _value_asked(self: Proxy, *_: Any) -> Any:
-    raise TracedValueError(_no_value(self))
+    error = TracedValueError(_no_value(self))
+    error.proxy = self
+    raise error
 
 
 def _no_value(proxy: Proxy) -> str:

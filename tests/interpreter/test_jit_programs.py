@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import functools
 import gc
 import traceback
@@ -445,6 +446,16 @@ def test_an_array_from_outside_is_guarded_by_its_content():
     compiled = agrees(fn, X)
     held[0] = 9
     torch.testing.assert_close(compiled(X), fn(X))
+
+
+def test_a_buffer_that_is_computed_while_tracing_is_new_at_every_call():
+    numpy = pytest.importorskip("numpy")
+    compiled = dovetail.jit(lambda x: (x + 1, bytearray(b"ab"), numpy.arange(3), array.array("i", [1, 2])))
+    for _ in range(2):
+        _, *buffers = compiled(X)
+        assert [list(buffer) for buffer in buffers] == [[97, 98], [0, 1, 2], [1, 2]]
+        for buffer in buffers:
+            buffer[0] = 5
 
 
 def test_a_large_array_and_an_iterator_are_refused():

@@ -229,7 +229,7 @@ ERRORS = {
     "keyword": (TypeError, lambda x: np.sum(x, axes=0), "axes"),
     "cast": (TypeError, lambda x: x.astype("i4").__iadd__(0.5), "Cannot cast output"),
     "squeeze": (ValueError, lambda x: x.squeeze(0), "size not equal to one"),
-    "bool": (TracedValueError, lambda x: 1 if x.sum() > 0 else 2, "tracing knows no values"),
+    "bool": (TracedValueError, lambda x: 1 if x.sum() > 0 else 2, "tracing only knows shapes and dtypes"),
     "attribute": (AttributeError, lambda x: x.sizes, "numpy language has no attribute 'sizes'"),
     "function": (Unsupported, lambda x: np.linalg.svd(x), "numpy.linalg.svd is not traced"),
     "ufunc": (Unsupported, lambda x: np.add.outer(x, x), "numpy.add.outer is not traced"),
@@ -244,7 +244,7 @@ def test_errors(case: str) -> None:
 
 
 def test_an_unknown_language_is_an_error_that_lists_those_there_are() -> None:
-    with pytest.raises(ValueError, match="no language 'fortran', only torch, numpy"):
+    with pytest.raises(ValueError, match="unknown language 'fortran'; the languages are torch, numpy"):
         dovetail.make_trace(lambda x: x, language="fortran")
 
 

@@ -16,7 +16,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import is_module_class
 from dovetail.frontend.guards.guard import KINDS, Guard, Lasting, Miss, Named, reason
 from dovetail.frontend.guards.module_state import ModuleState, same_objects, same_values
-from dovetail.frontend.guards.runtime import contents_of, overlap, static_attribute
+from dovetail.frontend.guards.runtime import contents_of, memory_overlap, overlap, static_attribute
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
@@ -157,7 +157,7 @@ class PrologueBuilder:
             certain = source.kind in ("fresh", "setting") or (source.parent.kind == "arg" and source.parent.key == "args")
             lasting = self.is_table(source.parent) if source.kind == "item" else self._is_field(source)
             with self.of_state(lasting):
-                self.line(symbol, args, kwargs if certain else kwargs | {"miss": Miss(f"{source} is not there any more")}, proxy)
+                self.line(symbol, args, kwargs if certain else kwargs | {"miss": Miss(_unreadable(source))}, proxy)
             if lasting:
                 self.state_values.add(proxy)
         return proxy
@@ -184,6 +184,8 @@ class PrologueBuilder:
             return prims.unpack_fresh, (parent,), {"call": source.key[1]}
         if source.kind == "contents":
             return prims.unpack_contents, (parent,), {"base": source.key, "contents": contents_of}
+        if source.kind == "array":
+            return prims.unpack_array, (parent,), {"convert": source.key.convert}
         if source.kind == "leaves":
             return prims.unpack_leaves, (parent,), {"flatten": trees.flatten, "tree": source.key}
         if source.kind == "field":
@@ -229,7 +231,8 @@ class PrologueBuilder:
         self.trace.constants |= trace.constants
         others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in set(written)])
         why = "an input that the program writes shares memory with another input"
-        self.check(prims.check_disjoint, tuple(written), others, overlap=overlap, reason=why)
+        compare = memory_overlap if any([source.kind == "array" for source in self.proxies]) else overlap
+        self.check(prims.check_disjoint, tuple(written), others, overlap=compare, reason=why)
 
     # the state of modules
 
@@ -306,3 +309,8 @@ class PrologueBuilder:
 def _is_unbound(raw: Any) -> bool:
     """Return whether an attribute read through its class is the raw attribute itself: then the lookup in C is exact, and fast."""
     return type(raw) in (FunctionType, property) or lookup(type(raw), "__get__") is NULL
+
+
+def _unreadable(source: Source) -> str:
+    """Return the sentence that nothing could be read at a source."""
+    return f"{source} is no longer an array of this layout" if source.kind == "array" else f"{source} is not there any more"

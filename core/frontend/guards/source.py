@@ -18,6 +18,7 @@ class Source:
     fresh     key[1](parent), run anew at every call; `key[0]` numbers such calls, and parent is the constant None for a function without argument
     contents  the contents of the container at parent, whose class derives from `key`, as a plain container
     leaves    the leaves of the nested value at parent, whose structure is `key`
+    array     the tensor that shares the memory of the array at parent; `key.convert` makes it
     static    the attribute `key` of the class at parent, or of a base of it, unbound
     """
 
@@ -37,7 +38,7 @@ class Source:
             return f"{self.parent}()"
         if self.kind == "fresh":
             return f"the result of call {self.key[0]}"
-        if self.kind == "contents":
+        if self.kind in ("contents", "array"):
             return repr(self.parent)
         if self.kind != "item":
             return f"{self.parent}.{self.key}"

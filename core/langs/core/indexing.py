@@ -356,7 +356,7 @@ def picked(chosen: Selection) -> TensorProxy:
     """Return the elements at the picked positions, in new storage."""
     place = _Picked(chosen)
     indices, view = place.indices(), chosen.view
-    if len(indices) == 1 and len(place.block) == 1:
+    if len(indices) == 1 and len(place.block) == 1 and place.at == chosen.picks[0].dim:
         result = prims.take(view, indices[0], dim=chosen.picks[0].dim)
     else:
         result = place.block_back(prims.index(place.in_front(view), indices))

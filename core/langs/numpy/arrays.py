@@ -10,6 +10,7 @@ import numpy as np
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.numpy.proxy import no_values
 from dovetail.langs.numpy.reductions import flat
 from dovetail.langs.numpy.symbol import (
     FUNCTIONS,
@@ -19,7 +20,6 @@ from dovetail.langs.numpy.symbol import (
     not_traced,
     numpyquery,
     numpysymbol,
-    operands,
     promote,
     torch_call,
 )
@@ -65,31 +65,41 @@ numpyquery("numpy.isrealobj")(lambda x: x.spec.dtype.kind != "complex")
 # Elements.
 
 
-@numpysymbol("numpy.astype", methods=("astype",), path=".astype")
+@numpysymbol("numpy.astype", path=".astype", scalar="like")
 def astype(a: Any, dtype: Any):
     """A copy in another dtype."""
     x = array(a)
     return core.convert(x, dtype_of(dtype)) if x.spec.dtype is not dtype_of(dtype) else prims.clone(x)
 
 
-@numpysymbol("numpy.copy", methods=("copy",))
+@numpysymbol("numpy.copy", scalar="never")
 def copy(a: Any):
     """The array in storage of its own."""
     return prims.clone(array(a))
 
 
-@numpysymbol("numpy.real")
+@numpysymbol(methods=("copy",), scalar="like")
+def copied(a: Any):
+    """The array, or scalar, in storage of its own."""
+    return prims.clone(a)
+
+
+@numpysymbol("numpy.real", scalar="like", view=True)
 def real(val: Any):
     """The real part."""
     x = array(val)
     return prims.real(x) if x.spec.dtype.kind == "complex" else x
 
 
-@numpysymbol("numpy.imag")
+@numpysymbol("numpy.imag", scalar="like", view=True)
 def imag(val: Any):
     """The imaginary part: zeros for a real array."""
     x = array(val)
-    return prims.imag(x) if x.spec.dtype.kind == "complex" else _full_like(x, 0, x.spec.dtype)
+    return (
+        prims.imag(x)
+        if x.spec.dtype.kind == "complex"
+        else prims.full(shape=x.spec.shape, value=core.fit(0, (), x.spec.dtype), dtype=x.spec.dtype, device=x.spec.device)
+    )
 
 
 @numpysymbol("numpy.clip")
@@ -101,11 +111,11 @@ def clip(a: Any, a_min: Any, a_max: Any):
     return out if a_max is None else core.minimum(out, a_max)
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, out: Any = None) -> TensorProxy:
-    return clip(a, a_min if min is None else min, a_max if max is None else max, out=out)
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **options: Any) -> TensorProxy:
+    return clip(a, a_min if min is None else min, a_max if max is None else max, out=out, **options)
 
 
-FUNCTIONS[np.clip] = LANGUAGE["clip"] = _clip
+FUNCTIONS[np.clip] = _clip
 
 
 @numpysymbol("numpy.round", "numpy.around", methods=("round",))
@@ -121,7 +131,7 @@ def round(a: Any, decimals: int = 0):
     return core.convert(whole, x.spec.dtype)
 
 
-@numpysymbol("numpy.where")
+@numpysymbol("numpy.where", scalar="never")
 def where(condition: Any, x: Any, y: Any):
     """x where `condition` holds, else y."""
     held = array(condition)
@@ -133,6 +143,15 @@ def where(condition: Any, x: Any, y: Any):
     return core.where(held, x, y)
 
 
+def _where(condition: Any, *choices: Any) -> TensorProxy:
+    if not choices:
+        raise no_values(array(condition))
+    return where(condition, *choices)
+
+
+FUNCTIONS[np.where] = _where
+
+
 @numpysymbol("numpy.nan_to_num")
 def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None):
     """0 for NaN, the largest finite numbers for the infinities."""
@@ -142,13 +161,14 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None)
 # Shapes.
 
 
-@numpysymbol("numpy.reshape", methods=())
-def reshape(a: Any, shape: int | Sequence[int]):
+@numpysymbol("numpy.reshape", scalar="like", view=True)
+def reshape(a: Any, shape: int | Sequence[int], copy: bool | None = None):
     """The elements in row-major order under another shape; -1 is what is left."""
-    return torch_call("reshape", array(a), tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
+    x = prims.clone(array(a)) if copy else array(a)
+    return torch_call("reshape", x, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
 
 
-@numpysymbol("numpy.transpose")
+@numpysymbol("numpy.transpose", scalar="like", view=True)
 def transpose(a: Any, axes: Sequence[int] | None = None):
     """The dimensions in the order `axes`, reversed for None."""
     x = array(a)
@@ -157,27 +177,19 @@ def transpose(a: Any, axes: Sequence[int] | None = None):
     return prims.transpose(x, order=order) if _rank(x) > 1 else x
 
 
-def _spread(*items: Any) -> tuple | None:
-    return None if items in ((), (None,)) else tuple(items[0]) if isinstance(items[0], (tuple, list)) else items
-
-
-LANGUAGE["reshape"] = lambda x, *shape: reshape(x, _spread(*shape))
-LANGUAGE["transpose"] = lambda x, *axes: transpose(x, _spread(*axes))
-
-
-@numpysymbol("numpy.swapaxes", methods=("swapaxes",))
+@numpysymbol("numpy.swapaxes", methods=("swapaxes",), view=True)
 def swapaxes(a: Any, axis1: int, axis2: int):
     """Two dimensions exchanged."""
     return torch_call("transpose", array(a), axis1, axis2)
 
 
-@numpysymbol("numpy.moveaxis")
+@numpysymbol("numpy.moveaxis", view=True)
 def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]):
     """Dimensions moved to new places."""
     return torch_call("movedim", array(a), source, destination)
 
 
-@numpysymbol("numpy.expand_dims")
+@numpysymbol("numpy.expand_dims", view=True)
 def expand_dims(a: Any, axis: int | Sequence[int]):
     """A dimension of size 1 at each place in `axis` of the result."""
     x = array(a)
@@ -188,7 +200,7 @@ def expand_dims(a: Any, axis: int | Sequence[int]):
     return x
 
 
-@numpysymbol("numpy.squeeze", methods=("squeeze",))
+@numpysymbol("numpy.squeeze", methods=("squeeze",), scalar="like", view=True)
 def squeeze(a: Any, axis: int | Sequence[int] | None = None):
     """Without the dimensions of size 1: all of them, or those in `axis`, which have to be of size 1."""
     x = array(a)
@@ -198,7 +210,7 @@ def squeeze(a: Any, axis: int | Sequence[int] | None = None):
     return prims.squeeze(x, dims=dims) if dims else x
 
 
-@numpysymbol("numpy.ravel", methods=("ravel",))
+@numpysymbol("numpy.ravel", methods=("ravel",), view=True)
 def ravel(a: Any):
     """One dimension; a view where the elements lie in order."""
     return flat(array(a))
@@ -210,7 +222,7 @@ def flatten(a: Any):
     return prims.clone(flat(array(a)))
 
 
-@numpysymbol("numpy.broadcast_to")
+@numpysymbol("numpy.broadcast_to", scalar="never", view=True)
 def broadcast_to(array: Any, shape: int | Sequence[int]):
     """The array repeated to `shape` without copying."""
     return TORCH["expand"](array, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
@@ -219,6 +231,8 @@ def broadcast_to(array: Any, shape: int | Sequence[int]):
 @numpysymbol("numpy.repeat", methods=("repeat",))
 def repeat(a: Any, repeats: int, axis: int | None = None):
     """Each element, or each slice along `axis`, `repeats` times."""
+    if isinstance(repeats, TensorProxy):
+        raise no_values(repeats)
     return torch_call("repeat_interleave", array(a), repeats, axis)
 
 
@@ -272,7 +286,7 @@ def vstack(tup: Sequence[Any]):
     return torch_call("vstack", _alike(tup))
 
 
-@numpysymbol("numpy.split")
+@numpysymbol("numpy.split", view=True)
 def split(ary: Any, indices_or_sections: int | Sequence[int], axis: int = 0):
     """Parts along `axis`: so many equal ones, or between these positions."""
     x = array(ary)
@@ -307,99 +321,14 @@ def outer(a: Any, b: Any):
     return core.mul(torch_call("unsqueeze", a, 1), b)
 
 
-# Arrays like others.
+@numpysymbol("numpy.pad")
+def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0):
+    """The array with so many numbers before and after it along each dimension."""
+    if mode != "constant" or not isinstance(constant_values, (bool, int, float)):
+        raise not_traced("numpy.pad", "only the mode 'constant' with one number is supported; join the parts with np.concatenate")
+    rank = _rank(array)
+    width = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
+    return torch_call("nn.functional.pad", array, tuple(n for pair in reversed(width) for n in pair), "constant", constant_values)
 
 
-def _full_like(x: TensorProxy, value: Any, dtype: Any) -> TensorProxy:
-    return prims.full(shape=x.spec.shape, value=core.fit(value, (), dtype), dtype=dtype, device=x.spec.device)
-
-
-@numpysymbol("numpy.full_like")
-def full_like(a: Any, fill_value: Any, dtype: Any = None):
-    """`fill_value` in a's shape."""
-    x = array(a)
-    return _full_like(x, fill_value, x.spec.dtype if dtype is None else dtype_of(dtype))
-
-
-@numpysymbol("numpy.zeros_like", "numpy.empty_like")
-def zeros_like(a: Any, dtype: Any = None):
-    """Zeros in a's shape."""
-    return full_like(a, 0, dtype)
-
-
-@numpysymbol("numpy.ones_like")
-def ones_like(a: Any, dtype: Any = None):
-    """Ones in a's shape."""
-    return full_like(a, 1, dtype)
-
-
-# Indexing.
-
-
-@numpysymbol("numpy.ndarray.__getitem__", path="operator.getitem")
-def getitem(a: Any, key: Any):
-    """a[key]."""
-    return TORCH["getitem"](a, key)
-
-
-@numpysymbol("numpy.ndarray.__setitem__", path="operator.setitem")
-def setitem(a: Any, key: Any, value: Any):
-    """a[key] = value."""
-    TORCH["setitem"](a, key, array(value, a.spec.dtype) if isinstance(value, TensorProxy) else value)
-
-
-def _indexed(x: TensorProxy, key: Any) -> TensorProxy:
-    return getitem(*_forwards(x, _key(key)))
-
-
-def _assigned(x: TensorProxy, key: Any, value: Any) -> None:
-    key = _key(key)
-    backwards = any_backwards(key)
-    if backwards:
-        raise not_traced("numpy.ndarray.__setitem__", "it writes through a slice with a negative step; reverse the value and use a positive step")
-    setitem(x, key, operands(np.asarray(value)) if isinstance(value, (list, tuple)) else value)
-
-
-def _key(key: Any) -> Any:
-    """Lists become arrays, NumPy's integers Python's."""
-    if isinstance(key, tuple):
-        return tuple(_key(part) for part in key)
-    if isinstance(key, slice):
-        return slice(*(None if end is None else int(end) for end in (key.start, key.stop, key.step)))
-    if isinstance(key, np.integer):
-        return int(key)
-    return operands(np.asarray(key)) if isinstance(key, list) else key
-
-
-def any_backwards(key: Any) -> bool:
-    """Whether a slice in `key` runs from the end to the start."""
-    return any(isinstance(part, slice) and part.step is not None and part.step < 0 for part in (key if isinstance(key, tuple) else (key,)))
-
-
-def _forwards(x: TensorProxy, key: Any) -> tuple[TensorProxy, Any]:
-    """The array flipped where a slice has a negative step, and the key with positive steps alone."""
-    if not any_backwards(key):
-        return x, key
-    parts, out, dim = list(key) if isinstance(key, tuple) else [key], [], 0
-    taken = sum(1 if isinstance(p, (slice, int, TensorProxy)) else 0 for p in parts)
-    for part in parts:
-        if part is Ellipsis:
-            dim += _rank(x) - taken
-        elif isinstance(part, slice) and part.step is not None and part.step < 0:
-            n = x.spec.shape[dim]
-            start, stop, step = part.indices(n)
-            x = flip(x, axis=dim)
-            part = slice(n - 1 - start, n - 1 - stop, -step)
-        dim += isinstance(part, (slice, int, TensorProxy))
-        out.append(part)
-    return x, tuple(out)
-
-
-LANGUAGE.update({"getitem": _indexed, "setitem": _assigned, "_function": call})
-
-
-def _item(x: TensorProxy) -> Any:
-    return prims.item(x)
-
-
-LANGUAGE["item"] = _item
+LANGUAGE["_function"] = call

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.errors import NotTracing, require
+from dovetail.errors import NotTracing, TracedValueError, Unsupported, require
 from dovetail.prims import recorder
-from dovetail.trace import TensorProxy
+from dovetail.trace import TensorProxy, user_line
+from dovetail.trace.proxies import ASKING
 
 
 class NumpyProxy(TensorProxy):
@@ -19,12 +20,16 @@ class NumpyProxy(TensorProxy):
     For the user's code only; ours reads `.spec`.
     """
 
-    __slots__ = ()
+    __slots__ = ("scalar",)
     __hash__ = object.__hash__
+
+    def __init__(self, name: str, spec: Any = None):
+        super().__init__(name, spec)
+        self.scalar = False  # whether NumPy has a scalar here, as np.float64, and no array
 
     @property
     def __class__(self) -> type:
-        return np.ndarray
+        return np.dtype(self.spec.dtype.name.rstrip("_")).type if self.scalar else np.ndarray
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _environment().language["_ufunc"](ufunc, method, inputs, kwargs)
@@ -36,6 +41,9 @@ class NumpyProxy(TensorProxy):
         environment = _environment()
         if not name.startswith("_") and (found := environment.language.get(name)) is not None:
             return types.MethodType(found, self)
+        if name not in environment.language.properties and hasattr(np.ndarray, name):
+            why = "the numpy language has no meaning for it; use another function, or read it outside the compiled function"
+            raise Unsupported(f"numpy.ndarray.{name} is not traced: {why}\n  called at {user_line()}")
         return environment.attribute(self, name)
 
     def __len__(self) -> int:
@@ -49,11 +57,43 @@ class NumpyProxy(TensorProxy):
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any())
 
+    def __divmod__(self, other: Any) -> Any:
+        return _environment().language["divmod"](self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return _environment().language["divmod"](other, self)
+
     def __format__(self, spec: str) -> str:
         return self.name
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        require(False, "a traced array has no values to convert; use it as it is, np.asarray(x) of an array is x", error=TypeError)
+        raise no_values(self)
+
+
+def no_values(proxy: Any) -> TracedValueError:
+    """The error that says that Python needs the value of `proxy`, where, and the ways out."""
+    error = TracedValueError(
+        f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes, since the array is large or '
+        "computed from a large one: choose with np.where, or compute the value outside and pass it as an argument"
+    )
+    error.proxy = proxy
+    return error
+
+
+def _value_needed(self: NumpyProxy, *_: Any) -> Any:
+    raise no_values(self)
+
+
+def _truth(self: NumpyProxy) -> bool:
+    if self.spec.numel != 1:
+        words = "more than one element is ambiguous. Use a.any() or a.all()" if self.spec.numel else "no elements is ambiguous"
+        require(False, "The truth value of an array with {}", words, error=ValueError)
+    raise no_values(self)
+
+
+for _name in ASKING:
+    setattr(NumpyProxy, _name, _value_needed)
+NumpyProxy.__bool__ = _truth
 
 
 def _environment() -> Any:

@@ -11,7 +11,7 @@ from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.numpy.symbol import array, dtype_of, numpysymbol
+from dovetail.langs.numpy.symbol import LANGUAGE, array, dtype_of, numpysymbol
 from dovetail.prims import Symbol
 from dovetail.prims.spec import prod as product
 from dovetail.trace import TensorProxy
@@ -92,21 +92,34 @@ def std(a: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims:
     return core.sqrt(var(a, axis, dtype, ddof, keepdims))
 
 
+def _extreme(prim: Symbol, ufunc: np.ufunc, a: Any, axis: Axis, keepdims: bool, initial: Any) -> TensorProxy:
+    x = array(a)
+    _require_real(x, ufunc.__name__)
+    if initial is None:
+        return reduced(prim, _not_empty(x, axis, ufunc.__name__), axis, keepdims)
+    shape = tuple(n for d, n in enumerate(x.spec.shape) if d not in axes(axis, x))
+    if not count(x, axis):
+        out = prims.full(shape=shape, value=core.fit(initial, (), x.spec.dtype), dtype=x.spec.dtype, device=x.spec.device)
+        return core.keep_dims(out, x.spec.shape, axes(axis, x)) if keepdims else out
+    return LANGUAGE["_ufunc"](ufunc, "__call__", (reduced(prim, x, axis, keepdims), initial), {})
+
+
 @numpysymbol("numpy.max", "numpy.amax", methods=("max",))
-def max(a: Any, axis: Axis = None, keepdims: bool = False):
-    """The largest over `axis`."""
-    return reduced(prims.amax, _not_empty(array(a), axis, "maximum"), axis, keepdims)
+def max(a: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None):
+    """The largest over `axis`, and `initial`."""
+    return _extreme(prims.amax, np.maximum, a, axis, keepdims, initial)
 
 
 @numpysymbol("numpy.min", "numpy.amin", methods=("min",))
-def min(a: Any, axis: Axis = None, keepdims: bool = False):
-    """The smallest over `axis`."""
-    return reduced(prims.amin, _not_empty(array(a), axis, "minimum"), axis, keepdims)
+def min(a: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None):
+    """The smallest over `axis`, and `initial`."""
+    return _extreme(prims.amin, np.minimum, a, axis, keepdims, initial)
 
 
 @numpysymbol("numpy.ptp")
 def ptp(a: Any, axis: Axis = None, keepdims: bool = False):
     """The largest minus the smallest."""
+    require(array(a).spec.dtype is not dtypes.bool_, "numpy boolean subtract is not supported; use the bitwise_xor operator instead", error=TypeError)
     return core.sub(max(a, axis, keepdims), min(a, axis, keepdims))
 
 
@@ -184,15 +197,88 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None):
     return _running(prims.cumprod, a, axis, dtype)
 
 
+def _known(x: TensorProxy, instead: float) -> TensorProxy:
+    """x with `instead` in the place of NaN."""
+    return core.where(core.isnan(x), instead, x) if x.spec.dtype.inexact else x
+
+
 @numpysymbol("numpy.nansum")
 def nansum(a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False):
     """The sum of what is not NaN."""
+    return sum(_known(array(a), 0.0), axis, dtype, keepdims)
+
+
+@numpysymbol("numpy.nanprod")
+def nanprod(a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False):
+    """The product of what is not NaN."""
+    return prod(_known(array(a), 1.0), axis, dtype, keepdims)
+
+
+def _known_count(x: TensorProxy, axis: Axis, keepdims: bool, dtype: DType) -> TensorProxy:
+    return core.convert(reduced(prims.sum, core.convert(core.bitwise_not(core.isnan(x)), dtypes.int64), axis, keepdims), dtype)
+
+
+@numpysymbol("numpy.nanmean")
+def nanmean(a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False):
+    """The mean of what is not NaN."""
     x = array(a)
-    return sum(core.where(core.isnan(x), 0.0, x) if x.spec.dtype.inexact else x, axis, dtype, keepdims)
+    if not x.spec.dtype.inexact:
+        return mean(x, axis, dtype, keepdims)
+    kind = core.wide(_mean_dtype(x, dtype))
+    total = reduced(prims.sum, core.convert(_known(x, 0.0), kind), axis, keepdims)
+    return core.convert(core.div(total, _known_count(x, axis, keepdims, kind)), _mean_dtype(x, dtype))
+
+
+@numpysymbol("numpy.nanvar")
+def nanvar(a: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False):
+    """The variance of what is not NaN."""
+    x = array(a)
+    if not x.spec.dtype.inexact:
+        return var(x, axis, dtype, ddof, keepdims)
+    _require_real(x, "nanvar")
+    kind = core.wide(_mean_dtype(x, dtype))
+    wide = core.convert(x, kind)
+    n = _known_count(x, axis, True, kind)
+    centered = core.sub(wide, core.div(reduced(prims.sum, _known(wide, 0.0), axis, True), n))
+    total = reduced(prims.sum, _known(core.mul(centered, centered), 0.0), axis, keepdims)
+    left = core.sub(_known_count(x, axis, keepdims, kind), ddof)
+    return core.convert(core.where(core.le(left, 0), float("nan"), core.div(total, left)), _mean_dtype(x, dtype))
+
+
+@numpysymbol("numpy.nanstd")
+def nanstd(a: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False):
+    """The standard deviation of what is not NaN."""
+    return core.sqrt(nanvar(a, axis, dtype, ddof, keepdims))
+
+
+def _require_real(x: TensorProxy, name: str) -> None:
+    require(x.spec.dtype.kind != "complex", "{} of complex numbers is not supported; take real and imaginary parts", name, error=NotImplementedError)
+
+
+def _largest(prim: Symbol, a: Any, axis: Axis, keepdims: bool, lowest: float) -> TensorProxy:
+    """`prim` of what is not NaN, and NaN where nothing else is."""
+    x = _not_empty(array(a), axis, prim.name)
+    _require_real(x, prim.name)
+    if not x.spec.dtype.inexact:
+        return reduced(prim, x, axis, keepdims)
+    unknown = reduced(prims.all, core.isnan(x), axis, keepdims)
+    return core.where(unknown, float("nan"), reduced(prim, _known(x, lowest), axis, keepdims))
+
+
+@numpysymbol("numpy.nanmax")
+def nanmax(a: Any, axis: Axis = None, keepdims: bool = False):
+    """The largest that is not NaN."""
+    return _largest(prims.amax, a, axis, keepdims, float("-inf"))
+
+
+@numpysymbol("numpy.nanmin")
+def nanmin(a: Any, axis: Axis = None, keepdims: bool = False):
+    """The smallest that is not NaN."""
+    return _largest(prims.amin, a, axis, keepdims, float("inf"))
 
 
 @numpysymbol("numpy.average")
-def average(a: Any, axis: Axis = None, weights: Any = None, *, keepdims: bool = False):
+def average(a: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False):
     """The mean weighted with `weights`, which have a's shape."""
     if weights is None:
         return mean(a, axis, None, keepdims)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
-from dovetail import dtypes
+from dovetail import dtypes, prims
+from dovetail.devices import cpu
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
@@ -18,7 +21,7 @@ from dovetail.langs.numpy.proxy import NumpyProxy
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Symbol, copy_, recorder
 from dovetail.prims.op import register
-from dovetail.trace import TensorProxy, printing, tree_map, user_line
+from dovetail.trace import TensorProxy, leaves, printing, tree_map, user_line
 
 LANGUAGE = Language("numpy", NumpyProxy)
 FUNCTIONS: dict[Any, Callable] = {}  # the registry: NumPy callable -> the symbol, or the plain function, that it means while tracing
@@ -29,42 +32,133 @@ printing.ROOTS["numpy"] = printing.Root("import numpy", np)
 printing.LITERALS[np.dtype] = lambda value: ("numpy", f"numpy.dtype({value.name!r})")
 
 
+_DEFAULTS = {"order": ("C", "K", "A", None), "subok": (True, False), "where": (True,), "initial": (None,), "casting": ("same_kind",), "like": (None,)}
+_DEFAULTS |= {
+    "device": (None, "cpu"),
+    "returned": (False,),
+    "kind": (None,),
+    "stable": (None,),
+    "overwrite_input": (False,),
+    "optimize": (False, True),
+}
+_OPTIONS = {*_DEFAULTS, "kind", "stable", "mean", "correction", "mode", "method", "axis", "dtype", "keepdims", "copy", "prepend", "append"}
+
+
+_POSITIONS = {"axis", "axes", "shape", "axis1", "axis2", "source", "destination", "shift", "indices_or_sections", "reps", "k", "offset", "decimals"}
+
+
+_SIGNED_ALONE = {
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "ptp",
+    "nanmax",
+    "nanmin",
+    "clip",
+    "diff",
+    "flip",
+    "dot",
+    "inner",
+    "vdot",
+    "take",
+    "take_along_axis",
+}
+_SIGNED_ALONE |= {"tril", "triu", "roll", "pad", "median", "diag"}
+
+
+def refuse_unsigned(name: str, tree: Any) -> None:
+    """Refuse unsigned integers of more than 8 bits, where PyTorch has no kernel for them."""
+    wide = next((x for x in leaves(tree) if isinstance(x, TensorProxy) and x.spec.dtype in (dtypes.uint16, dtypes.uint32, dtypes.uint64)), None)
+    if wide is not None:
+        raise not_traced(f"{name} of {wide.spec.dtype.name}", "PyTorch has no kernel for it; convert with astype(np.int64)")
+
+
 class NumpySymbol(Symbol):
-    """A NumPy operation: its arguments are bound by NumPy's names, and defaults are left out of the line."""
+    """A NumPy operation: its arguments are bound by NumPy's names, and defaults are left out of the line.
 
-    __slots__ = ("signature",)
+    `scalar` says what a result without dimensions is: "always" a scalar of NumPy's, "never" one but an array, or "like" the first argument.
+    Results are new arrays, but for those of a `view`.
+    """
 
-    def __init__(self, name: str, meta: Callable, *, id: str, path: str):
-        super().__init__("numpy", name, meta, id=id, path=path, language=LANGUAGE)
-        self.signature = inspect.signature(meta)
+    __slots__ = ("scalar", "signature")
+
+    def __init__(self, name: str, meta: Callable, *, id: str, path: str, scalar: str = "always", view: bool = False):
+        super().__init__("numpy", name, meta if view else _renewed(meta), id=id, path=path, language=LANGUAGE)
+        self.signature, self.scalar = inspect.signature(meta), scalar
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
+        casting = kwargs.pop("casting", "same_kind") if out is not None else "same_kind"
         args, kwargs = self.bind(*args, **kwargs)
+        if self.name in _SIGNED_ALONE:
+            refuse_unsigned(self.path, (args, kwargs))
         result = recorder.get().record(self, args, kwargs)
-        return result if out is None else write(out, result)
+        if out is not None:
+            return write(out, result, casting=casting)
+        if self.scalar == "always" or (self.scalar == "like" and args and getattr(args[0], "scalar", False)):
+            mark_scalars(result)
+        return result
 
     def bind(self, *args: Any, **kwargs: Any) -> tuple[tuple, dict]:
         """Required arguments by position, the rest by name where they are not the default; arrays and NumPy's numbers as constants."""
         try:
-            given = self.signature.bind(*args, **kwargs).arguments
+            given = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if not _is_default(k, v)}).arguments
         except TypeError as error:
+            if unknown := kwargs.keys() & (_OPTIONS - self.signature.parameters.keys()):
+                raise not_traced(f"{self.path} with {', '.join(sorted(unknown))}=", "leave it out, or apply it to the result") from None
             require(False, "{}() {}", self.path, error, error=TypeError)
         required = {p.name for p in self.signature.parameters.values() if p.default is p.empty}
+        starred = next((p.name for p in self.signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+        if starred is not None:
+            return operands((*[v for k, v in given.items() if k != starred], *given.get(starred, ()))), {}
         rest = {k: v for k, v in given.items() if k not in required and not _same(v, self.signature.parameters[k].default)}
-        return operands(tuple(v for k, v in given.items() if k in required)), operands(rest)
+        rest = {k: _plain(v) if k in _POSITIONS else v for k, v in rest.items()}
+        return operands(tuple(_plain(v) if k in _POSITIONS else v for k, v in given.items() if k in required)), operands(rest)
+
+
+def _plain(value: Any) -> Any:
+    """Sizes and dimensions as Python's integers."""
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, TensorProxy) else value
+
+
+def _is_default(name: str, value: Any) -> bool:
+    """Whether a keyword says what NumPy does without it."""
+    return value is np._NoValue or (
+        name in _DEFAULTS and any([value is default or (type(value) is str and value == default) for default in _DEFAULTS[name]])
+    )
+
+
+def _renewed(meta: Callable) -> Callable:
+    """`meta`, with a copy in the place of a result that is an argument: NumPy returns a new array."""
+
+    @functools.wraps(meta)
+    def renewed(*args: Any, **kwargs: Any) -> Any:
+        known = {x for x in leaves((args, kwargs)) if isinstance(x, TensorProxy)}
+        return tree_map(lambda x: prims.clone(x) if isinstance(x, TensorProxy) and x in known else x, meta(*args, **kwargs))
+
+    return renewed
+
+
+def mark_scalars(tree: Any) -> Any:
+    """Make the results without dimensions scalars of NumPy's, which no operation writes into."""
+    for x in leaves(tree):
+        if isinstance(x, NumpyProxy) and not x.spec.shape:
+            x.scalar = True
+    return tree
 
 
 def _same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and isinstance(a, (str, int, float)) and a == b)
 
 
-def numpysymbol(*names: str, methods: Iterable[str] = (), path: str | None = None) -> Callable:
+def numpysymbol(*names: str, methods: Iterable[str] = (), path: str | None = None, scalar: str = "always", view: bool = False) -> Callable:
     """The decorated function is what the NumPy functions `names` and the array methods `methods` mean; names that NumPy lacks are left out."""
 
     def wrap(meta: Callable) -> NumpySymbol:
         first = names[0] if names else f"numpy.ndarray.{next(iter(methods))}"
-        symbol = register(NumpySymbol(meta.__name__, meta, id=first, path=path or (names[0] if names else f".{next(iter(methods))}")))
+        path_ = path or (names[0] if names else f".{next(iter(methods))}")
+        symbol = register(NumpySymbol(meta.__name__, meta, id=first, path=path_, scalar=scalar, view=view))
         for name in names:
             if (fn := resolve(name)) is not None:
                 FUNCTIONS[fn] = symbol
@@ -93,13 +187,17 @@ def resolve(name: str) -> Any:
 
 
 def operands(tree: Any) -> Any:
-    """Arrays and NumPy's numbers become constants of the trace, which keep their dtype; Python's numbers stay, and are weak."""
+    """Arrays become constants of the trace and NumPy's numbers arrays of one element, of their dtype; Python's numbers stay, and are weak."""
     trace = recorder.get()
 
     def known(x: Any) -> Any:
         if isinstance(x, TensorProxy) or not isinstance(x, (np.ndarray, np.generic)):
             return x
-        return trace.environment.lift(((foreign(np.asarray(x)),), {}), trace)[0][0]
+        if isinstance(x, np.generic):
+            require(x.dtype in FROM_NUMPY, "numbers of {} are not supported; convert with astype first", x.dtype, error=TypeError)
+            return full((), x.item(), x.dtype)
+        require(type(x) is np.ndarray, "arrays of the class {} are not supported; pass np.asarray(x)", type(x).__name__, error=TypeError)
+        return trace.environment.lift(((foreign(x),), {}), trace)[0][0]
 
     return tree_map(known, tree)
 
@@ -109,7 +207,8 @@ def foreign(x: Any) -> Any:
     if type(x) is not np.ndarray:
         return x
     require(x.dtype in FROM_NUMPY, "arrays of {} are not traced; convert with astype first", x.dtype, error=TypeError)
-    return torch.from_numpy(x.copy() if min(x.strides, default=0) < 0 or not x.flags.writeable else x)
+    fits = x.flags.writeable and x.flags.aligned and not any([step < 0 or step % x.itemsize for step in x.strides])
+    return torch.from_numpy(x if fits else np.array(x, order="C"))
 
 
 def dtype_of(dtype: Any) -> DType:
@@ -138,20 +237,24 @@ def promote(*xs: Any) -> DType:
 def array(x: Any, dtype: DType | None = None) -> TensorProxy:
     """An operand as a traced array: numbers and nested lists become constants, as np.asarray makes them."""
     if not isinstance(x, TensorProxy):
-        x = operands(np.asarray(x))
+        traced = isinstance(x, (list, tuple)) and any(isinstance(part, TensorProxy) for part in leaves(x))
+        x = FUNCTIONS[np.array](x) if traced else operands(np.asarray(x))
     return x if dtype is None else core.convert(x, dtype)
 
 
 @numpysymbol("numpy.copyto")
-def copyto(dst: Any, src: Any, casting: str = "same_kind"):
-    """Write `src` into `dst`, broadcast, under one of NumPy's casting rules."""
-    require(isinstance(dst, TensorProxy), "expected a traced array to write into, got {}", type(dst).__name__, error=TypeError)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True):
+    """Write `src` into `dst`, broadcast, under one of NumPy's casting rules, where `where` holds."""
+    if not isinstance(dst, TensorProxy):
+        why = "it is computed while tracing; make it with np.zeros, np.ones, np.empty or np.full, which are traced"
+        raise not_traced(f"a write of a traced value into a {type(dst).__name__}", why)
     allowed = np.can_cast(weak(src) if isinstance(src, TensorProxy) else np.min_scalar_type(src), weak(dst), casting)
     require(allowed, "Cannot cast output from {} to {} with casting rule {!r}; convert with astype", weak(src), weak(dst), casting, error=TypeError)
     value = array(src, dst.spec.dtype)
     fits = value.spec.shape == dst.spec.shape or core.broadcast_shapes(value.spec.shape, dst.spec.shape) == dst.spec.shape
     require(fits, "output with shape {} doesn't match the broadcast shape {}", dst.spec.shape, value.spec.shape, error=ValueError)
-    copy_(dst, core.expand(value, dst.spec.shape))
+    value = core.expand(value, dst.spec.shape)
+    copy_(dst, value if where is True else core.where(array(where), value, dst))
 
 
 def write(x: Any, value: TensorProxy, *, casting: str = "same_kind") -> TensorProxy:
@@ -164,6 +267,16 @@ def write(x: Any, value: TensorProxy, *, casting: str = "same_kind") -> TensorPr
 def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A torch operation by name, inside a NumPy one."""
     return symbol_for(f"torch.{name}")(*args, **kwargs)
+
+
+@numpysymbol("numpy.full", scalar="never")
+def full(shape: Any, fill_value: Any, dtype: Any = None):
+    """An array of `shape` filled with a number."""
+    sizes = tuple(map(operator.index, shape)) if isinstance(shape, (tuple, list)) else (operator.index(shape),)
+    if isinstance(fill_value, TensorProxy):
+        return core.expand(array(fill_value, fill_value.spec.dtype if dtype is None else dtype_of(dtype)), sizes)
+    kind = dtype_of(np.asarray(fill_value).dtype if dtype is None else dtype)
+    return prims.full(shape=sizes, value=core.fit(fill_value, (), kind), dtype=kind, device=cpu)
 
 
 def not_traced(name: str, why: str) -> Unsupported:

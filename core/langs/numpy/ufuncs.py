@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dovetail import dtypes
+from dovetail import dtypes, prims
 from dovetail.errors import InputRuntimeError, require
 from dovetail.langs import core
-from dovetail.langs.numpy.symbol import LANGUAGE, NumpySymbol, dtype_of, not_traced, numpy_dtype, operands, torch_call, weak, write
+from dovetail.langs.numpy.symbol import LANGUAGE, NumpySymbol, array, dtype_of, not_traced, numpy_dtype, torch_call, weak, write
 from dovetail.prims.op import register
-from dovetail.trace import TensorProxy
+from dovetail.trace import NumberProxy, TensorProxy
 
 
 def _truth(x: Any) -> Any:
@@ -39,19 +39,59 @@ def _logaddexp(a: TensorProxy, b: TensorProxy) -> TensorProxy:
     return core.where(core.eq(a, b), core.add(high, float(np.log(2.0))), core.add(high, core.log1p(core.exp(core.neg(core.abs(core.sub(a, b)))))))
 
 
+_LOG2 = float(np.log(2.0))
+
+
+def _unless_bool(operation: Callable) -> Callable:
+    """Booleans stay what they are."""
+    return lambda x: _same(x) if x.spec.dtype is dtypes.bool_ else operation(x)
+
+
+def _matmul(a: TensorProxy, b: TensorProxy) -> TensorProxy:
+    if a.spec.dtype is dtypes.bool_:
+        return core.ne(torch_call("matmul", core.convert(a, dtypes.int64), core.convert(b, dtypes.int64)), 0)
+    return torch_call("matmul", a, b)
+
+
+def _heaviside(x: TensorProxy, middle: TensorProxy) -> TensorProxy:
+    return core.where(core.isnan(x), x, core.where(core.eq(x, 0), middle, core.convert(core.gt(x, 0), x.spec.dtype)))
+
+
 def _same(x: TensorProxy) -> TensorProxy:
-    return core.mul(x, 1)
+    return prims.clone(x)
+
+
+def _divided(operation: Callable) -> Callable:
+    """Of integers divided by zero, NumPy makes 0, and divided by -1 they are negated, which no division of the machine may be asked for."""
+
+    def quotient(a: Any, b: Any) -> TensorProxy:
+        x = a if isinstance(a, TensorProxy) else b
+        if x.spec.dtype.inexact:
+            return operation(a, b)
+        if not isinstance(b, TensorProxy) and b not in (0, -1):
+            return operation(a, b)
+        b = b if isinstance(b, TensorProxy) else prims.full(shape=(), value=b, dtype=x.spec.dtype, device=x.spec.device)
+        zero, signed = core.eq(b, 0), x.spec.dtype.signed
+        special = core.bitwise_or(zero, core.eq(b, -1)) if signed else zero
+        out = operation(a, core.where(special, 1, b))
+        if signed:
+            out = core.where(core.eq(b, -1), core.mul(b, a) if operation is core.floordiv else 0, out)
+        return core.where(zero, 0, out)
+
+    return quotient
 
 
 UFUNCS: dict[str, Callable[..., TensorProxy]] = {
-    **{n: core.OPERATIONS[n] for n in ("add", "maximum", "minimum", "remainder", "fmod", "copysign", "nextafter", "bitwise_and", "bitwise_or")},
-    **{n: core.OPERATIONS[n] for n in ("sign", "signbit", "ceil", "floor", "trunc", "isnan", "isinf", "isfinite", "sqrt", "exp", "exp2", "expm1")},
+    **{n: core.OPERATIONS[n] for n in ("add", "maximum", "minimum", "copysign", "nextafter", "bitwise_and", "bitwise_or")},
+    **{n: core.OPERATIONS[n] for n in ("sign", "signbit", "isnan", "isinf", "isfinite", "sqrt", "exp", "exp2", "expm1")},
     **{n: core.OPERATIONS[n] for n in ("log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "reciprocal", "bitwise_xor")},
     **{f"arc{n}": core.OPERATIONS[f"a{n}"] for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "subtract": core.sub,
     "multiply": core.mul,
     "divide": core.div,
-    "floor_divide": core.floordiv,
+    "floor_divide": _divided(core.floordiv),
+    "remainder": _divided(core.remainder),
+    "fmod": _divided(core.fmod),
     "power": core.pow,
     "float_power": core.pow,
     "arctan2": core.atan2,
@@ -61,11 +101,12 @@ UFUNCS: dict[str, Callable[..., TensorProxy]] = {
     "fmin": _ignoring_nan(core.minimum),
     "negative": core.neg,
     "positive": _same,
-    "absolute": core.abs,
+    **{n: _unless_bool(core.OPERATIONS[n]) for n in ("ceil", "floor", "trunc")},
+    "absolute": _unless_bool(core.abs),
     "fabs": core.abs,
     "rint": core.round,
     "square": lambda x: core.mul(x, x),
-    "conjugate": core.conj,
+    "conjugate": lambda x: core.conj(x) if x.spec.dtype.kind == "complex" else _same(x),
     "invert": core.bitwise_not,
     "left_shift": core.bitwise_left_shift,
     "right_shift": core.bitwise_right_shift,
@@ -81,8 +122,15 @@ UFUNCS: dict[str, Callable[..., TensorProxy]] = {
     "greater_equal": core.ge,
     "deg2rad": lambda x: core.mul(x, float(np.pi / 180)),
     "rad2deg": lambda x: core.mul(x, float(180 / np.pi)),
-    "matmul": lambda a, b: torch_call("matmul", a, b),
+    "radians": lambda x: core.mul(x, float(np.pi / 180)),
+    "degrees": lambda x: core.mul(x, float(180 / np.pi)),
+    "heaviside": _heaviside,
+    "logaddexp2": lambda a, b: core.mul(_logaddexp(core.mul(a, _LOG2), core.mul(b, _LOG2)), 1 / _LOG2),
+    "matmul": _matmul,
 }
+_COMPARISONS = {np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal}
+_MODULAR = {np.add, np.subtract, np.multiply, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.equal, np.not_equal, np.positive}
+_PYTHON = {"bool": bool, "int": int, "float": float, "complex": complex}
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
 SYMBOLS: dict[np.ufunc, NumpySymbol] = {}  # the registry: ufunc -> its symbol
 
@@ -103,7 +151,7 @@ def _symbol(name: str, operation: Callable) -> NumpySymbol:
 
 def _applied(ufunc: np.ufunc, operation: Callable, xs: tuple, dtype: Any) -> TensorProxy:
     """`operation` on operands converted as NumPy converts them for `ufunc`: np.exp of int32 is float64, of int8 float16."""
-    kinds = tuple(weak(x) if isinstance(x, TensorProxy) else type(x) for x in xs)
+    kinds = tuple(weak(x) if isinstance(x, TensorProxy) else _PYTHON[x.spec.kind] if type(x) is NumberProxy else type(x) for x in xs)
     require(
         all(k in (bool, int, float, complex) or isinstance(k, np.dtype) for k in kinds), "expected arrays and numbers, got {}", xs, error=TypeError
     )
@@ -115,8 +163,36 @@ def _applied(ufunc: np.ufunc, operation: Callable, xs: tuple, dtype: Any) -> Ten
     shapes = [x.spec.shape for x in xs if isinstance(x, TensorProxy)]
     if ufunc.signature is None:
         _require_broadcast(shapes)
+    if ufunc in _COMPARISONS and (known := _compared(ufunc, xs, resolved)) is not None:
+        return known
+    xs = tuple(x if isinstance(x, TensorProxy) else _number(x, t) for x, t in zip(xs, resolved, strict=False))
+    resolved = tuple(map(_computed, resolved)) if (kept := resolved[-1]) is not None else resolved
     given = [core.convert(x, dtype_of(t)) if isinstance(x, TensorProxy) else x for x, t in zip(xs, resolved, strict=False)]
-    return core.convert(operation(*given), dtype_of(resolved[-1]))
+    if np.dtype(np.uint64) in resolved[:-1] and ufunc not in _MODULAR:
+        raise not_traced(f"numpy.{ufunc.__name__} of uint64", "PyTorch computes no such numbers; convert with astype(np.int64), or to float64")
+    if np.dtype(np.uint64) in resolved[:-1]:
+        given = [core.convert(x, dtypes.int64) if isinstance(x, TensorProxy) else (x + 2**63) % 2**64 - 2**63 for x in given]
+    return core.convert(operation(*given), dtype_of(kept))
+
+
+def _computed(dtype: np.dtype) -> np.dtype:
+    """What numbers are computed in: PyTorch has no arithmetic of unsigned ones of 16 and 32 bits."""
+    return np.dtype(np.int64) if dtype in (np.dtype(np.uint16), np.dtype(np.uint32)) else dtype
+
+
+def _number(x: Any, dtype: np.dtype) -> Any:
+    """A Python number as an operand of `dtype`; OverflowError, as of NumPy, where an integer does not fit."""
+    return np.array(x, dtype=dtype).item() if type(x) is int and dtype.kind in "iu" else x
+
+
+def _compared(ufunc: np.ufunc, xs: tuple, dtypes_: tuple) -> TensorProxy | None:
+    """What comparing an array with a Python integer gives that its dtype cannot hold: the same everywhere; None where it can."""
+    for place, (x, dtype) in enumerate(zip(xs, dtypes_, strict=False)):
+        if type(x) is int and dtype.kind in "iu" and not np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
+            spec = xs[1 - place].spec
+            held = bool(ufunc(*((0, 1 if x > 0 else -1) if place else (1 if x > 0 else -1, 0))))
+            return prims.full(shape=spec.shape, value=held, dtype=dtypes.bool_, device=spec.device)
+    return None
 
 
 def _require_broadcast(shapes: list[tuple[int, ...]]) -> None:
@@ -126,11 +202,15 @@ def _require_broadcast(shapes: list[tuple[int, ...]]) -> None:
         require(False, "operands could not be broadcast together with shapes {}", " ".join(map(str, shapes)), error=ValueError)
 
 
-def call(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
     """What np.add(x, y), np.add.reduce(x, axis=0) mean while tracing."""
     symbol = SYMBOLS.get(ufunc)
+    if ufunc is np.divmod and method == "__call__":
+        return tuple(SYMBOLS[part](*_listed(inputs), **kwargs) for part in (np.floor_divide, np.remainder))
     if symbol is None:
         raise not_traced(f"numpy.{ufunc.__name__}", "the numpy language has no meaning for it; write it with other functions, or trace it as torch")
+    if type(outs := kwargs.get("out")) is tuple and outs[0] is None:
+        del kwargs["out"]
     if method == "reduce" and (name := REDUCTIONS.get(ufunc.__name__)):
         return LANGUAGE[name](*inputs, **{"axis": 0, **kwargs})
     if method != "__call__":
@@ -144,15 +224,22 @@ def call(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
 
 
 def _listed(inputs: tuple) -> tuple:
-    return tuple(operands(np.asarray(x)) if isinstance(x, (list, tuple)) else x for x in inputs)
+    return tuple(array(x) if isinstance(x, (list, tuple)) else x for x in inputs)
 
 
 def _in_place(symbol: NumpySymbol) -> Callable:
-    return lambda x, other: write(x, symbol(x, *_listed((other,))))
+    """`x += other`; of a scalar it makes a new one, as Python does where it gets NotImplemented."""
+    return lambda x, other: NotImplemented if x.scalar else write(x, symbol(x, *_listed((other,))))
 
 
 def _operator(symbol: NumpySymbol) -> Callable:
-    return lambda *xs: symbol(*_listed(xs))
+    def operator(*xs: Any) -> Any:
+        odd = [x for x in xs if not isinstance(x, (TensorProxy, NumberProxy, bool, int, float, complex, np.generic, np.ndarray, list, tuple))]
+        if odd and symbol.name in ("equal", "not_equal"):  # Python would compare identities
+            raise not_traced(f"numpy.{symbol.name}", f"it compares an array with a {type(odd[0]).__name__}; use `is` for None")
+        return symbol(*_listed(xs))
+
+    return operator
 
 
 for _name, _operation in UFUNCS.items():
@@ -166,5 +253,6 @@ _OPERATORS = {
 }
 LANGUAGE.update({name: _operator(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items()})
 LANGUAGE.update({f"i{name.rstrip('_')}": _in_place(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items() if getattr(np, ufunc).nin == 2})
-LANGUAGE.update({"_ufunc": call, "conj": SYMBOLS[np.conjugate], "conjugate": SYMBOLS[np.conjugate]})
+LANGUAGE["divmod"] = lambda x, y: call_ufunc(np.divmod, "__call__", (x, y), {})
+LANGUAGE.update({"_ufunc": call_ufunc, "conj": SYMBOLS[np.conjugate], "conjugate": SYMBOLS[np.conjugate]})
 LANGUAGE.properties["dtype"] = lambda x: numpy_dtype(x.spec.dtype)

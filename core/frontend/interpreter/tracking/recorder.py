@@ -28,6 +28,18 @@ class Recorder:
         """Whether `value` is a tensor, real or traced."""
         return False
 
+    def is_input(self, value: Any) -> bool:
+        """Whether `reach` decides what the program sees of an outside value: tensors, and what else becomes an input."""
+        return self.is_tensor(value)
+
+    def original(self, tracker: Tracker, tensor: Any) -> Source | None:
+        """Where the object is found that a result has to be, None for a tensor that the computation gives."""
+        return None
+
+    def is_buffer(self, value: Any) -> bool:
+        """Whether `value` holds data in C that a caller may write to, so that every call returns a copy of its own."""
+        return False
+
     def is_module(self, value: Any) -> bool:
         """Whether `value` is a module that is guarded by its identity."""
         return False

@@ -6,8 +6,10 @@ and instances as recipes, since every call has to make new ones.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -52,6 +54,8 @@ class Templates:
         """How to make `value` again."""
         tracker = self.tracker
         if tracker.recorder.is_tensor(value):
+            if (source := tracker.recorder.original(tracker, value)) is not None:
+                return self._outside(value, source)
             place = tracker.recorder.place_of(value)
             return lambda values: values.tensors[place]
         if type(value) in tracker.atoms:
@@ -108,6 +112,9 @@ class Templates:
         if kind is partial:
             function, args, kwargs = self.of(value.func), self.of(value.args), self.of(value.keywords)
             return lambda values: partial(function(values), *args(values), **kwargs(values)), None
+        if isinstance(value, (bytearray, array)) or self.tracker.recorder.is_buffer(value):
+            kept = copy(value)
+            return lambda values: copy(kept), None
         if kind in T_STRINGS:
             parts = [self.of(part) for part in arguments_of(value)]
             return lambda values: kind(*[part(values) for part in parts]), None

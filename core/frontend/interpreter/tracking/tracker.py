@@ -151,7 +151,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             return value
         if id(value) in self.fresh:
             return value
-        if self.recorder.is_tensor(value):
+        if self.recorder.is_input(value):
             return self.recorder.reach(self, value, source)
         if isinstance(value, FIXED) or is_member(value):
             if source.kind != "const":

@@ -1,0 +1,46 @@
+"""Tracing of functions of NumPy arrays: the arrays they reach become inputs, and what is called on them is NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dovetail.errors import TracedValueError
+from dovetail.frontend.arrays.recorder import ArrayEnvironment, ArrayRecorder, MixedCall
+from dovetail.frontend.environment import Acquired
+from dovetail.langs.numpy import LANGUAGE
+from dovetail.trace import Proxy, Trace
+
+SMALL = 1 << 16  # bytes of an array that may be guarded by content
+
+
+def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dict) -> Acquired | None:
+    """Trace `fn` with `run`, arrays as inputs; None where the function also uses tensors.
+
+    Where Python needs the values of a small array, as an index of a list, that array is guarded by its content instead, as a number
+    is; the run starts again, for as many arrays as it takes.
+    """
+    by_value: dict[int, np.ndarray] = {}
+    while True:
+        environment = ArrayEnvironment(LANGUAGE)
+        new = Trace(language=LANGUAGE, environment=environment)
+        recorder = ArrayRecorder(new, environment, by_value)
+        try:
+            return run(fn, args, kwargs, recorder)
+        except MixedCall:
+            return None
+        except TracedValueError as error:
+            needed = _arrays_behind(error.proxy, new, recorder.arrays)
+            if not needed or sum([x.nbytes for x in needed]) > SMALL:
+                raise
+            by_value |= {id(x): x for x in needed}
+
+
+def _arrays_behind(proxy: Proxy | None, trace: Trace, arrays: dict[Proxy, np.ndarray]) -> list[np.ndarray]:
+    """Return the input arrays that the value of `proxy` is computed from; in doubt, one array more."""
+    needed = {proxy}
+    for line in reversed(trace.lines):
+        if line.mutates or not needed.isdisjoint(line.writes):
+            needed.update(line.reads)
+    return [array for input_proxy, array in arrays.items() if input_proxy in needed]

@@ -1,0 +1,28 @@
+"""Whether a call is one of NumPy arrays; works where NumPy is not installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from dovetail.frontend import trees
+
+
+def has_arrays(fn: Any, args: tuple, kwargs: dict) -> bool:
+    """Return whether the arguments hold a plain array of NumPy and no tensor, and `fn` is no torch module."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or isinstance(fn, torch.nn.Module):
+        return False
+    if not any([type(x) in (numpy.ndarray, list, tuple, dict) for x in (*args, *kwargs.values())]):
+        return False
+    leaves, _ = trees.flatten((args, kwargs))
+    return any([type(x) is numpy.ndarray for x in leaves]) and not any([isinstance(x, torch.Tensor) for x in leaves])
+
+
+def array_frontend() -> ModuleType:
+    """Return the module that traces functions of arrays, imported when it is first needed, since it imports NumPy."""
+    return importlib.import_module("dovetail.frontend.arrays.acquire")
