@@ -6,7 +6,7 @@ from functools import cache
 
 
 class Device:
-    """A kind of hardware and, for some kinds, which one of them.  Made by `device("cuda:0")`."""
+    """A kind of hardware and, for some kinds, its index.  Created by `device("cuda:0")`."""
 
     __slots__ = ("index", "type")
 
@@ -25,7 +25,7 @@ class Device:
 
 @cache
 def device(name: str) -> Device:
-    """The device called `name`: "cpu", "cuda:1", "meta"."""
+    """Return the device called `name`: "cpu", "cuda:1", "meta"."""
     type, _, index = name.partition(":")
     return Device(type, int(index) if index else None)
 

@@ -8,14 +8,14 @@ KINDS = ("bool", "int", "float", "complex")
 
 
 class DType:
-    """`short` is how traces print it, `kind` one of KINDS, `bytes` the size of one element."""
+    """An element type: `short` is its name in printed traces, `kind` one of KINDS, `bytes` the size of one element."""
 
     __slots__ = ("bytes", "inexact", "kind", "name", "short", "signed", "storage_only")
 
     def __init__(self, name: str, short: str, kind: str, bytes: int, *, signed: bool = True, storage_only: bool = False):
         self.name, self.short, self.kind, self.bytes = name, short, kind, bytes
         self.signed = signed
-        self.storage_only = storage_only  # converts to and from other types, and computes nothing
+        self.storage_only = storage_only  # supports conversion, but no arithmetic
         self.inexact = kind in ("float", "complex")
 
     def __repr__(self) -> str:
@@ -51,23 +51,23 @@ ALL = (
     *(float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu),
     *(bfloat16, float16, float32, float64, complex64, complex128),
 )
-PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}  # what a number of that type is, the float default being float32
+PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}  # the dtype of a Python number, with float32 as the default float
 REAL_OF = {complex64: float32, complex128: float64}
 COMPLEX_OF = {bfloat16: complex64, float16: complex64, float32: complex64, float64: complex128}
 
 
 def rank(kind: str) -> int:
-    """bool < int < float < complex."""
+    """Return the rank of a kind: bool < int < float < complex."""
     return KINDS.index(kind)
 
 
 def real_of(dtype: DType) -> DType:
-    """The type of one component of a complex number; a real type is its own."""
+    """Return the type of the parts of a complex type; a real type itself."""
     return REAL_OF.get(dtype, dtype)
 
 
 def wider(a: DType, b: DType) -> DType:
-    """The smallest type that both convert to, as torch.promote_types has it.
+    """Return the smallest type that both convert to, as torch.promote_types does.
 
     The higher kind wins, then the larger size; float16 and bfloat16 meet in float32, uint8 and int8 in int16,
     float64 and complex64 in complex128.

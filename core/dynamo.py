@@ -1,7 +1,7 @@
-"""`torch.compile(model, backend="dovetail")`: graphs that Dynamo makes of a program, compiled as functions are, and a report of them.
+"""`torch.compile(model, backend="dovetail")`: compile the graphs that Dynamo captures, and report them.
 
-Dynamo runs the Python of the program, breaks it into graphs where it has to, and guards what it read; each graph comes here.  Its
-gradients are ours: one backward for each graph, with what it saves chosen by our own split.
+Dynamo runs the Python code of the program, breaks it into graphs where necessary, and guards what it reads; each graph comes here.  Its
+gradients are Dovetail's: one backward for each graph, with the saved tensors chosen by the pass `split`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from dovetail.langs.torch import OpaqueSymbol, name_of
 from dovetail.torch_internals import INLINES_PARAMETERS, current_compile_id, graph_break_counts, is_set_grad_enabled
 from dovetail.trace import BoundSymbol
 
-_NOT_OURS = (Unsupported, TracedValueError, NoGradRule)  # what tracing refuses, before anything has run
+_NOT_OURS = (Unsupported, TracedValueError, NoGradRule)  # errors of tracing, before anything has run
 _OPTIONS = ("executors", "recompute")
-_OWN = f"it holds parameters of its own, where Dynamo makes them arguments unless {INLINES_PARAMETERS} is False"
+_OWN = f"it contains parameters, which Dynamo passes as arguments unless {INLINES_PARAMETERS} is False"
 
 
 class Opaque(NamedTuple):
-    """An operation that no decomposition covers: PyTorch runs it, and PyTorch differentiates it."""
+    """An operation without a decomposition: PyTorch runs and differentiates it."""
 
     name: str
     where: str | None
@@ -40,11 +40,11 @@ class Opaque(NamedTuple):
 
 @dataclass(eq=False)
 class Graph:
-    """One graph of a program, and what became of it.
+    """One graph of a program, and how it was compiled.
 
     `id` is Dynamo's: the number of the frame, and how often it was compiled before.  `where` is the user's line of the first operation, and
-    `ended` the line and the reason where the graph stops short of the end of its function.  `eager` is why it runs without us, None where
-    it does not; `function` is the compiled function, for `dovetail.explain` and `dovetail.last_traces`.
+    `ended` the line and the reason where the graph stops short of the end of its function.  `eager` is why PyTorch runs it, None where
+    Dovetail does; `function` is the compiled function, for `dovetail.explain` and `dovetail.last_traces`.
     """
 
     id: str
@@ -85,42 +85,42 @@ class Report(tuple[Graph, ...]):
         return "\n".join([head, *map(str, self), *(f"graph break without a graph: {reason}" for reason in elsewhere)])
 
 
-_graphs: list[weakref.ref[Graph]] = []  # the registry: every graph since Dynamo was last reset, for as long as Dynamo keeps it
-_counted_before: Counter[str] = Counter()  # graph breaks that Dynamo had counted then
+_graphs: list[weakref.ref[Graph]] = []  # the registry: every graph since Dynamo was last reset, as long as Dynamo keeps it
+_counted_before: Counter[str] = Counter()  # graph breaks that Dynamo had counted before
 
 
 def report() -> Report:
-    """The graphs that `torch.compile(..., backend="dovetail")` has made in this process since `torch.compiler.reset()`.
+    """Return the graphs that `torch.compile(..., backend="dovetail")` compiled in this process since `torch.compiler.reset()`.
 
-    Each says where its function was broken off and why, which operations stayed opaque, and whether PyTorch had to run it.
+    Each lists where and why its function was broken into graphs, its opaque operations, and whether PyTorch runs it.
     """
-    return Report(graph for one in _graphs if (graph := one()) is not None)
+    return Report(graph for reference in _graphs if (graph := reference()) is not None)
 
 
 def reset() -> None:
-    """Forget the graphs that there were."""
+    """Clear the registry of graphs."""
     _graphs.clear()
     _counted_before.clear()
     _counted_before.update(_breaks_of_dynamo())
 
 
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None) -> Callable:
-    """The backend that Dynamo asks: a function of the graph's flat inputs that gives a tuple of its results.
+    """Compile a graph for Dynamo: return a function of its flat inputs that returns a tuple of its results.
 
-    `options` may hold `executors` and `recompute`, as `dovetail.jit` takes them.  A size that Dynamo keeps symbolic is a number here, so a
-    program is compiled for each, under one graph.  A graph that cannot be traced is run by PyTorch, with a warning.
+    `options` may contain `executors` and `recompute`, as for `dovetail.jit`.  A size that Dynamo keeps symbolic is a number here, so one
+    program per size is compiled for the graph.  A graph that cannot be traced is run by PyTorch, with a warning.
     """
     unknown = [name for name in options or () if name not in _OPTIONS]
     if unknown or mode is not None:
-        what = f"the mode {mode!r}" if mode is not None else f"the option {unknown[0]!r}"
-        raise ValueError(f'torch.compile(backend="dovetail") has no use for {what}; options are {", ".join(_OPTIONS)}')
+        argument = f"the mode {mode!r}" if mode is not None else f"the option {unknown[0]!r}"
+        raise ValueError(f'torch.compile(backend="dovetail") does not support {argument}; the options are {", ".join(_OPTIONS)}')
     before = torch.is_grad_enabled()
 
     def traced(*args: Any) -> Any:
         try:
             return run_graph(gm, *args)
         finally:
-            torch.set_grad_enabled(before)  # a graph may switch it off for good, and compilation goes on
+            torch.set_grad_enabled(before)  # a graph may switch it off, and compilation continues
 
     traced.__name__ = traced.__qualname__ = "graph_" + (name := _compile_id()).replace("/", "_")
     compiled = jit(traced, interpretation="native", **(options or {}))  # Dynamo has guarded what the program reads
@@ -135,7 +135,7 @@ backend.reset = reset  # Dynamo calls it when it is reset
 
 
 def _runner(graph: Graph, leaves: bool | None) -> Callable:
-    """What Dynamo calls; `leaves` is the grad mode that the graph sets last."""
+    """Return the function that Dynamo calls; `leaves` is the grad mode that the graph sets last."""
     compiled, gm = graph.function, graph.module
 
     def run(*args: Any) -> Any:
@@ -155,19 +155,19 @@ def _runner(graph: Graph, leaves: bool | None) -> Callable:
 
 
 def _last_grad_mode(graph: fx.Graph) -> bool | None:
-    """The grad mode that a graph leaves behind, where it sets any: Dynamo relies on the graph for it."""
+    """Return the grad mode that a graph sets last, or None: Dynamo relies on the graph for it."""
     set_ = [node.args[0] for node in graph.nodes if is_set_grad_enabled(node.target)]
     return set_[-1] if set_ else None
 
 
 def _compile_id() -> str:
-    """Dynamo's name for what it is compiling."""
-    found = current_compile_id()
-    return str(found) if found is not None else str(len(_graphs))
+    """Return Dynamo's id of the current compilation, or a running number."""
+    id_ = current_compile_id()
+    return str(id_) if id_ is not None else str(len(_graphs))
 
 
 def _ended(gm: fx.GraphModule) -> str | None:
-    """The line and the reason where Dynamo broke off, if it did."""
+    """Return the line and the reason of the graph break that ends a graph, or None."""
     reason = getattr(gm, "compile_subgraph_reason", None)
     if reason is None or not reason.graph_break:
         return None
@@ -177,16 +177,16 @@ def _ended(gm: fx.GraphModule) -> str | None:
 
 
 def _short(reason: str) -> str:
-    """What Dynamo says of a graph break, without its hints."""
+    """Shorten Dynamo's explanation of a graph break to one line without hints."""
     if reason.startswith("generic_jump"):
         return "the program branches on the value of a tensor"
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    message = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
-    return message[0] if message else lines[0] if lines else "no reason given"
+    explanations = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    return explanations[0] if explanations else lines[0] if lines else "no reason given"
 
 
 def _breaks_of_dynamo() -> Counter[str]:
-    """Every graph break that Dynamo has counted, whether a graph stood before it or not."""
+    """Return all graph breaks that Dynamo has counted, also those without a graph before them."""
     return graph_break_counts()
 
 

@@ -1,60 +1,60 @@
-"""Every error a user can meet.  Each says what, where, and one way out."""
+"""Every error that users can see.  Each message says what, where, why, and one way out."""
 
 from __future__ import annotations
 
 
 class DovetailError(Exception):
-    """Base of every error raised on purpose."""
+    """The base class of all errors that Dovetail raises."""
 
 
 class GuardWarning(UserWarning):
-    """A call ran in eager mode because the program that was compiled for it does not fit it: a bug, which the text reports."""
+    """A call ran in eager mode because its compiled program does not match it: a bug, to be reported."""
 
 
 class NotTracing(DovetailError, RuntimeError):
-    """A symbol was called with nobody recording and no tensors to run it on."""
+    """A symbol was called outside of tracing and without tensors to run on."""
 
 
 class TracedValueError(DovetailError, TypeError):
-    """Python asked for the value of a tensor that is only being traced: to branch on it, to index with it, to print it."""
+    """Python code needs the value of a traced tensor: to branch on it, to index with it, to print it."""
 
     proxy: object = None  # the traced value, where it is known
 
 
 class Unsupported(DovetailError, NotImplementedError):
-    """PyTorch can do this and Dovetail cannot."""
+    """Supported by PyTorch, but not by Dovetail."""
 
 
 class EagerCall(Unsupported):
-    """The call that is being traced has to run in eager mode.  Nobody meets it: the compiled function runs it so."""
+    """The traced call must run in eager mode.  Internal: the compiled function catches it and does so."""
 
 
 class NoGradRule(DovetailError, NotImplementedError):
-    """A gradient was asked through a symbol that declares none."""
+    """A gradient is needed through a symbol without a grad rule."""
 
 
 class Unclaimed(DovetailError, NotImplementedError):
-    """No installed executor runs a line, nor the lines it decomposes to."""
+    """No installed executor claims a line or its decomposition."""
 
 
 class InvalidTrace(DovetailError):
-    """A pass left a trace that does not check."""
+    """A pass returned an invalid trace."""
 
 
 class ExecutorError(DovetailError):
-    """An executor was declared or configured wrongly, or broke its contract."""
+    """An executor is declared or configured incorrectly, or violated its contract."""
 
 
 class InputError(DovetailError):
-    """An operation was called with inputs that its meta rule does not accept; also of the type that eager PyTorch raises."""
+    """An operation was called with invalid inputs; also an instance of the error type that eager PyTorch raises."""
 
 
 class InputRuntimeError(InputError, RuntimeError):
-    """Shapes, dtypes or devices that do not go together."""
+    """Incompatible shapes, dtypes or devices."""
 
 
 class InputIndexError(InputError, IndexError):
-    """A dimension or a position that is not there."""
+    """A dimension or position out of range."""
 
 
 class InputTypeError(InputError, TypeError):
@@ -62,7 +62,7 @@ class InputTypeError(InputError, TypeError):
 
 
 class InputValueError(InputError, ValueError):
-    """An argument whose value means nothing here."""
+    """An argument with an invalid value."""
 
 
 class InputAssertionError(InputError, AssertionError):
@@ -70,7 +70,7 @@ class InputAssertionError(InputError, AssertionError):
 
 
 class InputNotImplementedError(InputError, NotImplementedError):
-    """A dtype or a combination that the operation does not have."""
+    """A dtype or combination that the operation does not support."""
 
 
 _RAISED = {
@@ -86,7 +86,7 @@ _RAISED = {
 def require(condition: bool, message: str, *details: object, error: type[Exception] = RuntimeError) -> None:
     """Raise the `InputError` that is also an `error` unless `condition` holds.
 
-    `message` is formatted with `details` only then: metas run once per line, and printing specs costs more than checking them.
+    `message` is formatted with `details` only on failure, since printing specs costs more than checking them.
     """
     if not condition:
         raise _RAISED[error](message.format(*details))

@@ -15,10 +15,10 @@ from dovetail.torch_internals import active_mode
 
 
 def grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of `fn`, as a function of the same arguments.
+    """Return the gradient of `fn`, as a function of the same arguments.
 
-    `fn` returns a real number as a tensor without dimensions, or, with `has_aux`, a tuple of that and of anything else, which is returned
-    beside the gradient.  `argnums` are the positions of the arguments to differentiate by: nests of floating or complex tensors; the
+    `fn` returns a real number as a tensor without dimensions, or, with `has_aux`, a tuple of that and auxiliary data, which is returned
+    with the gradient.  `argnums` are the positions of the arguments to differentiate by: nests of floating or complex tensors; the
     gradient of each is a nest like it.  The program is compiled once for each kind of call.  It can be differentiated again:
     `grad(grad(fn))`.
     """
@@ -33,13 +33,13 @@ def grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = Fa
 
 
 def value_and_grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that gives (what `fn` gives, its gradient); see `grad`."""
+    """Return a function that returns (result of `fn`, gradient); see `grad`."""
     return _value_and_grad(fn, argnums if isinstance(argnums, int) else tuple(argnums), has_aux)
 
 
 @lru_cache(maxsize=128)
 def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
-    """The same function for the same `fn`, so that it is compiled once however often it is asked for."""
+    """Return a cached function for each `fn`, so that it is compiled once."""
     recorded = nested_grad.recorded_value_and_grad(fn, argnums, has_aux)
     compiled = jit(recorded)
 
@@ -56,23 +56,23 @@ def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool)
 
 
 def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """(fn(*args, **kwargs), a function from the cotangent of that to the tuple of those of `args`).
+    """Return (fn(*args, **kwargs), pullback): the pullback maps the cotangent of the result to the cotangents of `args`.
 
-    Arguments that are no floating or complex tensors, nor nests of them, have None for a cotangent.  The pullback may be called again.
+    Arguments other than floating or complex tensors, and nests of them, have the cotangent None.  The pullback may be called again.
     """
     if nested_grad.is_tracing():
         return nested_grad.recorded_vjp(fn, args, kwargs, tuple(range(len(args))))
-    given = trees.tree_map(_leaf, args)
+    leaf_args = trees.tree_map(_leaf, args)
     with torch.enable_grad():
-        result = _compiled(fn)(*given, **kwargs)
-    leaves, tree = trees.flatten(given)
-    wanted = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+        result = _compiled(fn)(*leaf_args, **kwargs)
+    leaves, tree = trees.flatten(leaf_args)
+    inputs = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
 
     def pullback(cotangent: Any) -> Any:
         outs = trees.flatten(result)[0]
         pairs = [(y, g) for y, g in zip(outs, trees.flatten(cotangent)[0], strict=True) if isinstance(y, torch.Tensor) and y.requires_grad]
-        found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True, materialize_grads=True))
-        return tree.build([next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves])
+        cotangents = iter(torch.autograd.grad([y for y, _ in pairs], inputs, [g for _, g in pairs], retain_graph=True, materialize_grads=True))
+        return tree.build([next(cotangents) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves])
 
     return trees.tree_map(_detached, result), pullback
 

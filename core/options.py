@@ -1,8 +1,8 @@
 """Every option: one row each, read in one way from files, the environment and calls.  `docs/options.md` is made from this file.
 
 An option has one name everywhere: `strict` is the key in a file and the argument of `dovetail.use`, DOVETAIL_STRICT the variable.  Layers,
-the later before the earlier: defaults, hints of plugins, files, the environment, the command line, `with dovetail.use(...)`, the call of
-`jit`.  Values are read strictly: what means nothing is an error that says where it stands.
+from the lowest to the highest: defaults, hints of plugins, files, the environment, the command line, `with dovetail.use(...)`, the call of
+`jit`.  Values are parsed strictly: an invalid one is an error that names its source.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from dovetail.errors import DovetailError
 
 PREFIX = "DOVETAIL_"
-CAUSES = ("not-claimed", "unavailable", "version", "load-error", "checker-error")  # why an executor that was asked for does not run
+CAUSES = ("not-claimed", "unavailable", "version", "load-error", "checker-error")  # why a requested executor does not run
 TRIALS = ("first", "always", "off")
 LAYERS = ("default", "plugin", "file", "environment", "command line", "use", "jit")
 
 
 class Source(NamedTuple):
-    """Where a value came from: its layer, and the file and line, the variable, or the line of the program."""
+    """The source of a value: its layer, and the file and line, the variable, or the line of the program."""
 
     layer: str
     where: str
@@ -37,7 +37,7 @@ _CALLED = {"use": "with dovetail.use(...)", "jit": "jit(..., executors=...)"}
 
 
 class Setting(NamedTuple):
-    """One option, set in one place.  `value` is in the form that its option's `parse` gives."""
+    """One option, set in one place.  `value` has been parsed by its option."""
 
     option: Option
     value: Any
@@ -46,264 +46,266 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Option:
-    """What one option may be, what it is when it is not set, and what its values mean."""
+    """One option: its name, default, parser and documentation."""
 
     name: str
     default: Any
     doc: str
-    parse: Callable[[Option, Any], Any]  # from words, or from what a file or a call gives, to the value; a ValueError says what it wants
-    values: tuple[str, ...] = ()  # what 0, 1, 2, ... mean
-    example: str = ""  # as it stands in a file
-    only: str = ""  # the one layer that may set it, where there is only one
-    adds: bool = False  # a layer adds to the names of those below; "-name" takes one out
+    parse: Callable[[Option, Any], Any]  # parses text, or a value from a file or a call; a ValueError says what it expects
+    values: tuple[str, ...] = ()  # the meanings of 0, 1, 2, ...
+    example: str = ""  # as written in a file
+    only: str = ""  # the one layer that may set it, if restricted
+    adds: bool = False  # a layer adds to the names of lower layers; "-name" removes one
 
     @property
     def key(self) -> str:
         """Its name in files and calls."""
         return self.name.removeprefix(PREFIX).lower()
 
-    def setting(self, given: Any, source: Source) -> Setting:
-        """`given` as this option's value; an error that says what it may be, and where it stands."""
+    def setting(self, raw: Any, source: Source) -> Setting:
+        """Parse a value of this option.  Raises DovetailError with the source and what is expected."""
         try:
-            return Setting(self, self.parse(self, given), source)
+            return Setting(self, self.parse(self, raw), source)
         except ValueError as error:
             name = self.name if source.layer == "environment" else f"{self.key} in {source}"
-            usual = f", and not set it is {shown(self.default)}" if self.default is not None else ""
-            raise DovetailError(f"{name}={given!r} means nothing; it is {error}{usual}") from None
+            default_note = f" (default {shown(self.default)})" if self.default is not None else ""
+            raise DovetailError(f"invalid value {raw!r} for {name}: expected {error}{default_note}") from None
 
     def read(self) -> Any:
-        """The value in the highest layer that sets it."""
-        found = settings(self)
-        return found[-1].value if found else self.default
+        """Return the value in the highest layer that sets the option, else its default."""
+        values = settings(self)
+        return values[-1].value if values else self.default
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in a file."""
+    """Format a value as in a file."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        pairs = bool(value) and all([isinstance(each, tuple) for each in value])
-        words = [f"{shown(each[0])} = {shown(each[1])}" if pairs else shown(each) for each in value]
+        pairs = bool(value) and all([isinstance(item, tuple) for item in value])
+        words = [f"{shown(item[0])} = {shown(item[1])}" if pairs else shown(item) for item in value]
         return f"{{{', '.join(words)}}}" if pairs else f"[{', '.join(words)}]"
     if isinstance(value, str):
         return f'"{value}"'
     return str(getattr(value, "name", value))
 
 
-def suggestion(name: str, known: Iterable[str], common: str = "") -> str:
-    """What was probably meant, else what there is, as the end of a sentence; the `common` beginning of all names makes none alike."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name.removeprefix(common), [each.removeprefix(common) for each in known], n=3, cutoff=0.6)
+def suggestion(name: str, names: Iterable[str], common: str = "") -> str:
+    """Return the end of a message: similar names, or all names.  The prefix `common` of all names is not compared."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name.removeprefix(common), [candidate.removeprefix(common) for candidate in names], n=3, cutoff=0.6)
     if close:
-        return f"did you mean {' or '.join(common + each for each in close)}?"
-    return f"there is {', '.join(known)}" if len(known) <= 20 and known else "none is like it"
+        return f"did you mean {' or '.join(common + candidate for candidate in close)}?"
+    return f"choose from {', '.join(names)}" if len(names) <= 20 and names else "no name is similar"
 
 
-# How values are written.
+# Parsers of values.
 
 
-def level(option: Option, given: Any) -> int:
-    """A number from 0 on, one for each meaning."""
-    given = given.strip() if isinstance(given, str) else given
-    number = int(given) if isinstance(given, str) and given.isdecimal() else given
+def level(option: Option, raw: Any) -> int:
+    """Parse a level: a number with a meaning of its own."""
+    raw = raw.strip() if isinstance(raw, str) else raw
+    number = int(raw) if isinstance(raw, str) and raw.isdecimal() else raw
     if type(number) is not int or not 0 <= number < len(option.values):
         raise ValueError(f"a number from 0 to {len(option.values) - 1}")
     return number
 
 
-def switch(option: Option, given: Any) -> bool:
-    """On or off; no other word is taken for either."""
-    found = _SWITCH.get(given.strip().lower()) if isinstance(given, str) else given
-    if type(found) is not bool:
+def switch(option: Option, raw: Any) -> bool:
+    """Parse a boolean."""
+    value = _SWITCH.get(raw.strip().lower()) if isinstance(raw, str) else raw
+    if type(value) is not bool:
         raise ValueError("1, true, yes, on, or 0, false, no, off")
-    return found
+    return value
 
 
 _SWITCH = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
 
-def count(option: Option, given: Any) -> int:
-    """A whole number."""
-    found = int(given) if isinstance(given, str) and given.strip().isdecimal() else given
-    if type(found) is not int or found < 0:
+def count(option: Option, raw: Any) -> int:
+    """Parse a non-negative integer."""
+    value = int(raw) if isinstance(raw, str) and raw.strip().isdecimal() else raw
+    if type(value) is not int or value < 0:
         raise ValueError("a whole number, 0 or more")
-    return found
+    return value
 
 
 def one_of(*words: str) -> Callable[[Option, Any], str]:
-    """One of a few words."""
+    """Return a parser of one of `words`."""
 
-    def parse(option: Option, given: Any) -> str:
-        if given not in words:
+    def parse(option: Option, raw: Any) -> str:
+        if raw not in words:
             raise ValueError(" or ".join(words))
-        return given
+        return raw
 
     return parse
 
 
-def text(option: Option, given: Any) -> str:
-    if not isinstance(given, (str, os.PathLike)):
+def text(option: Option, raw: Any) -> str:
+    """Parse a path."""
+    if not isinstance(raw, (str, os.PathLike)):
         raise ValueError("a path")
-    return str(given)
+    return str(raw)
 
 
-def names(option: Option, given: Any) -> tuple[str, ...]:
-    """Names, in a list or with commas between them."""
-    given = [word for word in re.split(r"[,\s]+", given) if word] if isinstance(given, str) else given
-    if not isinstance(given, (list, tuple)) or not all([isinstance(each, str) and each.strip() for each in given]):
-        raise ValueError("names, in a list or with commas between them")
-    return tuple(dict.fromkeys(each.strip() for each in given))
+def names(option: Option, raw: Any) -> tuple[str, ...]:
+    """Parse names, from a list or separated by commas."""
+    raw = [word for word in re.split(r"[,\s]+", raw) if word] if isinstance(raw, str) else raw
+    if not isinstance(raw, (list, tuple)) or not all([isinstance(name, str) and name.strip() for name in raw]):
+        raise ValueError("names, in a list or separated by commas")
+    return tuple(dict.fromkeys(name.strip() for name in raw))
 
 
-def paths(option: Option, given: Any) -> tuple[str, ...]:
-    """Paths, in a list or with the system's separator between them."""
-    given = [word for word in given.split(os.pathsep) if word] if isinstance(given, str) else given
-    if not isinstance(given, (list, tuple)) or not all([isinstance(each, (str, os.PathLike)) for each in given]):
-        raise ValueError(f"paths, in a list or with {os.pathsep!r} between them")
-    return tuple(map(str, given))
+def paths(option: Option, raw: Any) -> tuple[str, ...]:
+    """Parse paths, from a list or separated by the system's path separator."""
+    raw = [word for word in raw.split(os.pathsep) if word] if isinstance(raw, str) else raw
+    if not isinstance(raw, (list, tuple)) or not all([isinstance(path, (str, os.PathLike)) for path in raw]):
+        raise ValueError(f"paths, in a list or separated by {os.pathsep!r}")
+    return tuple(map(str, raw))
 
 
-def edits(option: Option, given: Any) -> tuple[Any, ...]:
-    """Names and edits of an order, in a list or with commas between them.  A call may hand over executors themselves."""
-    given = [word for word in given.split(",") if word.strip()] if isinstance(given, str) else given
-    if hasattr(given, "verdict") or isinstance(given, dict) or not isinstance(given, Iterable):
-        raise ValueError('names and edits such as "+name", "-name", "a > b", in a list or with commas between them')
-    return tuple([each.strip() if isinstance(each, str) else each for each in given])
+def edits(option: Option, raw: Any) -> tuple[Any, ...]:
+    """Parse names and edits of an order, from a list or separated by commas.  A call may pass executors, too."""
+    raw = [word for word in raw.split(",") if word.strip()] if isinstance(raw, str) else raw
+    if hasattr(raw, "verdict") or isinstance(raw, dict) or not isinstance(raw, Iterable):
+        raise ValueError('names and edits such as "+name", "-name", "a > b", in a list or separated by commas')
+    return tuple([item.strip() if isinstance(item, str) else item for item in raw])
 
 
-def operations(option: Option, given: Any) -> tuple[tuple[str, tuple], ...]:
-    """operation or pattern -> edits; in words `pattern = edits; pattern = edits`."""
-    rows = _table(given, "operations and who runs them: pattern=name,name; pattern=+name")
+def operations(option: Option, raw: Any) -> tuple[tuple[str, tuple], ...]:
+    """Parse operation or pattern -> edits; as text `pattern = edits; pattern = edits`."""
+    rows = _table(raw, "operations and their executors: pattern=name,name; pattern=+name")
     return tuple([(pattern, edits(option, value)) for pattern, value in rows.items()])
 
 
-def details(option: Option, given: Any) -> tuple[tuple[str, Any], ...]:
-    """`executor.option` -> value; in words `executor.option = value; ...`, where a value is a TOML value or else a string."""
+def details(option: Option, raw: Any) -> tuple[tuple[str, Any], ...]:
+    """Parse `executor.option` -> value; as text `executor.option = value; ...`, where a value is a TOML value or a string."""
     rows = {}
-    for name, value in _table(given, "options of executors: name.option=value; name.option=value").items():
-        rows |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    for name, value in _table(raw, "options of executors: name.option=value; name.option=value").items():
+        rows |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
     if not all(["." in name for name in rows]):
         raise ValueError("options of executors: name.option=value; name.option=value")
     return tuple([(name, tuple(value) if isinstance(value, list) else value) for name, value in rows.items()])
 
 
-def _table(given: Any, wanted: str) -> dict[str, Any]:
-    if isinstance(given, str):
-        parts = [part.partition("=") for part in given.split(";") if part.strip()]
+def _table(raw: Any, expected: str) -> dict[str, Any]:
+    """Parse `name = value; name = value`, or check a dict."""
+    if isinstance(raw, str):
+        parts = [part.partition("=") for part in raw.split(";") if part.strip()]
         if not all([equals and name.strip() for name, equals, _ in parts]):
-            raise ValueError(wanted)
+            raise ValueError(expected)
         return {name.strip(): value.strip() for name, _, value in parts}
-    if not isinstance(given, dict) or not all([isinstance(name, str) for name in given]):
-        raise ValueError(wanted)
-    return given
+    if not isinstance(raw, dict) or not all([isinstance(name, str) for name in raw]):
+        raise ValueError(expected)
+    return raw
 
 
-def pairs(option: Option, given: Any) -> tuple[tuple[str, str], ...]:
-    """name -> name; in words `name = name; name = name`."""
-    rows = _table(given, "plugins and distributions: name=distribution; name=distribution")
+def pairs(option: Option, raw: Any) -> tuple[tuple[str, str], ...]:
+    """Parse name -> name; as text `name = name; name = name`."""
+    rows = _table(raw, "plugins and distributions: name=distribution; name=distribution")
     if not all([isinstance(value, str) and value for value in rows.values()]):
         raise ValueError("plugins and distributions: name=distribution; name=distribution")
     return tuple(rows.items())
 
 
-def fraction(option: Option, given: Any) -> float:
-    """A number, 0 or more."""
+def fraction(option: Option, raw: Any) -> float:
+    """Parse a non-negative number."""
     try:
-        found = float(given)
+        value = float(raw)
     except (TypeError, ValueError):
-        found = -1.0
-    if isinstance(given, bool) or not 0 <= found < float("inf"):
+        value = -1.0
+    if isinstance(raw, bool) or not 0 <= value < float("inf"):
         raise ValueError("a number, 0 or more")
-    return found
+    return value
 
 
-def trials(option: Option, given: Any) -> tuple[tuple[str, str], ...]:
-    """executor -> how it is tried, `*` being every other; in words `first; mine=off`."""
-    if isinstance(given, str):
-        words = [part.partition("=") for part in given.split(";") if part.strip()]
-        given = {name.strip() if equals else "*": value.strip() if equals else name.strip() for name, equals, value in words}
-    if not isinstance(given, dict) or not given or not all([isinstance(name, str) and mode in TRIALS for name, mode in given.items()]):
-        raise ValueError(f"{' or '.join(TRIALS)}, or such a word for executors by name: name=off; name=always")
-    return tuple(given.items())
+def trials(option: Option, raw: Any) -> tuple[tuple[str, str], ...]:
+    """Parse executor -> trial mode, with `*` for all others; as text `first; mine=off`."""
+    if isinstance(raw, str):
+        words = [part.partition("=") for part in raw.split(";") if part.strip()]
+        raw = {name.strip() if equals else "*": value.strip() if equals else name.strip() for name, equals, value in words}
+    if not isinstance(raw, dict) or not raw or not all([isinstance(name, str) and mode in TRIALS for name, mode in raw.items()]):
+        raise ValueError(f"{' or '.join(TRIALS)}, or a mode for each executor: name=off; name=always")
+    return tuple(raw.items())
 
 
-def causes(option: Option, given: Any) -> tuple[str, ...]:
-    """All of the causes, none, or some by name."""
-    on = _SWITCH.get(given.strip().lower()) if isinstance(given, str) else given
+def causes(option: Option, raw: Any) -> tuple[str, ...]:
+    """Parse the causes: all, none, or some by name."""
+    on = _SWITCH.get(raw.strip().lower()) if isinstance(raw, str) else raw
     if isinstance(on, bool):
         return CAUSES if on else ()
     try:
-        found = names(option, given)
+        selected = names(option, raw)
     except ValueError:
-        found = ("",)
-    if not set(found) <= set(CAUSES):
+        selected = ("",)
+    if not set(selected) <= set(CAUSES):
         raise ValueError(f"true, false, or some of {', '.join(CAUSES)}")
-    return found
+    return selected
 
 
 DEBUG = Option(
     "DOVETAIL_DEBUG",
     0,
-    "How much a compilation says and checks. Each value does what the smaller ones do, too.",
+    "How much a compilation reports and checks. Each level includes the lower ones.",
     level,
     (
-        "nothing is said",
+        "no output",
         "one line for each compilation on standard error: the function, why it was compiled, and how long each pass took",
-        "the program is checked between passes: every value is made before it is read, and every meta is run again",
+        "the program is checked between passes: every value is defined before its use, and every meta is run again",
         "the program that runs is printed on standard error",
-        "the program that each pass made is printed on standard error",
+        "the program after each pass is printed on standard error",
     ),
 )
 EXECUTORS = Option(
     "DOVETAIL_EXECUTORS",
     (),
-    "Who is asked, in which order: names are the whole order, edits change the one of the layers below (see [configuration](configuration.md)).",
+    "The executors in priority order: names are the whole order, edits change the order of lower layers (see [configuration](configuration.md)).",
     edits,
     example='executors = ["+mine", "-slow", "llvm > torch"]',
 )
 OPERATIONS = Option(
     "DOVETAIL_OPERATIONS",
     (),
-    "Who is asked for single operations, or for those that a pattern fits, in the words of `executors`.",
+    "The executors for single operations, or for those that match a pattern, with the syntax of `executors`.",
     operations,
     example='operations = { "torch.nn.functional.softmax" = "mine", "prims.*" = ["a", "torch"] }',
 )
 DISABLE = Option(
     "DOVETAIL_DISABLE",
     (),
-    'Plugins that are not imported, and executors that are not asked; "-name" takes back what a lower layer disables.',
+    'Plugins that are not imported, and executors that are not used; "-name" re-enables what a lower layer disables.',
     names,
     example='disable = ["slow"]',
     adds=True,
 )
-ALLOW = Option("DOVETAIL_ALLOW", None, "The only plugins that are imported; all of them where it is not set.", names, example='allow = ["torch"]')
+ALLOW = Option("DOVETAIL_ALLOW", None, "The only plugins that are imported; by default all.", names, example='allow = ["torch"]')
 REQUIRE = Option(
-    "DOVETAIL_REQUIRE", (), "Executors that have to be ready: it is an error when one is not.", names, example='require = ["torch"]', adds=True
+    "DOVETAIL_REQUIRE", (), "Executors that must be ready: it is an error if one is not.", names, example='require = ["torch"]', adds=True
 )
 STRICT = Option(
     "DOVETAIL_STRICT",
     (),
-    "Causes for which it is an error, and no note, that somebody else runs what an executor would have run: "
+    "Causes for which it is an error, not a note, that another executor runs an operation: "
     + ", ".join(f"`{cause}`" for cause in CAUSES)
     + "; `true` is all of them.",
     causes,
     example="strict = true",
 )
-OPTIONS_OF = Option("DOVETAIL_OPTIONS", (), "Options of executors, for those that have some.", details, example="options = { mine = { tile = 64 } }")
-FROZEN = Option("DOVETAIL_FROZEN", False, "Plugins and their order have to be those in the lock file.", switch, example="frozen = true")
+OPTIONS_OF = Option("DOVETAIL_OPTIONS", (), "Options of executors.", details, example="options = { mine = { tile = 64 } }")
+FROZEN = Option("DOVETAIL_FROZEN", False, "Require the plugins and their order to match the lock file.", switch, example="frozen = true")
 LOCK = Option(
     "DOVETAIL_LOCK",
     "dovetail.lock",
-    "The lock file; a path in a configuration file starts from its folder.",
+    "The lock file; in a configuration file the path is relative to its folder.",
     text,
     example='lock = "dovetail.lock"',
 )
 USE = Option(
     "DOVETAIL_USE",
     (),
-    "Which distribution is meant where several bring a plugin of one name.",
+    "The distribution to use where several provide a plugin of the same name.",
     pairs,
     example='use = { mine = "dovetail-mine" }',
 )
@@ -317,63 +319,65 @@ PLUGINS = Option(
 CHECK = Option(
     "DOVETAIL_CHECK",
     False,
-    "Whether each result of an executor is compared with what the operation promises: shape, dtype, strides, device, aliasing.",
+    "Check each result of an executor against the contract of the operation: shape, dtype, strides, device, aliasing.",
     switch,
     example="check = true",
 )
 TRIAL = Option(
     "DOVETAIL_TRIAL",
     (("*", "first"),),
-    "When what an executor computes is compared with the reference, on the values of the call (see [explain](explain.md#trials)): `first` on the "
-    "first calls of a program and then ever more rarely, `always` on every call, `off` never; one word for all executors, or one for each by name.",
+    "When the results of an executor are compared with the reference, on the values of the call (see [explain](explain.md#trials)): `first` on the "
+    "first calls of a program and then ever more rarely, `always` on every call, `off` never; one mode for all executors, or one for each by name.",
     trials,
     example='trial = { mine = "always", "*" = "first" }',
 )
 TRIAL_BUDGET = Option(
     "DOVETAIL_TRIAL_BUDGET",
     0.25,
-    "How long the trials of one call may take, as a part of the time that the program's compilation took.",
+    "The time limit of the trials of one call, as a fraction of the compilation time of the program.",
     fraction,
     example="trial_budget = 0.5",
 )
 TRIAL_FOLDER = Option(
     "DOVETAIL_TRIAL_FOLDER",
     "",
-    "Where disagreements and the scripts that replay them are kept; not set it is `trial` in the user's cache folder of dovetail.",
+    "The folder of disagreements and their replay scripts; by default `trial` in Dovetail's user cache folder.",
     text,
     example='trial_folder = "trials"',
 )
 INTERPRETATION = Option(
     "DOVETAIL_INTERPRETATION",
     "bytecode",
-    "How functions are traced: `bytecode` interprets them and guards all that they read, `native` runs them on traced tensors.",
+    "How functions are traced: `bytecode` interprets them and guards everything they read, `native` runs them on traced tensors.",
     one_of("bytecode", "native"),
     example='interpretation = "native"',
 )
 RANDOM = Option(
     "DOVETAIL_RANDOM",
     "generator",
-    "Where random numbers come from: `generator` draws what eager PyTorch would, `philox` takes one seed from the generator at each call and "
-    "counts on from it, so that executors fuse dropout with what is around it and a backward can compute a mask again: other numbers than eager's.",
+    "The source of random numbers: `generator` draws the same numbers as eager PyTorch, `philox` takes one seed from the generator for each call "
+    "and counts from it, so that executors can fuse dropout and a backward can recompute its mask; the numbers differ from eager's.",
     one_of("generator", "philox"),
     example='random = "philox"',
 )
 RECOMPILE_LIMIT = Option(
     "DOVETAIL_RECOMPILE_LIMIT",
     8,
-    "How often a function may be compiled before a warning says, once, which guard keeps failing.",
+    "The number of compilations of a function after which one warning names the guard that keeps failing.",
     count,
     example="recompile_limit = 32",
 )
 UNKNOWN_C_CODE = Option(
     "DOVETAIL_UNKNOWN_C_CODE",
     "refuse",
-    "Whether compiled functions may call C code of unknown packages with objects that may change: `refuse` is an error that names the call, "
-    "`run` calls it once, while tracing, and believes that its result depends on what is guarded.",
+    "Whether compiled functions may call C code of unknown packages with mutable objects: `refuse` raises an error that names the call, "
+    "`run` calls it once, while tracing, and assumes that its result depends only on what is guarded.",
     one_of("refuse", "run"),
     example='unknown_c_code = "run"',
 )
-CONFIG = Option("DOVETAIL_CONFIG", "", "The one file to read instead of those that are found; `off` reads none.", text, only="environment")
+CONFIG = Option(
+    "DOVETAIL_CONFIG", "", "The only configuration file to read, instead of searching for them; `off` reads none.", text, only="environment"
+)
 OPTIONS: tuple[Option, ...] = (
     *(
         EXECUTORS,
@@ -402,16 +406,16 @@ OPTIONS: tuple[Option, ...] = (
 BY_KEY = {option.key: option for option in OPTIONS if not option.only}
 
 
-# Where values stand.
+# Sources of values.
 
 SCOPE: ContextVar[tuple[Setting, ...]] = ContextVar("configuration", default=())  # what `dovetail.use` set, the innermost last
 
 
 @dataclass
 class Process:
-    """What this process was told besides its environment: the registry of the layers that are the same for every thread."""
+    """The layers of this process besides its environment: the registry of those common to all threads."""
 
-    files: tuple[Setting, ...] = ()  # what was found in files, the nearest last; core/executors/discovery/configuration.py reads them
+    files: tuple[Setting, ...] = ()  # from files, the nearest last; core/executors/discovery/configuration.py reads them
     command_line: tuple[Setting, ...] = ()
 
 
@@ -419,20 +423,20 @@ PROCESS = Process()
 
 
 def settings(option: Option) -> list[Setting]:
-    """Everywhere that `option` is set, from the lowest layer to the highest."""
-    found = [each for each in PROCESS.files if each.option is option]
-    if words := os.environ.get(option.name, "").strip():
-        found.append(option.setting(words, Source("environment", option.name)))
-    found += [each for each in PROCESS.command_line if each.option is option]
-    found += [each for each in SCOPE.get() if each.option is option]
-    return _summed(found) if option.adds else found
+    """Return the settings of `option`, from the lowest layer to the highest."""
+    values = [setting for setting in PROCESS.files if setting.option is option]
+    if text := os.environ.get(option.name, "").strip():
+        values.append(option.setting(text, Source("environment", option.name)))
+    values += [setting for setting in PROCESS.command_line if setting.option is option]
+    values += [setting for setting in SCOPE.get() if setting.option is option]
+    return _accumulate(values) if option.adds else values
 
 
-def _summed(found: list[Setting]) -> list[Setting]:
-    """Each setting with the names of those before it."""
+def _accumulate(values: list[Setting]) -> list[Setting]:
+    """Add to each setting the names of the lower layers."""
     names: dict[str, None] = {}
-    made = []
-    for setting in found:
+    accumulated = []
+    for setting in values:
         for name in setting.value:
             if not name.startswith("-"):
                 names[name] = None
@@ -440,48 +444,48 @@ def _summed(found: list[Setting]) -> list[Setting]:
                 del names[name[1:]]
             else:
                 key = setting.option.key
-                raise DovetailError(f"{key} in {setting.source} has {name!r}, and no lower layer says {name[1:]!r}; {suggestion(name[1:], names)}")
-        made.append(setting._replace(value=tuple(names)))
-    return made
+                raise DovetailError(f"{key} in {setting.source} has {name!r}, but no lower layer has {name[1:]!r}; {suggestion(name[1:], names)}")
+        accumulated.append(setting._replace(value=tuple(names)))
+    return accumulated
 
 
 def option_named(key: str, source: Source) -> Option:
-    """The option that files and calls call `key`."""
+    """Return the option with the key `key`.  Raises DovetailError for an unknown one."""
     if key not in BY_KEY:
-        raise DovetailError(f"{source} sets {key!r}, which is no option; {suggestion(key, BY_KEY)}")
+        raise DovetailError(f"{source} sets the unknown option {key!r}; {suggestion(key, BY_KEY)}")
     return BY_KEY[key]
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """The variables that are ours, as they are now; an error for one that no option has."""
-    found = tuple([(name, words) for name, words in os.environ.items() if name.startswith(PREFIX)])
-    known = {option.name for option in OPTIONS}
-    for name, _ in found:
-        if name not in known:
-            raise DovetailError(f"the environment has {name}, which is no option; {suggestion(name, known, PREFIX)}")
-    return found
+    """Return the current variables with our prefix.  Raises DovetailError for an unknown one."""
+    variables = tuple([(name, words) for name, words in os.environ.items() if name.startswith(PREFIX)])
+    names = {option.name for option in OPTIONS}
+    for name, _ in variables:
+        if name not in names:
+            raise DovetailError(f"the environment sets the unknown option {name}; {suggestion(name, names, PREFIX)}")
+    return variables
 
 
 def debug() -> int:
-    """`DOVETAIL_DEBUG`, from 0 to 4."""
+    """Return the level of `DOVETAIL_DEBUG`, from 0 to 4."""
     return DEBUG.read()
 
 
 def forbids(cause: str) -> bool:
-    """Whether `strict` makes an error of this cause."""
+    """Return whether `strict` turns this cause into an error."""
     return cause in STRICT.read()
 
 
 def table() -> str:
-    """The options as a page of documentation, in Markdown."""
-    rows = ["| in files and `dovetail.use` | in the environment | when it is not set |", "|---|---|---|"]
+    """Return the options as a page of documentation, in Markdown."""
+    rows = ["| in files and `dovetail.use` | in the environment | default |", "|---|---|---|"]
     for option in OPTIONS:
-        usual = f"`{shown(option.default)}`" if option.default not in ((), None, "") else "-"
-        rows.append(f"| {'-' if option.only else f'`{option.key}`'} | `{option.name}` | {usual} |")
+        default = f"`{shown(option.default)}`" if option.default not in ((), None, "") else "-"
+        rows.append(f"| {'-' if option.only else f'`{option.key}`'} | `{option.name}` | {default} |")
     rows.append("")
     for option in OPTIONS:
-        usual = "" if option.default in ((), None, "") else f" Default: `{shown(option.default)}`."
-        rows += [f"## `{option.name}`", "", f"{option.doc}{usual}", ""]
+        default = "" if option.default in ((), None, "") else f" Default: `{shown(option.default)}`."
+        rows += [f"## `{option.name}`", "", f"{option.doc}{default}", ""]
         if option.values:
             rows += ["| value | meaning |", "|---|---|", *(f"| `{value}` | {meaning} |" for value, meaning in enumerate(option.values)), ""]
         if option.only:
@@ -492,7 +496,7 @@ def table() -> str:
 
 
 def trial_modes() -> dict[str, str]:
-    """How each executor is tried, by its name; `*` is every other.  A layer's words for single executors leave those of lower layers."""
+    """Return the trial mode of each executor by name, `*` for all others.  Modes of single executors keep those of lower layers."""
     modes: dict[str, str] = dict(TRIAL.default)
     for setting in settings(TRIAL):
         modes = dict(setting.value) if set(dict(setting.value)) == {"*"} else modes | dict(setting.value)

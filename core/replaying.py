@@ -1,4 +1,4 @@
-"""A case of a disagreement again: one line's operations, by the executor and by the reference."""
+"""Replay a disagreement: run the operations of one line by the executor and by the reference."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dovetail.executors.trials.reference import exact, program, referees, rounde
 from dovetail.frontend import make_trace
 from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, to_callable
 
-SAMPLES = 8  # programs with other rounding that a difference is judged by
+SAMPLES = 8  # differently rounded programs that a difference is compared with
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What became of a case: `ran` are the operations that the executor ran; true where it agrees with the reference."""
+    """The outcome of a replay: `ran` are the operations run by the executor; true where it agrees with the reference."""
 
     executor: str
     ran: tuple[str, ...]
@@ -31,19 +31,20 @@ class Replay:
         return self.difference is None
 
     def __str__(self) -> str:
-        what = f"{self.executor} runs {', '.join(self.ran)}" if self.ran else f"{self.executor} runs nothing of it"
-        return f"{what}: {self.difference or 'it agrees with the reference'}"
+        summary = f"{self.executor} runs {', '.join(self.ran)}" if self.ran else f"{self.executor} runs none of it"
+        return f"{summary}: {self.difference or 'it agrees with the reference'}"
 
 
 def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | Executor) -> Replay:
     """Run `case`, a function of `inputs` written in operations, by `executor` and by the reference, and compare.
 
-    Scripts that a `DisagreementWarning` names call it.  What was remembered of the executor plays no part.
+    Called by the scripts that a `DisagreementWarning` names.  Recorded disagreements of the executor are ignored.  Raises DovetailError
+    unless all inputs are tensors.
     """
     ex = get_executor(executor) if isinstance(executor, str) else executor
     reference = referees(resolve_executors([]))
     if not all([isinstance(x, torch.Tensor) for x in inputs]):
-        raise DovetailError("a case is replayed on tensors, and one of its inputs is a number; pass tensors")
+        raise DovetailError("expected tensors as the inputs of a replayed case, got a number; pass tensors")
     with torch.no_grad():
         recorded = make_trace(case)(*inputs)
         values: dict[Proxy, Any] = dict(zip(recorded.inputs, inputs, strict=True)) | recorded.constants
@@ -51,12 +52,12 @@ def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | E
             run = dispatch(recorded, Priority([ex, *[other for other in reference if other is not ex]]))
         line = _as_line(recorded)
         expected = program(line, list(values), reference)(*values.values())
-        got = [x for x in _flat(to_callable(run)(*inputs)) if isinstance(x, torch.Tensor)]
-        message = differs(got, expected)
-        if message is not None:
-            message = differs(got, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))
+        results = [x for x in _flat(to_callable(run)(*inputs)) if isinstance(x, torch.Tensor)]
+        difference = differs(results, expected)
+        if difference is not None:
+            difference = differs(results, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))
     ran = tuple(str(line.symbol) for line in run.lines if line.implementation is not None and line.implementation.executor == ex.name)
-    return Replay(ex.name, ran, message)
+    return Replay(ex.name, ran, difference)
 
 
 def _flat(result: Any) -> tuple:
@@ -64,7 +65,7 @@ def _flat(result: Any) -> tuple:
 
 
 def _as_line(recorded: Trace) -> BoundSymbol:
-    """A whole program as one line."""
+    """Return a whole program as one line."""
     outputs = tuple(proxies(recorded.outputs))
     inputs = list(recorded.inputs)
     return BoundSymbol(RegionSymbol("case", recorded.name), tuple(inputs), {}, outputs, inputs, body=tuple(recorded.lines))

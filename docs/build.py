@@ -163,7 +163,7 @@ def pages() -> dict[Path, str]:
         "",
         NOTE,
         "",
-        "[Configuration](configuration.md) says where each of them can be set. A value that means nothing is an error.",
+        "[Configuration](configuration.md) says where each of them can be set. An invalid value is an error.",
         "",
         "",
     ]

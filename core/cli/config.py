@@ -1,4 +1,4 @@
-"""`dovetail config`: the value of each option, and where it came from.  `dovetail --disable NAME ...`: one plugin less."""
+"""`dovetail config`: show each option's value and source.  `dovetail --disable NAME ...`: run without a plugin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dovetail.executors.ordering.resolve_order import Priority, process_wide
 
 
 def plain_errors(command: Callable) -> Callable:
-    """`command`, where an error that is the user's to correct is a message, not a traceback."""
+    """Wrap `command` so that a DovetailError is shown as a message, without a traceback."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -28,18 +28,18 @@ def plain_errors(command: Callable) -> Callable:
     return run
 
 
-@click.command("config", short_help="Show the value of each option, and where it comes from.")
-@click.option("--explain", is_flag=True, help="Say for each value which file, variable or call it came from, and what it overrides.")
+@click.command("config", short_help="Show the value of each option and its source.")
+@click.option("--explain", is_flag=True, help="Show which file, variable or call each value comes from, and what it overrides.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @plain_errors
 def config_command(explain: bool, as_json: bool) -> None:
-    """Show the configuration that holds here: files, environment and command line together."""
+    """Show the effective configuration: files, environment and command line combined."""
     configuration.refresh()
     try:
         priority, wrong = process_wide(), ""
-    except DovetailError as error:  # what is wrong is best seen beside the values
+    except DovetailError as error:  # the error is shown below the values
         priority, wrong = None, str(error)
-    rows = [row(option, priority) for option in options.OPTIONS]
+    rows = [describe_option(option, priority) for option in options.OPTIONS]
     notes = priority.notes if priority else ()
     if as_json:
         click.echo(json.dumps({"options": rows, "notes": list(notes), "error": wrong}, indent=2))
@@ -50,29 +50,29 @@ def config_command(explain: bool, as_json: bool) -> None:
 
 
 def _print(rows: list[dict[str, Any]], notes: tuple[str, ...], explain: bool) -> None:
-    """Plain lines, which a pipe and a narrow terminal show alike."""
-    for each in rows:
-        click.echo(f"{each['option']} = {each['shown']}")
-        for message in each["from"] if explain else ():
-            click.echo(f"    {message}")
+    """Print plain lines, which also suit a pipe or a narrow terminal."""
+    for row in rows:
+        click.echo(f"{row['option']} = {row['shown']}")
+        for origin in row["from"] if explain else ():
+            click.echo(f"    {origin}")
     if explain and notes:
         click.echo("\nnotes")
         for note in notes:
             click.echo(click.wrap_text(note, 80, "    ", "        "))
 
 
-def row(option: options.Option, priority: Priority | None) -> dict[str, Any]:
-    """An option with its value and where that came from, the highest layer first."""
+def describe_option(option: options.Option, priority: Priority | None) -> dict[str, Any]:
+    """Return an option with its value and sources, the highest layer first."""
     settings = options.settings(option)
     value: Any = settings[-1].value if settings else option.default
-    asked = option is options.EXECUTORS and priority is not None
-    if asked:
+    is_order = option is options.EXECUTORS and priority is not None
+    if is_order:
         value = tuple([ex.name for ex in priority])
     elif option in (options.OPERATIONS, options.OPTIONS_OF):
-        value = tuple({key: each for setting in settings for key, each in setting.value}.items())
-    message = [f"{name}: {source}" for name, source in priority.provenance] if asked else []
-    message += _origins(option, settings)
-    return {"option": option.key, "variable": option.name, "value": value, "shown": options.shown(value), "from": message}
+        value = tuple({key: item for setting in settings for key, item in setting.value}.items())
+    origins = [f"{name}: {source}" for name, source in priority.provenance] if is_order else []
+    origins += _origins(option, settings)
+    return {"option": option.key, "variable": option.name, "value": value, "shown": options.shown(value), "from": origins}
 
 
 def _origins(option: options.Option, settings: list[options.Setting]) -> list[str]:
@@ -97,5 +97,5 @@ disable_option = click.Option(
     expose_value=False,
     is_eager=True,
     callback=_disable,
-    help="Go without a plugin: it is not even imported.",
+    help="Do not import or use a plugin.",
 )

@@ -1,4 +1,4 @@
-"""`dovetail doctor`: whether each plugin works, tried in a process of its own, so that one that crashes is a row like another."""
+"""`dovetail doctor`: test each plugin in a process of its own, so that a crash is only a failed check."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ sys.path[:] = request["sys.path"]
 from dovetail.cli.smoke import answer
 answer(request)
 """
-NEWEST_TORCH = "2.15"  # the newest that was tested; a test compares it with the lanes in CONTRIBUTING.md
+NEWEST_TORCH = "2.15"  # the newest one tested; a test compares it with the lanes in CONTRIBUTING.md
 TAIL = 2000  # characters of what a process printed before it crashed
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: `result` is ok, note or failed, `message` a sentence, `error` a traceback or the last that was printed."""
+    """The outcome of one check: `result` is ok, note or failed, `message` a sentence, `error` a traceback or the end of the output."""
 
     plugin: str
     check: str
@@ -53,37 +53,37 @@ class Finding:
     error: str = ""
 
 
-@click.command("doctor", short_help="Try each plugin in a process of its own.")
+@click.command("doctor", short_help="Test each plugin in a process of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds that one plugin may take.")
-@click.option("--verbose", is_flag=True, help="Print tracebacks, and what a crashed process printed.")
-@click.option("--internals", "list_internals", is_flag=True, help="List the private parts of torch that Dovetail uses, and nothing else.")
+@click.option("--timeout", default=120.0, show_default=True, help="Time limit for each plugin, in seconds.")
+@click.option("--verbose", is_flag=True, help="Print tracebacks and the output of crashed processes.")
+@click.option("--internals", "list_internals", is_flag=True, help="Only list the private parts of torch that Dovetail uses.")
 def doctor(as_json: bool, timeout: float, verbose: bool, list_internals: bool) -> None:
-    """Import each plugin, run small programs with each executor, and ask each plugin's own checks: all in processes of their own."""
+    """Import each plugin, run small programs with each executor, and run the plugin's own checks, each plugin in its own process."""
     if list_internals:
         show_internals(Console(highlight=False))
         return
-    found = examine(configured(), timeout)
-    failed = [each for each in found if each.result == "failed"]
+    findings = examine(configured(), timeout)
+    failed = [finding for finding in findings if finding.result == "failed"]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        show(Console(highlight=False), found, verbose)
+        show(Console(highlight=False), findings, verbose)
     sys.exit(1 if failed else 0)
 
 
-def examine(wanted: Selection, timeout: float) -> list[Finding]:
-    """Every finding, in the order of the inventory.  No plugin is imported in this process."""
-    there = survey(wanted)
-    rows: dict[tuple, list[Finding]] = {(row.name, row.distribution, row.path, row.value): [finding(row)] for row in there.rows}
+def examine(selection: Selection, timeout: float) -> list[Finding]:
+    """Return all findings in the order of the inventory.  No plugin is imported in this process."""
+    inventory = survey(selection)
+    rows: dict[tuple, list[Finding]] = {(row.name, row.distribution, row.path, row.value): [load_finding(row)] for row in inventory.rows}
     with ThreadPoolExecutor(max_workers=2) as pool:
-        tried = pool.map(lambda candidate: list(examined(candidate, wanted, timeout)), there.candidates)
-        rows |= {(c.name, c.distribution, c.path, c.value): found for c, found in zip(there.candidates, tried)}
-    return [*host(there.candidates), *(each for key in sorted(rows) for each in rows[key])]
+        results = pool.map(lambda candidate: list(examined(candidate, selection, timeout)), inventory.candidates)
+        rows |= {(c.name, c.distribution, c.path, c.value): findings for c, findings in zip(inventory.candidates, results)}
+    return [*host(inventory.candidates), *(finding for key in sorted(rows) for finding in rows[key])]
 
 
 def host(candidates: list[Candidate]) -> Iterator[Finding]:
-    """What does not depend on any plugin."""
+    """Yield the findings that do not depend on a plugin."""
     about = f"dovetail {dovetail.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     yield Finding("dovetail", "installed", "ok", about)
     yield from internals()
@@ -95,25 +95,25 @@ def host(candidates: list[Candidate]) -> Iterator[Finding]:
 
 
 def internals() -> Iterator[Finding]:
-    """Probe every private part of torch: one finding for all that work, one for each that does not, with what happens instead."""
-    lacking = [part for part in INTERNALS if part.problem is not None]
-    yield Finding("dovetail", "torch internals", "ok", f"{len(INTERNALS) - len(lacking)} of {len(INTERNALS)} private parts of torch work as expected")
-    for part in lacking:
+    """Probe every private part of torch: one finding for all that work, one for each that does not, with its fallback."""
+    broken = [part for part in INTERNALS if part.problem is not None]
+    yield Finding("dovetail", "torch internals", "ok", f"{len(INTERNALS) - len(broken)} of {len(INTERNALS)} private parts of torch work as expected")
+    for part in broken:
         yield Finding("dovetail", "torch internals", "note", f"{part.problem}; without it {part.fallback}")
 
 
-def finding(row: Plugin) -> Finding:
-    """A record as the finding of the check that it loads."""
+def load_finding(row: Plugin) -> Finding:
+    """Return the finding of the check that a plugin loads."""
     message = "; ".join(part for part in (row.reason, row.remedy) if part) or ", ".join(row.executors)
     return Finding(row.name, "loads", MEANS.get(row.status, "failed"), f"{row.status}: {message}", row.error)
 
 
-def examined(candidate: Candidate, wanted: Selection, timeout: float) -> Iterator[Finding]:
-    """Ask a new process about one plugin, and make a finding of each thing that it wrote down, or of its end."""
+def examined(candidate: Candidate, selection: Selection, timeout: float) -> Iterator[Finding]:
+    """Test one plugin in a new process, and yield a finding for each step it reports, or for its crash."""
     with tempfile.TemporaryDirectory() as folder:
         file, printed = Path(folder, "steps"), Path(folder, "printed")
         file.touch()
-        request = {"name": candidate.name, "distribution": candidate.distribution, "plugins": wanted.plugins}
+        request = {"name": candidate.name, "distribution": candidate.distribution, "plugins": selection.plugins}
         request |= {"file": str(file), "sys.path": sys.path}
         with printed.open("w") as out:
             ended = run(json.dumps(request), out, timeout)
@@ -122,7 +122,7 @@ def examined(candidate: Candidate, wanted: Selection, timeout: float) -> Iterato
             over = over or "end" in line
             doing = line.get("doing", doing)
             if row := line.get("row"):
-                yield finding(Plugin(**row | {"executors": tuple(row["executors"])}))
+                yield load_finding(Plugin(**row | {"executors": tuple(row["executors"])}))
             if "check" in line:
                 yield Finding(candidate.name, line["check"], line["result"], line["message"], line.get("error", ""))
         if not over:
@@ -142,7 +142,7 @@ def _last_words(printed: Path) -> str:
 
 
 def run(request: str, out: Any, timeout: float) -> str:
-    """How the process ended, in words."""
+    """Run the child process and return how it ended, in words."""
     command = [sys.executable, "-X", "faulthandler", "-P", "-c", CHILD]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, text=True)
     try:
@@ -161,7 +161,7 @@ def run(request: str, out: Any, timeout: float) -> str:
 
 
 def show_internals(console: Console) -> None:
-    """Print every private part of torch: what it is for, whether it works here, and in which versions it was seen."""
+    """Print every private part of torch: its purpose, whether it works here, and the versions it was tested with."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for heading in ("part of torch", "used to", "here", "seen in", "without it"):
         table.add_column(heading, overflow="fold")
@@ -171,19 +171,19 @@ def show_internals(console: Console) -> None:
     console.print(table)
 
 
-def show(console: Console, found: list[Finding], verbose: bool) -> None:
-    """The findings as a table, and a last line that counts them."""
+def show(console: Console, findings: list[Finding], verbose: bool) -> None:
+    """Print the findings as a table, and a line that counts them."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for heading in ("plugin", "check", "result", ""):
         table.add_column(heading, overflow="fold")
-    for each in found:
-        colour = COLOURS[each.result]
-        table.add_row(escape(each.plugin), escape(each.check), f"[{colour}]{each.result}[/{colour}]", escape(each.message))
+    for finding in findings:
+        colour = COLOURS[finding.result]
+        table.add_row(escape(finding.plugin), escape(finding.check), f"[{colour}]{finding.result}[/{colour}]", escape(finding.message))
     console.print(table)
-    for each in found:
-        if verbose and each.error:
-            console.print(f"[bold]{escape(each.plugin)}[/bold], {escape(each.check)}:")
-            click.echo(each.error)
-    failed = sum(each.result == "failed" for each in found)
-    more = "" if verbose or not any(each.error for each in found) else "; --verbose prints tracebacks"
-    console.print(f"{len(found)} checks, {failed} failed{more}.")
+    for finding in findings:
+        if verbose and finding.error:
+            console.print(f"[bold]{escape(finding.plugin)}[/bold], {escape(finding.check)}:")
+            click.echo(finding.error)
+    failed = sum(finding.result == "failed" for finding in findings)
+    more = "" if verbose or not any(finding.error for finding in findings) else "; --verbose prints tracebacks"
+    console.print(f"{len(findings)} checks, {failed} failed{more}.")

@@ -1,4 +1,4 @@
-"""`dovetail executors`: every plugin and what became of it, and everything that is known of one."""
+"""`dovetail executors`: list the plugins and their status, or show the details of one."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ from dovetail.executors.discovery.find_plugins import MANIFEST
 from dovetail.executors.discovery.registry import REGISTRY, unknown
 
 COLOURS = {"ready": "green", "disabled": "dim", "absent": "dim", "unavailable": "yellow", "unmet-requirement": "yellow", "incompatible": "yellow"}
-NOTHING = "No executor is installed, so programs can be traced and not run; the README lists the executors there are."
-SCHEMA = 1  # of what --json prints; a field that goes away or changes its meaning makes it 2
+NOTHING = "No executor is installed, so programs can be traced but not run; the README lists the available executors."
+SCHEMA = 1  # of what --json prints; removing a field or changing its meaning raises it
 
 
-@click.group("executors", invoke_without_command=True, short_help="List plugins: what became of each, and what it brings.")
-@click.option("--json", "as_json", is_flag=True, help="Print every field of every record as JSON; put it into bug reports.")
+@click.group("executors", invoke_without_command=True, short_help="List plugins, their status and their executors.")
+@click.option("--json", "as_json", is_flag=True, help="Print every field as JSON, for bug reports.")
 @click.pass_context
 def executors(context: click.Context, as_json: bool) -> None:
-    """List the plugins that there are, what became of each, and the executors that they bring."""
+    """List the installed plugins, their status, and the executors they provide."""
     if context.invoked_subcommand:
         return
-    found = plugins()
+    records = plugins()
     if as_json:
-        click.echo(json.dumps(report(found), indent=2))
+        click.echo(json.dumps(report(records), indent=2))
         return
     console = Console(highlight=False)
-    if not found:
+    if not records:
         console.print(NOTHING)
         return
-    console.print(inventory(found))
-    for plugin in found:
+    console.print(inventory(records))
+    for plugin in records:
         explain(console, plugin)
-    console.print(asked(), soft_wrap=True)
+    console.print(order_line(), soft_wrap=True)
 
 
-def report(found: list[Plugin]) -> dict[str, Any]:
-    """The inventory as data, with what it depends on."""
+def report(records: list[Plugin]) -> dict[str, Any]:
+    """Return the inventory as data, with versions and platform."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExecutorWarning)  # the records say it
         try:
-            order, trouble = [ex.name for ex in resolve_executors()], ""
+            order, order_error = [ex.name for ex in resolve_executors()], ""
         except DovetailError as error:
-            order, trouble = [], str(error)
+            order, order_error = [], str(error)
     about = {"schema": SCHEMA, "dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    about |= {"platform": platform.platform(), "order": order, "order_error": trouble}
-    return about | {"plugins": [plugin.row() for plugin in found]}
+    about |= {"platform": platform.platform(), "order": order, "order_error": order_error}
+    return about | {"plugins": [plugin.row() for plugin in records]}
 
 
-def asked() -> str:
-    """The order in which executors are asked, or why there is none."""
+def order_line() -> str:
+    """Return the executors in priority order, or why there is no order."""
     try:
         order = [ex.name for ex in resolve_executors()]
     except DovetailError as error:
-        return f"The order is not known: {escape(str(error))}"
-    return f"Asked in this order: {', '.join(order)}." if order else NOTHING
+        return f"The order cannot be resolved: {escape(str(error))}"
+    return f"Priority order: {', '.join(order)}." if order else NOTHING
 
 
 def coloured(plugin: Plugin) -> str:
@@ -76,19 +76,19 @@ def coloured(plugin: Plugin) -> str:
     return f"[{colour}]{plugin.status}[/{colour}]"
 
 
-def inventory(found: list[Plugin]) -> Table:
-    """One row for each plugin, whatever became of it."""
+def inventory(records: list[Plugin]) -> Table:
+    """Return a table with one row for each plugin."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for heading in ("plugin", "from", "status", "executors"):
         table.add_column(heading, overflow="fold")
-    for plugin in found:
-        brings = ", ".join(plugin.executors) if plugin.status == "ready" else ""
-        table.add_row(escape(plugin.name), escape(plugin.source), coloured(plugin), escape(brings))
+    for plugin in records:
+        executors = ", ".join(plugin.executors) if plugin.status == "ready" else ""
+        table.add_row(escape(plugin.name), escape(plugin.source), coloured(plugin), escape(executors))
     return table
 
 
 def explain(console: Console, plugin: Plugin) -> None:
-    """Why a plugin is not ready, and what would help, below each other."""
+    """Print why a plugin is not ready, and the remedy."""
     if plugin.status == "ready" and not plugin.reason:
         return
     console.print(f"[bold]{escape(plugin.name)}[/bold] ({escape(plugin.source)}): {coloured(plugin)}", soft_wrap=True)
@@ -98,28 +98,28 @@ def explain(console: Console, plugin: Plugin) -> None:
     console.print()
 
 
-@executors.command("show", short_help="Print all that is known of one of them.")
+@executors.command("show", short_help="Show the details of one plugin or executor.")
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print the records and declarations as JSON.")
 def show(name: str, as_json: bool) -> None:
-    """Print all that is known of a plugin or an executor: its record, what it declares, and the whole traceback of what went wrong."""
-    found = [plugin for plugin in plugins() if name in (plugin.name, plugin.distribution, *plugin.executors)]
-    if not found and name not in REGISTRY.executors:
+    """Show a plugin or an executor: its record, its declaration, and the full traceback of an error."""
+    records = [plugin for plugin in plugins() if name in (plugin.name, plugin.distribution, *plugin.executors)]
+    if not records and name not in REGISTRY.executors:
         raise click.ClickException(unknown(name))
     if as_json:
-        click.echo(json.dumps([plugin.row() | {"declares": declared(plugin)} for plugin in found], indent=2, default=repr))
+        click.echo(json.dumps([plugin.row() | {"declares": declared(plugin)} for plugin in records], indent=2, default=repr))
         return
     console = Console(highlight=False)
-    for plugin in found:
+    for plugin in records:
         console.print(facts(plugin))
         if plugin.error:
             click.echo(plugin.error)
-        for each in declared(plugin):
-            console.print(declaration(each))
+        for executor in declared(plugin):
+            console.print(declaration(executor))
 
 
 def facts(plugin: Plugin) -> Table:
-    """The fields of a record that say something."""
+    """Return a table of the non-empty fields of a record."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -135,9 +135,9 @@ def facts(plugin: Plugin) -> Table:
 
 
 def declared(plugin: Plugin) -> list[dict[str, Any]]:
-    """What the executors of a plugin declare; where it cannot be loaded, what its manifest says."""
+    """Return the declarations of a plugin's executors, from its manifest where it cannot be loaded."""
     if plugin.status == "ready":
-        return [said_by(get_executor(name)) for name in plugin.executors if name in REGISTRY.executors]
+        return [declaration_of(get_executor(name)) for name in plugin.executors if name in REGISTRY.executors]
     if not plugin.manifest:
         return []
     try:
@@ -146,49 +146,49 @@ def declared(plugin: Plugin) -> list[dict[str, Any]]:
         raise click.ClickException(f"the manifest {plugin.manifest} cannot be read: {type(error).__name__}: {error}") from None
 
 
-def said_by(ex: Executor) -> dict[str, Any]:
-    """What an executor declares of its operations, with its hints on the order and the options that it has."""
+def declaration_of(ex: Executor) -> dict[str, Any]:
+    """Return an executor's declaration, with its order hints and options."""
     return ex.declaration() | {"before": list(ex.before), "after": list(ex.after), "options": dict(ex.options)}
 
 
-def declaration(message: dict[str, Any]) -> Table:
-    """The operations of one executor, with what it says of each."""
-    limits = ", ".join(f"{key} {words(message[key])}" for key in ("dtypes", "devices", "grad") if key in message)
-    limits += "".join(f", {key} {words(message[key])}" for key in ("before", "after") if message.get(key))
-    limits += "".join(f", option {key} = {value!r}" for key, value in message.get("options", {}).items())
-    table = Table(title=f"{message.get('name')}: {limits}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def declaration(declared: dict[str, Any]) -> Table:
+    """Return a table of the operations of one executor and their declarations."""
+    limits = ", ".join(f"{key} {words(declared[key])}" for key in ("dtypes", "devices", "grad") if key in declared)
+    limits += "".join(f", {key} {words(declared[key])}" for key in ("before", "after") if declared.get(key))
+    limits += "".join(f", option {key} = {value!r}" for key, value in declared.get("options", {}).items())
+    table = Table(title=f"{declared.get('name')}: {limits}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operation", overflow="fold")
     table.add_column("declares", overflow="fold")
-    for operation, about in (message.get("operations") or {}).items():
+    for operation, about in (declared.get("operations") or {}).items():
         shown = [f"{key} {words(value)}" for key, value in about.items() if value not in (None, False)]
         table.add_row(escape(operation), escape(", ".join(shown)))
     return table
 
 
 def words(value: Any) -> str:
-    """A value of a declaration; None stands for anything."""
+    """Format a value of a declaration; None means any."""
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value))
     return {None: "any", True: "yes", False: "no"}.get(value, str(value))
 
 
-@executors.command("manifest", short_help="Write down what one declares, to be read without importing it.")
+@executors.command("manifest", short_help="Write a plugin's declarations to a file that is read without importing it.")
 @click.argument("name")
-@click.option("--check", is_flag=True, help="Only say whether the file is what the executors declare.")
+@click.option("--check", is_flag=True, help="Only check whether the file matches the declarations.")
 def manifest(name: str, check: bool) -> None:
-    """Write what the plugin NAME declares into its package, where it can be read without importing it."""
-    found = [plugin for plugin in plugins() if plugin.name == name and plugin.status == "ready"]
-    if not found:
+    """Write the declarations of the plugin NAME into its package, where they are read without importing it."""
+    records = [plugin for plugin in plugins() if plugin.name == name and plugin.status == "ready"]
+    if not records:
         raise click.ClickException(unknown(name))
-    (plugin,) = found
-    candidate = next(each for each in REGISTRY.loaded if (each.name, each.value, each.path) == (plugin.name, plugin.value, plugin.path))
+    (plugin,) = records
+    candidate = next(item for item in REGISTRY.loaded if (item.name, item.value, item.path) == (plugin.name, plugin.value, plugin.path))
     init = Path(sys.modules[candidate.module.partition(".")[0]].__file__ or "")
     if init.name != "__init__.py":
-        raise click.ClickException(f"{name} is one module, {init.name}, and a manifest lies in a package")
+        raise click.ClickException(f"{name} is a single module, {init.name}; a manifest needs a package")
     file = init.with_name(MANIFEST)
     text = json.dumps({"schema": SCHEMA, "executors": declared(plugin)}, indent=2, default=repr) + "\n"
     if check and (not file.is_file() or file.read_text() != text):
-        raise click.ClickException(f"{file} is not what {name} declares; run `dovetail executors manifest {name}`")
+        raise click.ClickException(f"{file} does not match the declarations of {name}; run `dovetail executors manifest {name}`")
     if not check:
         file.write_text(text)
-    click.echo(f"{file} is what {name} declares")
+    click.echo(f"{file} matches the declarations of {name}")

@@ -1,6 +1,6 @@
-"""What `dovetail doctor` runs for one plugin in a process of its own: import it, run small programs with its executors, ask its checks.
+"""The child process of `dovetail doctor` for one plugin: import it, run small programs with its executors, run its checks.
 
-Each step is written down before it is taken, so that a process which ends in the middle has said where.
+Each step is recorded before it starts, so that a crash can be attributed to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def answer(request: dict[str, Any]) -> None:
-    """Run what `request` says and write a line of JSON for each step to its file."""
+    """Run the checks in `request` and write a line of JSON for each step to its file."""
     with Path(request["file"]).open("a") as out:
 
         def write(**line: Any) -> None:
@@ -54,40 +54,40 @@ def answer(request: dict[str, Any]) -> None:
         REGISTRY.load(Selection(allow=(name,), use=use, used_by="the doctor", plugins=tuple(request["plugins"])))
         rows = [row for row in REGISTRY.plugins or () if row.name == name and row.distribution == distribution]
         write(row=rows[0].row() if rows else None)
-        for each in [one for one in REGISTRY.loaded.values() if one.candidate.name == name]:
-            for ex in each.executors:
-                if ex.name not in dict(each.lacking):
+        for loaded in [item for item in REGISTRY.loaded.values() if item.candidate.name == name]:
+            for ex in loaded.executors:
+                if ex.name not in dict(loaded.lacking):
                     write(doing=f"running small programs with {ex.name}")
                     write(check=f"runs ({ex.name})", **smoke(ex))
-            write(doing="asking its checks")
-            for line in own(each.checks):
+            write(doing="running its checks")
+            for line in own_checks(loaded.checks):
                 write(**line)
         write(end=True)
 
 
 def smoke(ex: Executor) -> dict[str, str]:
-    """Every small program that `ex` runs on its own, compared with eager PyTorch."""
-    ran = []
+    """Run each small program that `ex` can run alone, and compare with eager PyTorch."""
+    passed = []
     for name, fn in PROGRAMS.items():
         try:
-            where = taken(ex, fn)
-            if where is None:
+            case = first_case(ex, fn)
+            if case is None:
                 continue
-            trace, inputs = where
-            (got,) = to_callable(trace)(*inputs)
-            torch.testing.assert_close(got, fn(*inputs), rtol=2e-2, atol=2e-2)
+            trace, inputs = case
+            (result,) = to_callable(trace)(*inputs)
+            torch.testing.assert_close(result, fn(*inputs), rtol=2e-2, atol=2e-2)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             return {"result": "failed", "message": f"{name}: {message(error)}", "error": traceback.format_exc()}
-        ran.append(name)
-    if not ran:
+        passed.append(name)
+    if not passed:
         return {"result": "note", "message": f"takes none of the {len(PROGRAMS)} small programs, so nothing was run"}
-    return {"result": "ok", "message": f"{', '.join(ran)}: as eager PyTorch"}
+    return {"result": "ok", "message": f"{', '.join(passed)}: as eager PyTorch"}
 
 
-def taken(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]] | None:
-    """The program of `fn` run by `ex` alone, and its inputs, in the first dtype and on the first device that it takes; None where it refuses."""
+def first_case(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]] | None:
+    """Return the program of `fn` run by `ex` alone, and its inputs, for the first device and dtype that `ex` claims, or None."""
     for device in devices(ex):
         for dtype in DTYPES:
             generator = torch.Generator().manual_seed(0)
@@ -101,23 +101,23 @@ def taken(ex: Executor, fn: Callable[..., Tensor]) -> tuple[Trace, list[Tensor]]
 
 
 def devices(ex: Executor) -> list[str]:
-    """The kinds of device to try: those that the executor declares and that are here."""
-    here = ["cpu"] + ([torch.accelerator.current_accelerator().type] if torch.accelerator.is_available() else [])
-    return [kind for kind in here if ex.devices is None or kind in ex.devices]
+    """Return the types of the available devices that the executor declares."""
+    available = ["cpu"] + ([torch.accelerator.current_accelerator().type] if torch.accelerator.is_available() else [])
+    return [kind for kind in available if ex.devices is None or kind in ex.devices]
 
 
-def own(checks: Callable[[], Any]) -> Iterator[dict[str, str]]:
-    """The plugin's own checks, each guarded."""
+def own_checks(checks: Callable[[], Any]) -> Iterator[dict[str, str]]:
+    """Run the plugin's own checks; an exception is a failed check."""
     try:
-        found = list(checks())
+        named_checks = list(checks())
     except Exception as error:
         yield {"check": "dovetail_doctor", "result": "failed", "message": message(error), "error": traceback.format_exc()}
         return
-    for name, check in found:
+    for name, check in named_checks:
         try:
             verdict = check()
         except Exception as error:
             yield {"check": str(name), "result": "failed", "message": message(error), "error": traceback.format_exc()}
         else:
-            fine = verdict is True
-            yield {"check": str(name), "result": "ok" if fine else "failed", "message": "" if fine else str(verdict or "gave no reason")}
+            passed = verdict is True
+            yield {"check": str(name), "result": "ok" if passed else "failed", "message": "" if passed else str(verdict or "gave no reason")}

@@ -59,10 +59,10 @@ def test_row_23_frozen_passes_where_nothing_changed_and_writes_nothing(command, 
     before = (tmp_path / "dovetail.lock").read_text()
 
     done = command("lock", "--frozen")
-    assert done.returncode == 0 and "dovetail.lock holds: 2 plugins, asked in the order mine, torch." in done.stdout
+    assert done.returncode == 0 and "dovetail.lock matches: 2 plugins, in the order mine, torch." in done.stdout
     assert command(JIT, DOVETAIL_FROZEN="1").stdout == "2.0\n"
     assert (tmp_path / "dovetail.lock").read_text() == before
-    assert command("lock").stdout.endswith("is as it was.\n")
+    assert command("lock").stdout.endswith("is unchanged.\n")
 
 
 def test_row_23_changed_content_fails_before_the_plugin_is_imported(command, tmp_path):

@@ -55,7 +55,7 @@ def test_row_16_the_package_installs_and_passes_its_tests(scaffold, tmp_path):
     (declared,) = json.loads(file.read_text())["executors"]
     assert declared["operations"]["torch.nn.functional.softmax"]["checker"] is True
     assert (declared["before"], declared["after"], declared["options"]) == ([], [], {})
-    assert "is what my_fast declares" in run("-c", CLI, "executors", "manifest", "my_fast", "--check").stdout
+    assert "matches the declarations of my_fast" in run("-c", CLI, "executors", "manifest", "my_fast", "--check").stdout
 
     # what its CI file runs, for its operation
     words = shlex.split(re.search(r"run: dovetail (conformance .*)", (folder / ".github/workflows/ci.yml").read_text()).group(1))
@@ -86,11 +86,11 @@ def test_what_the_package_says_of_itself(scaffold):
 def test_a_name_that_programs_could_not_print(name):
     result = CliRunner().invoke(main, ["new-executor", name])
 
-    assert result.exit_code == 1 and "is a Python identifier in small letters" in result.output
+    assert result.exit_code == 1 and "expected a lower-case Python identifier" in result.output
 
 
 def test_what_is_there_is_not_written_over(tmp_path):
     (tmp_path / "mine").write_text("")
     result = CliRunner().invoke(main, ["new-executor", "mine", "--into", str(tmp_path)])
 
-    assert result.exit_code == 1 and "is there and not empty" in result.output
+    assert result.exit_code == 1 and "exists and is not empty" in result.output

@@ -253,7 +253,7 @@ def test_a_graph_with_parameters_of_its_own_keeps_their_gradients():
     run(torch.full((3,), 2.0)).sum().backward()
 
     assert torch.equal(graph.weight.grad, torch.full((3,), 2.0)) and own.weight is graph.weight
-    assert "parameters of its own" in dynamo.report()[0].eager
+    assert "contains parameters" in dynamo.report()[0].eager
 
 
 def test_a_checkpointed_block_is_inlined():
@@ -285,9 +285,9 @@ def test_options_are_those_of_jit():
     run = compiled(lambda x: x.sin(), options={"executors": ["torch"], "recompute": "none"})
     torch.testing.assert_close(run(torch.ones(2)), torch.ones(2).sin())
 
-    with pytest.raises(Exception, match="no use for the option 'tile'"):
+    with pytest.raises(Exception, match="does not support the option 'tile'"):
         compiled(lambda x: x.sin(), options={"tile": 4})(torch.ones(2))
-    with pytest.raises(Exception, match="no use for the mode 'max-autotune'"):
+    with pytest.raises(Exception, match="does not support the mode 'max-autotune'"):
         compiled(lambda x: x.sin(), mode="max-autotune")(torch.ones(2))
 
 

@@ -40,7 +40,7 @@ def test_executors_shows_each_plugin_with_its_status(say):
     printed = say("executors")
 
     assert "dovetail-torch-exec 0.1.0" in printed and "ready" in printed
-    assert "Asked in this order: " in printed
+    assert "Priority order: " in printed
 
 
 @pytest.fixture

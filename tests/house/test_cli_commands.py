@@ -73,7 +73,7 @@ def test_a_command_is_imported_when_it_is_called_and_not_for_another(site):
         ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
         ("raise SystemExit(3)", "its module called sys.exit(3)"),
         ("class Odd(BaseException): pass\nraise Odd()", "Odd"),
-        ("def hello(): pass", "it is of type function, and no click command"),
+        ("def hello(): pass", "it is of type function, not a click command"),
         ("", "AttributeError: module 'halfway' has no attribute 'hello'"),
     ],
 )
@@ -108,7 +108,7 @@ def test_of_two_commands_of_one_name_none_wins_silently(site):
     called = say("hello")
 
     assert called.exit_code == 1
-    assert "two distributions bring it, greetings 1.0 (hello = greetings:hello) and salutations 1.0 (hello = salutations:hello)" in called.output
+    assert "two distributions provide it, greetings 1.0 (hello = greetings:hello) and salutations 1.0 (hello = salutations:hello)" in called.output
     assert "uninstall one of them" in called.output
 
 

@@ -88,10 +88,10 @@ MISTAKES = {  # what is asked, and the message
     "no such arguments": (
         ["program.py:scores", "--args", "x"],
         2,
-        "no function x; name the function that gives the arguments with --args; there is alone, by_name,",
+        "no function x; use --args to name the function that returns the arguments; choose from alone, by_name,",
     ),
     "no name": (["program.py"], 2, "expected FILE:FUNCTION, got 'program.py'"),
-    "no file": (["nowhere.py:scores"], 2, "there is no file nowhere.py"),
+    "no file": (["nowhere.py:scores"], 2, "no such file: nowhere.py"),
     "no executor": (
         ["program.py:scores", "--executors", "torhc"],
         1,
@@ -101,11 +101,11 @@ MISTAKES = {  # what is asked, and the message
     "too few arguments": (
         ["program.py:scores", "--args", "alone"],
         2,
-        "scores does not take what alone in program.py gives, which is (cpu f32[3]): missing a required argument: 'y'",
+        "scores does not accept the arguments from alone in program.py, (cpu f32[3]): missing a required argument: 'y'",
     ),
-    "arguments that want arguments": (["program.py:scores", "--args", "sized"], 2, "sized in program.py expects arguments itself"),
+    "arguments that want arguments": (["program.py:scores", "--args", "sized"], 2, "sized in program.py takes arguments"),
     "a class": (["program.py:Model"], 2, "Model in program.py is a class; name a function, or an object such as `model = Model(...)`"),
-    "a number": (["program.py:rate"], 2, "rate in program.py is of type float, and no function"),
+    "a number": (["program.py:rate"], 2, "rate in program.py is of type float, not a function"),
     "a page nowhere": (["program.py:scores", "--html", "no/page.html"], 1, "no/page.html cannot be written: No such file or directory"),
 }
 
@@ -146,7 +146,7 @@ def test_an_error_in_a_plugin_is_shown_with_its_lines_and_whose_it_is(say, tmp_p
     [
         ("import no_such_module\n", 'File "late.py", line 1, in <module>\n    import no_such_module\nModuleNotFoundError: No module named'),
         ("def f(:\n", "SyntaxError"),
-        ("import sys\nsys.exit(3)\n", "late.py cannot be run: it called sys.exit(3); put what makes it a script below `if __name__ ...`"),
+        ("import sys\nsys.exit(3)\n", "late.py cannot be run: it called sys.exit(3); move the code of the script below `if __name__ == ...`"),
     ],
 )
 def test_a_file_that_cannot_be_run(say, tmp_path, text, message):
@@ -161,7 +161,7 @@ def test_executors_on_the_command_line_count_for_functions_that_name_none(say, t
     (tmp_path / "compiled.py").write_text(text + "def example_inputs():\n    return torch.ones(2)\n")
 
     assert "torch runs 1" in say("explain", "compiled.py:f", "--executors", "torch")
-    assert "g is compiled in compiled.py, with executors of its own" in say("explain", "compiled.py:g", "--executors", "torch", exit_code=2)
+    assert "g is compiled in compiled.py with its own executors" in say("explain", "compiled.py:g", "--executors", "torch", exit_code=2)
 
 
 class Terminal(commands.Console):
@@ -215,10 +215,10 @@ def test_trace_file_function(say):
 
 def test_trace_says_what_is_wrong(say):
     passes = "tracing, functionalize, dce, cse, dispatch, schedule, release"
-    assert f"no pass is called 'css'; the computation was made by {passes}" in say("trace", "program.py:scores", "--pass", "css", exit_code=1)
-    assert "there is no backward: nothing that it computes requires grad" in say("trace", "program.py:scores", "--of", "backward", exit_code=1)
-    assert "there is no epilogue: it writes into no argument" in say("trace", "program.py:scores", "--of", "epilogue", exit_code=1)
-    assert "there is no file nowhere.py" in say("trace", "nowhere.py:scores", exit_code=2)
+    assert f"unknown pass 'css'; the passes of the computation are {passes}" in say("trace", "program.py:scores", "--pass", "css", exit_code=1)
+    assert "no backward: no result requires grad" in say("trace", "program.py:scores", "--of", "backward", exit_code=1)
+    assert "no epilogue: the function neither writes to an argument" in say("trace", "program.py:scores", "--of", "epilogue", exit_code=1)
+    assert "no such file: nowhere.py" in say("trace", "nowhere.py:scores", exit_code=2)
 
 
 def test_no_help_is_cut_off(say):

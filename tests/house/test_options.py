@@ -1,4 +1,4 @@
-"""Options are read strictly: a value that means nothing is an error, never a default."""
+"""Options are parsed strictly: an invalid value is an error, never a default."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def test_debug(monkeypatch, words, value):
 
 
 @pytest.mark.parametrize("words", ["5", "-1", "yes", "1.0", "\N{SUPERSCRIPT TWO}"])
-def test_what_means_nothing_is_an_error_that_says_what_does(monkeypatch, words):
+def test_an_invalid_value_is_an_error_that_names_the_valid_ones(monkeypatch, words):
     monkeypatch.setenv("DOVETAIL_DEBUG", words)
 
-    with pytest.raises(DovetailError, match=re.escape(f"DOVETAIL_DEBUG={words!r} means nothing; it is a number from 0 to 4")):
+    with pytest.raises(DovetailError, match=re.escape(f"invalid value {words!r} for DOVETAIL_DEBUG: expected a number from 0 to 4")):
         options.debug()
 
 
