@@ -4,8 +4,8 @@ To generate code for regions: `prims_of` flattens lines, `region_key` tells equa
 a region without a kernel, `fuse` may raise `CannotFuse`, `POOL` has memory for large results, `Fuel` limits how many regions are fused.
 To define operations: `make_symbol` makes one that decomposes, `prim` one from a function, `lookaside` records traced calls of a function as an
 operation, `require` checks arguments in a meta rule, `symbol_for` and `symbols_of` look operations up.
-To change programs: a pass is a function from `Trace` to `Trace`; `Transform` sees prologue and epilogue as well, `rename` makes a line read other
-values, `recording` records symbols into a trace, `to_callable` compiles a trace into a Python function.
+To change programs: a pass is a function from `Trace` to `Trace`; `Transform` sees prologue and epilogue as well, `substitute` replaces values in
+a line, `recording` records symbols into a trace, `to_callable` compiles a trace into a Python function.
 To inspect and test: `executors`, `get_executor`, `plugins` list what is installed, `checked` holds what runs to the run-time contract, `watch` shows
 values, `differs` compares results within `TOLERANCE`.
 """
@@ -45,7 +45,7 @@ from dovetail.trace import Transform as Transform
 from dovetail.trace import leaves as leaves
 from dovetail.trace import prims_of as prims_of
 from dovetail.trace import recording as recording
-from dovetail.trace import rename as rename
 from dovetail.trace import requires_grad as requires_grad
+from dovetail.trace import substitute as substitute
 from dovetail.trace import to_callable as to_callable
 from dovetail.trace import watch as watch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -211,17 +211,22 @@ def recording(trace: Trace) -> Iterator[Trace]:
         recorder.reset(token)
 
 
-def rename(line: BoundSymbol, env: dict[Proxy, Any]) -> BoundSymbol:
-    """`line` reading env[x] where it read x; the line itself when that changes nothing."""
-    if not any([p in env for p in line.reads]):
-        return line
+def substitute(tree: Any, env: Mapping[Proxy, Any]) -> Any:
+    """Replace each proxy p by env[p] in a line, or in nested arguments or outputs; what `env` lacks stays.
+
+    A line that reads nothing in `env` is returned as it is.
+    """
 
     def new(leaf: Any) -> Any:
-        return env.get(leaf, leaf) if is_proxy(leaf) else leaf
+        return env.get(leaf, leaf) if isinstance(leaf, Proxy) else leaf
 
-    body = tuple([rename(inner, env) for inner in line.body])
-    reads = [q for p in line.reads if is_proxy(q := env.get(p, p))]
-    return line.replace(args=tree_map(new, line.args), kwargs=tree_map(new, line.kwargs), out=tree_map(new, line.out), reads=reads, body=body)
+    if not isinstance(tree, BoundSymbol):
+        return tree_map(new, tree)
+    if not any([p in env for p in tree.reads]):
+        return tree
+    body = tuple([substitute(inner, env) for inner in tree.body])
+    reads = [q for p in tree.reads if isinstance(q := env.get(p, p), Proxy)]
+    return tree.replace(args=tree_map(new, tree.args), kwargs=tree_map(new, tree.kwargs), out=tree_map(new, tree.out), reads=reads, body=body)
 
 
 def _collect(tree: Any, reads: list[Proxy]) -> None:

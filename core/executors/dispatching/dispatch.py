@@ -18,7 +18,7 @@ from dovetail.executors.discovery.plugin_errors import ASKED, ask, call, guarded
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.dispatching.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Proxy, TensorProxy, Trace, brief, is_proxy, proxies, recording, rename, tree_map
+from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Proxy, TensorProxy, Trace, brief, proxies, recording, substitute
 from dovetail.trace.dispatch_record import Decision, Spent
 from dovetail.trace.passes.dce import needed
 
@@ -77,7 +77,7 @@ class _Claims:
 
     def place(self, line: BoundSymbol, depth: int = 0, where: str | None = None) -> list[Placed]:
         """Return the line with its executor, or its decomposition with theirs."""
-        line, where = rename(line, self.replaced), line.where or where
+        line, where = substitute(line, self.replaced), line.where or where
         if line.symbol.python_rule is not None:
             self.record.decisions.append(Decision(line, depth, where, (_PYTHON,), [Offer(line, _PYTHON.name, True)], [line]))
             return [Placed(line, _PYTHON, where)]
@@ -120,7 +120,7 @@ class _Claims:
         parts: dict[int, list[Decision]] = {}  # the decisions about the decomposition of lines that no executor behind claims whole
         again: list[Placed] = []
         for p in placed:
-            decision, refusal, line = decision_of[id(p.line)], unwanted.get(id(p.line)), rename(p.line, self.replaced)
+            decision, refusal, line = decision_of[id(p.line)], unwanted.get(id(p.line)), substitute(p.line, self.replaced)
             if refusal is None:
                 decision.runs = [line if run is p.line else run for run in decision.runs]
                 again.append(p._replace(line=line))
@@ -214,7 +214,7 @@ class _Claims:
 
     def renamed_outputs(self, trace: Trace) -> object:
         """Return the trace's outputs, with the results that execution transforms compute in their place."""
-        return tree_map(lambda leaf: self.replaced.get(leaf, leaf) if is_proxy(leaf) else leaf, trace.outputs)
+        return substitute(trace.outputs, self.replaced)
 
 
 def _implements(ex: Executor, line: BoundSymbol) -> bool:

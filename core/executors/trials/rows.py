@@ -25,7 +25,7 @@ from dovetail.executors.trials.reference import parts
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.shape import flat_reshape
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, prims_of, recording, tree_map
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, prims_of, recording, substitute
 from dovetail.trace.passes.split import bytes_of
 
 LEAST = 4  # rows that a line must have to be sampled
@@ -254,7 +254,7 @@ class RowWise:
         return Sample(count, self.total, line, back, self.rows)
 
     def _record(self, line: BoundSymbol, needs: Needs | None, env: dict[Proxy, Proxy], count: int) -> None:
-        args, kwargs = tree_map(lambda leaf: env.get(leaf, leaf) if isinstance(leaf, Proxy) else leaf, (line.args, line.kwargs))
+        args, kwargs = substitute((line.args, line.kwargs), env)
         if needs is not None and needs.sized:
             kwargs = kwargs | {needs.sized: self._scaled(kwargs[needs.sized], count)}
         if needs is not None and line.symbol is prims.reshape:

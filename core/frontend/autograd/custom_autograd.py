@@ -24,7 +24,7 @@ from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
 from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, rename, requires_grad, tree_map, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, requires_grad, substitute, user_line
 
 
 def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
@@ -89,7 +89,7 @@ class Context:
     def replaced(self, values: dict[Proxy, Any]) -> Context:
         """The same, holding values[p] where it held p."""
         new = copy.copy(self)
-        vars(new).update({name: tree_map(lambda p: values.get(p, p) if is_proxy(p) else p, held) for name, held in vars(self).items()})
+        vars(new).update({name: substitute(held, values) for name, held in vars(self).items()})
         return new
 
 
@@ -156,8 +156,8 @@ def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[An
     written = {of.get(p, p): (line, line.args[1]) for line in epilogue.lines if line.mutates for p in line.args[:1]}
     values = {g: written[g] for g in filter(is_proxy, gs) if g in written}
     left_out, now = {id(line) for line, _ in values.values()}, {g: value for g, (_, value) in values.items()}
-    trace.lines[start:] = pure.lines + [rename(line, now) for line in epilogue.lines if id(line) not in left_out]
-    return [now.get(p, p) if is_proxy(p) else p for p in epilogue.outputs]
+    trace.lines[start:] = pure.lines + [substitute(line, now) for line in epilogue.lines if id(line) not in left_out]
+    return list(substitute(epilogue.outputs, now))
 
 
 def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:

@@ -31,9 +31,8 @@ from dovetail.trace import (
     grad,
     is_proxy,
     recording,
-    rename,
     requires_grad,
-    tree_map,
+    substitute,
 )
 
 
@@ -88,11 +87,9 @@ def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbo
         if p not in env:
             env[p] = into.tensor(p.spec) if isinstance(p, TensorProxy) else NumberProxy(f"n{next(into.names)}", p.spec)
 
-    def new(leaf: Any) -> Any:
-        return env.get(leaf, leaf) if is_proxy(leaf) else leaf
-
-    reads = [q for p in line.reads if is_proxy(q := new(p))]
-    return line.replace(args=tree_map(new, line.args), kwargs=tree_map(new, line.kwargs), out=tree_map(new, line.out), reads=reads, body=body)
+    reads = [p for p in substitute(line.reads, env) if is_proxy(p)]
+    args, kwargs, out = substitute((line.args, line.kwargs, line.out), env)
+    return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=body)
 
 
 _executors: ContextVar[Priority | None] = ContextVar("executors", default=None)  # of the program that is being compiled
@@ -135,15 +132,12 @@ class _Replay:
                 self._add(line)
 
     def _add(self, line: BoundSymbol) -> None:
-        line = rename(line, self.env)
+        line = substitute(line, self.env)
         _flag(line, self.outer.environment.grad_enabled(), self.constant)
         self.outer.lines.append(line)
 
-    def _now(self, p: Any) -> Any:
-        return self.env.get(p, p) if is_proxy(p) else p
-
     def results(self) -> tuple[Any, ...]:
-        return tree_map(self._now, self.joint.outputs[0])
+        return substitute(self.joint.outputs[0], self.env)
 
     def gradients(self, cotangents: list[Any]) -> list[Any]:
         """Return the gradients for cotangents of all results; zeros where nothing flows."""
@@ -163,7 +157,7 @@ class _Replay:
             self._add(line)
         found = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
         with recording(self.outer):
-            return [zeros_like(self._now(x)) if g is None else self._now(g) for g, x in found]
+            return [zeros_like(substitute(x, self.env)) if g is None else substitute(g, self.env) for g, x in found]
 
 
 def _flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:

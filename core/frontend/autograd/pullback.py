@@ -12,7 +12,7 @@ import torch
 from dovetail import prims
 from dovetail.errors import DovetailError
 from dovetail.langs.torch import TO_TORCH, torch_device
-from dovetail.trace import JointTrace, Proxy, TensorProxy, Trace, proxies, recording, rename
+from dovetail.trace import JointTrace, Proxy, TensorProxy, Trace, proxies, recording, substitute
 from dovetail.trace.passes.dce import needed
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
@@ -103,7 +103,7 @@ class Pullback:
         program = Trace("pullback", names=joint.names, constants=dict(joint.constants), made_by="pullback")
         cotangents = {p: program.tensor(p.spec.like(requires_grad=True)) for p in joint.cotangents}
         program.inputs = [*self.needs, *cotangents.values()]
-        program.lines = [rename(line, cotangents) for line in self.lines]
+        program.lines = [substitute(line, cotangents) for line in self.lines]
         aliased = {*program.inputs, *program.constants}  # a result that is one of these, or another result, is a copy
         results: list[Proxy] = []
         with recording(program):

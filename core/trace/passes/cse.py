@@ -19,9 +19,9 @@ Lines with effects, random ones among them, are never merged.
 
 from __future__ import annotations
 
-from dovetail.trace.ir import Trace, rename
+from dovetail.trace.ir import Trace, substitute
 from dovetail.trace.printing import literal
-from dovetail.trace.proxies import TensorProxy, is_proxy, proxies, tree_map
+from dovetail.trace.proxies import TensorProxy, proxies
 
 
 def cse(trace: Trace) -> Trace:
@@ -29,7 +29,7 @@ def cse(trace: Trace) -> Trace:
     new, first, env = trace.derive("cse"), {}, {}
     escaping = set(proxies(trace.outputs))
     for line in trace.lines:
-        line = rename(line, env)
+        line = substitute(line, env)
         kind = tuple([p.spec.requires_grad for p in line.writes if isinstance(p, TensorProxy)])  # one made under no_grad is another
         key = (line.symbol, literal(line.args), literal(line.kwargs), kind)
         if line.effects or key not in first:
@@ -41,5 +41,5 @@ def cse(trace: Trace) -> Trace:
             merged = dict(zip(line.writes, first[key].writes, strict=True))
             escaping.update([kept for gone, kept in merged.items() if gone in escaping])
             env.update(merged)
-    new.outputs = tree_map(lambda p: env.get(p, p) if is_proxy(p) else p, trace.outputs)
+    new.outputs = substitute(trace.outputs, env)
     return new

@@ -30,7 +30,7 @@ from dovetail import prims
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
-from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
+from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 
 
@@ -177,7 +177,7 @@ class _Storages:
             for inner in line.body:
                 self.visit(inner)
             return
-        self.new.lines.append(rename(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
+        self.new.lines.append(substitute(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
         given = set(line.reads)
         for p in line.writes:
             if _base(p, views) in given:

@@ -28,7 +28,7 @@ from dovetail import prims
 from dovetail.errors import InputError, InvalidTrace, NoGradRule
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
-from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, rename
+from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, substitute
 from dovetail.trace.printing import literal
 from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, tree_map
 
@@ -85,7 +85,7 @@ def grad(
     with recording(joint):
         for line in trace.lines:
             tape.forward(line, line.where)
-        outputs = tree_map(lambda p: tape.env.get(p, p) if isinstance(p, Proxy) else p, trace.outputs)
+        outputs = substitute(trace.outputs, tape.env)
         joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs]
         joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
@@ -135,7 +135,7 @@ class _Tape:
 
     def forward(self, line: BoundSymbol, where: str | None) -> None:
         """Add `line` to the joint trace, and what differentiates it to the tape."""
-        line = rename(line, self.env)
+        line = substitute(line, self.env)
         if not self._flows(line):
             self.joint.lines.append(line)
             return
@@ -231,8 +231,8 @@ class _Tape:
             (held if backward else early).append(new)
         if len(early) == 1 and _is_same(early[0], line) and len(proxies(out)) == len(proxies(line.out)):
             renamed = dict(zip(early[0].writes, line.writes, strict=True))
-            early, held = [line], [rename(new, renamed) for new in held]
-            out = tree_map(lambda p: renamed.get(p, p) if isinstance(p, Proxy) else p, out)
+            early, held = [line], [substitute(new, renamed) for new in held]
+            out = substitute(out, renamed)
         outer += early
         self._stands_for(line, out, late)
         self._needs(out)
@@ -270,13 +270,13 @@ class _Tape:
             elif any([p in moved for p in new.reads]):
                 self._again(new, env, moved)
             else:
-                self.joint.lines.append(rename(new, env))
+                self.joint.lines.append(substitute(new, env))
 
     def _again(self, line: BoundSymbol, env: dict[Proxy, Proxy], moved: set[Proxy]) -> None:
         """Record `line` on values of other strides than it was recorded on; on row-major copies where it cannot be."""
 
         def record(swapped: dict[Proxy, Proxy]) -> Any:
-            args, kwargs = tree_map(lambda p: swapped.get(p, p) if isinstance(p, Proxy) else p, (line.args, line.kwargs))
+            args, kwargs = substitute((line.args, line.kwargs), swapped)
             return self.joint.record(line.symbol, args, kwargs)
 
         try:

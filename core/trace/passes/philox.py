@@ -26,8 +26,8 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
-from dovetail.trace.proxies import Proxy, is_proxy, tree_map
+from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
+from dovetail.trace.proxies import Proxy
 
 SEEDS = 2**63 - 1
 COUNTED = {prims.uniform: prims.uniform_philox, prims.normal: prims.normal_philox}
@@ -41,7 +41,7 @@ def philox(trace: Trace) -> Trace:
     with recording(new):
         for line in trace.lines:
             draws.add(line)
-    new.outputs = tree_map(draws.renamed, trace.outputs)
+    new.outputs = substitute(trace.outputs, draws.env)
     return new
 
 
@@ -54,9 +54,6 @@ class _Draws:
         self.count = 0
         self.known: set[Proxy] = set()
         self.env: dict[Proxy, Any] = {}
-
-    def renamed(self, leaf: Any) -> Any:
-        return self.env.get(leaf, leaf) if is_proxy(leaf) else leaf
 
     def add(self, line: BoundSymbol, where: Any = None) -> None:
         """`line`, or what stands in its place; `where` is the source line of the operation that it is a part of."""
@@ -75,7 +72,7 @@ class _Draws:
         self.new.lines[before:] = [made if made.where else made.replace(where=where) for made in self.new.lines[before:]]
 
     def keep(self, line: BoundSymbol) -> None:
-        self.new.lines.append(rename(line, self.env))
+        self.new.lines.append(substitute(line, self.env))
         if line.effects:
             self.seeds.clear()  # it may set the generator
         if line.symbol is prims.full or (line.symbol in REPEATING and line.args[0] in self.known):

@@ -40,10 +40,10 @@ from dovetail.errors import require
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
-from dovetail.trace.ir import BoundSymbol, Trace, recording, rename
+from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import JointTrace, Whole
-from dovetail.trace.proxies import Proxy, TensorProxy, is_proxy, proxies
+from dovetail.trace.proxies import Proxy, TensorProxy, proxies
 
 WIDE = 2**30  # scipy's flow is 32 bits: the finite edges together stay below WIDE, an edge of WIDE is never cut
 DEEPEST = 20  # a longer chain of cheap lines is cut somewhere, or the backward would start by running the whole forward again
@@ -85,7 +85,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     forward.name, forward.inputs = "forward", joint.inputs[: len(joint.inputs) - len(joint.cotangents)]
     with recording(forward):
         copies = {p: prims.clone(p) for p in saved if p in cut.exposed}
-    kept = [copies.get(p, p) for p in saved]
+    kept = substitute(list(saved), copies)
     numbers = [p for p in kept if not isinstance(p, TensorProxy)]
     kept = [p for p in kept if isinstance(p, TensorProxy)]
     forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
@@ -95,8 +95,8 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     env: dict[Proxy, Any] = dict(copies)
     backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
     backward.inputs, backward.saved, backward.cotangents = [*kept, *numbers, *joint.cotangents], [*kept, *numbers], joint.cotangents
-    backward.lines = [rename(line, env) for line in lines] if env else lines
-    backward.outputs = [env.get(p, p) if is_proxy(p) else p for p in joint.outputs[1]]
+    backward.lines = [substitute(line, env) for line in lines] if env else lines
+    backward.outputs = list(substitute(joint.outputs[1], env))
     backward.saved_bytes = sum([bytes_of(p) for p in kept if p not in cut.held])
     return forward, backward
 
@@ -283,15 +283,15 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
             elif missing and line.symbol is prims.add:
                 a, b = line.args
                 rest = b if a in gone else a
-                env[line.out] = _in_layout_of(line.out, env.get(rest, rest))
+                env[line.out] = _in_layout_of(line.out, substitute(rest, env))
             else:
                 for p in missing:
                     if p not in zeros:
                         zeros[p] = zeros_like(p)
-                new.lines.append(rename(line, env | {p: zeros[p] for p in missing} if missing else env))
+                new.lines.append(substitute(line, env | {p: zeros[p] for p in missing} if missing else env))
     new.cotangents = [p for p in backward.cotangents if p not in set(absent)]
     new.inputs = [*new.saved, *new.cotangents]
-    new.outputs = [None if p is None or p in gone else env.get(p, p) for p in backward.outputs]
+    new.outputs = substitute([None if p in gone else p for p in backward.outputs], env)
     new.lines = needed(new.lines, new.outputs)
     return new
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dovetail import prims
 from dovetail.extend import BoundSymbol, TensorSpec, Trace
-from dovetail.extend.advanced import Proxy, recording, rename, symbol_for
+from dovetail.extend.advanced import Proxy, recording, substitute, symbol_for
 
 MATMUL = symbol_for("torch.matmul")
 PRODUCTS = frozenset((prims.linear, symbol_for("torch.nn.functional.linear"), MATMUL))
@@ -35,7 +35,7 @@ def in_rows(trace: Trace) -> Trace:
                 x = line.args[0]
                 if x not in copies:
                     copies[x] = prims.clone(x)
-                line = rename(line, {x: copies[x]})
+                line = substitute(line, {x: copies[x]})
             new.lines.append(line)
     return new
 
