@@ -20,7 +20,7 @@ _PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.f
 
 
 def meaning(op: OpOverload) -> Callable:
-    """A function of the arguments of `op` that makes the call a torch operation where there is one, else calls `op`."""
+    """Return a function of the arguments of `op` that makes the call a torch operation where there is one, else calls `op`."""
     if (row := ROWS.get(op.name().removesuffix(".default"))) is not None:
         return row
     symbol = _operation(op)
@@ -38,7 +38,7 @@ def meaning(op: OpOverload) -> Callable:
 
 @functools.cache
 def _operation(op: OpOverload) -> TorchSymbol | None:
-    """The torch operation that bears the name of an overload."""
+    """Return the torch operation that bears the name of an overload."""
     space, _, name = op._schema.name.partition("::")
     if space != "aten" or op._overloadname.endswith("out"):
         return None
@@ -68,7 +68,7 @@ def _softmax(function: Callable) -> Callable:
 
 
 def _plain(function: Callable) -> Callable:
-    """`function`, which is not told what says nothing."""
+    """Call `function` without the arguments that have their default values."""
     return lambda *args, **kwargs: function(*args, **{k: v for k, v in kwargs.items() if v not in _OF_NO_ACCOUNT.get(k, ())})
 
 

@@ -32,7 +32,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def from_fx(gm: fx.GraphModule, *examples: Any) -> Trace:
-    """The program that `gm` is for arguments like `examples`, as `dovetail.make_trace` gives it.
+    """Return the program of `gm` for arguments like `examples`, as `dovetail.make_trace` would.
 
     Without examples the placeholders have to say what they stand for, in `meta["spec"]` as in graphs of `to_fx`, or as fake tensors in
     `meta["val"]` (torch.export, AOTAutograd) or `meta["example_value"]` (Dynamo).  The module's own parameters and buffers are inputs, before
@@ -45,7 +45,7 @@ def from_fx(gm: fx.GraphModule, *examples: Any) -> Trace:
 
 
 def _example(node: fx.Node) -> Any:
-    """What a placeholder says that it stands for."""
+    """Return the value that a placeholder stands for, by its metadata."""
     for key in ("spec", "val", "example_value"):
         if (found := node.meta.get(key)) is not None:
             return found
@@ -53,14 +53,14 @@ def _example(node: fx.Node) -> Any:
 
 
 def _default(node: fx.Node) -> Any:
-    """The value of a placeholder that is not given."""
+    """Return the default value of a placeholder."""
     if node.args:
         return node.args[0]
     raise Unsupported(f"nothing says what the placeholder {node.name} stands for; pass examples: from_fx(gm, *examples)")
 
 
 def _spec(name: str, x: torch.Tensor) -> TensorSpec:
-    """What is known of an example, whose sizes have to be numbers."""
+    """Return the spec of an example, whose sizes have to be numbers."""
     if any([not isinstance(n, int) for n in (*x.shape, *x.stride())]):
         raise Unsupported(f"the placeholder {name} has symbolic sizes, {list(x.shape)}; pass examples: from_fx(gm, *examples)")
     return spec_of(x)
@@ -87,7 +87,7 @@ class Interpreted(torch.nn.Module):
 
 
 def run_graph(gm: fx.GraphModule, *args: Any) -> Any:
-    """What `gm` gives for `args`, node by node; under a recorder, each line that a node records knows the user's file:line."""
+    """Run `gm` on `args`, node by node; under a recorder, each line that a node records knows the user's file:line."""
     refuse(gm.graph)
     values, given, lines = {}, iter(args), getattr(recorder.get(), "lines", [])
     for node in gm.graph.nodes:
@@ -118,7 +118,7 @@ def _attribute(gm: torch.nn.Module, target: str) -> Any:
 
 
 def _called(target: Callable) -> Callable:
-    """What a call of `target` means here."""
+    """Return the result of a call of `target`."""
     if isinstance(target, OpOverloadPacket):
         return target
     if isinstance(target, OpOverload):
@@ -145,7 +145,7 @@ def refuse(graph: fx.Graph) -> None:
 
 
 def user_line_of(node: fx.Node) -> str | None:
-    """file:line of the user's call that a node stands for: the innermost frame of its stack trace that is not torch's."""
+    """Return file:line of the user's call that a node stands for: the innermost frame of its stack trace that is not torch's."""
     if (where := node.meta.get("where")) is not None:
         return where
     frames = [(file, line) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "") if "-packages/torch/" not in file]

@@ -21,7 +21,7 @@ from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, tree_map
 
 
 def to_fx(trace: Trace) -> fx.GraphModule:
-    """`trace` as a torch.fx.GraphModule: one input for each of its inputs, and what it returns.
+    """Return `trace` as a torch.fx.GraphModule with the same inputs and outputs.
 
     A torch operation is one node, a prim one or a few.  Fused regions are opened, and constants are attributes.  Each placeholder has its
     spec as `meta["spec"]`, which `from_fx` reads, and each other node the user's file:line, where it is known, as `meta["where"]`.
@@ -51,7 +51,7 @@ class _Graph:
         self.values: dict[Proxy, Any] = {}
 
     def module(self) -> fx.GraphModule:
-        """The whole trace."""
+        """Return the whole trace as a module."""
         for p in self.trace.inputs:
             self.values[p] = made = self._proxy(self.graph.placeholder(p.name), p)
             made.node.meta["spec"] = p.spec
@@ -91,7 +91,7 @@ class _Graph:
         self._bind(line.out, self._by_executor(line) if made is NotImplemented else made)
 
     def call(self, fn: Callable, args: tuple = (), kwargs: dict | None = None) -> fx.Proxy:
-        """One node."""
+        """Record one node."""
         return self.tracer.create_proxy("call_function", fn, args, kwargs or {})
 
     def _row(self, row: Callable, args: tuple, kwargs: dict) -> Any:
@@ -101,7 +101,7 @@ class _Graph:
             return row(*args, **kwargs)
 
     def _whole(self, line: BoundSymbol) -> Any:
-        """A torch operation is the call of torch that it stands for; taken apart where a graph cannot hold its arguments."""
+        """Record a torch operation as the call of torch that it stands for; decompose it where a graph cannot hold its arguments."""
         symbol = line.symbol
         if not isinstance(symbol, (TorchSymbol, OpaqueSymbol)) or symbol.callable is None:
             return NotImplemented
@@ -116,7 +116,7 @@ class _Graph:
             return NotImplemented if line.body else self._bound(line, symbol.callable)
 
     def _by_executor(self, line: BoundSymbol) -> Any:
-        """An operation that only executors know is the function by which one runs it."""
+        """Record an operation that only executors know as the function by which one runs it."""
         if line.implementation is not None:
             return self._bound(line, line.implementation.fn)
         for ex in resolve_executors():
@@ -125,7 +125,7 @@ class _Graph:
         raise Unsupported(f"{line.symbol} has no meaning in PyTorch's functions, and no executor runs it by a function; leave it out of the graph")
 
     def _bound(self, line: BoundSymbol, fn: Callable) -> Any:
-        """A node that calls `fn` as `line` does; the arguments that a graph cannot hold are bound to it."""
+        """Record a node that calls `fn` as `line` does; the arguments that a graph cannot hold are bound to it."""
         given = proxies((line.args, line.kwargs))
 
         def call(*tensors: Any) -> Any:
@@ -137,7 +137,7 @@ class _Graph:
         return self.call(call, tuple(map(self._now, given)))
 
     def _bind(self, out: Any, made: Any) -> None:
-        """Let the results of a line, a proxy or a nest of them, be what its node gives."""
+        """Bind the results of a line, a proxy or a nest of them, to the results of its node."""
         if isinstance(out, Proxy):
             if isinstance(made, fx.Proxy):
                 if made.node not in self.named and made.node.op in ("call_function", "call_method"):

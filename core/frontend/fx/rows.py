@@ -28,7 +28,7 @@ def placed(dtype: DType, device: Device) -> dict[str, Any]:
 
 
 def of_tensors(fn: Callable) -> Callable:
-    """`fn` of two tensors, taking a number for one of them."""
+    """Return `fn` of two tensors as a function that takes a number for one of them."""
 
     def on_either(a: Any, b: Any) -> Any:
         if not hasattr(a, "spec"):
@@ -41,7 +41,7 @@ def of_tensors(fn: Callable) -> Callable:
 
 
 def of_dims(fn: Callable) -> Callable:
-    """A reduction over `dims`, of which no dims is a copy."""
+    """Return a reduction over `dims`, of which no dims is a copy."""
     return lambda x, *, dims: fn(x, dims) if dims else row_major(x)
 
 
@@ -118,7 +118,7 @@ def strided_slice(x: Any, *, starts: tuple, stops: tuple, steps: tuple) -> Any:
 
 
 def compact(x: Any) -> Any:
-    """x, or where its elements do not fill its memory, a copy in which they do."""
+    """Return x, or where its elements do not fill its memory, a copy in which they do."""
     return x if x.spec.is_dense else x.clone()
 
 
@@ -165,7 +165,7 @@ def pad(x: Any, *, value: float, low: tuple, high: tuple, interior: tuple) -> An
 
 
 def index(x: Any, indices: list) -> Any:
-    """Sizes of 1 stay out of PyTorch's choice of layout, as specs hold no strides of theirs."""
+    """Keep sizes of 1 out of PyTorch's choice of layout, as specs hold no strides of theirs."""
     ones = () if x.spec.strides is None else [d for d in range(len(indices), len(x.spec.shape)) if x.spec.shape[d] == 1]
     out = aten.index.Tensor(x.squeeze(ones) if ones else x, indices)
     for d in ones:
@@ -234,7 +234,7 @@ def convolution_weight_grad(g: Any, x: Any, *, weight_shape: tuple, **window: An
 
 
 def _blank(shape: tuple, like: Any) -> Any:
-    """A tensor whose layout, not its numbers, tells torch which layout to use."""
+    """Return a tensor whose layout, not its numbers, tells torch which layout to use."""
     made = torch.empty(shape, **placed(like.spec.dtype, like.spec.device))
     return made.to(memory_format=_FORMATS[len(shape)]) if is_channels_last(like.spec) else made
 

@@ -116,7 +116,7 @@ class PrologueBuilder:
 
     @contextmanager
     def of_state(self, lasting: bool) -> Iterator[None]:
-        """While open, lines belong to the modules' state, if they are `lasting`."""
+        """Record lines as the modules' state while open, if they are `lasting`."""
         before = self.lines
         if lasting:
             self.lines, self.state_index = self.state_lines, len(self.trace.lines) if self.state_index is None else self.state_index

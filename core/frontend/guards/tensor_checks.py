@@ -33,13 +33,13 @@ class TensorChecks:
 
 
 def fits(x: Any, *, type: type, dtype: Any, shape: tuple, device: Any, requires_grad: bool, strides: tuple | None, miss: Any = None) -> bool:
-    """Whether x is what prims.check_tensor wants."""
+    """Return whether x passes prims.check_tensor."""
     same = x.__class__ is type and x.dtype is dtype and x.shape == shape and (x.is_cpu if device is None else x.device == device)
     return same and x.requires_grad == requires_grad and (x.is_contiguous() if strides is None else x.stride() == strides)
 
 
 def tensor_facts(x: torch.Tensor, strides: Any) -> dict[str, Any]:
-    """What a program depends on of a tensor, as check_tensor takes it; `strides` None means row-major."""
+    """Return what a program depends on of a tensor, as check_tensor takes it; `strides` None means row-major."""
     return {
         "type": type(x),
         "dtype": x.dtype,

@@ -13,7 +13,7 @@ from dovetail.frontend.interpreter.world import World as World
 
 
 def interpret(fn: Callable, world: World | None = None) -> Callable:
-    """`interpret(fn)(*args, **kwargs)` is fn(*args, **kwargs), with the bytecode of `fn`, and of the Python that it calls, run by this interpreter.
+    """Return `fn` run by this interpreter: the result of fn(*args, **kwargs), with its bytecode and that of the Python it calls interpreted.
 
     `world` says what values mean; without one they mean what they mean in CPython.  Errors carry the user's traceback.
     """

@@ -25,7 +25,7 @@ def bind(
     defaults: Sequence[Any] | None,
     kwdefaults: Mapping[str, Any] | None,
 ) -> list[Any]:
-    """The slots of a new frame of `function`; reads only those defaults that are used."""
+    """Return the slots of a new frame of `function`; reads only those defaults that are used."""
     positional, total, given = decoded.positional, decoded.total, len(args)
     spare = len(decoded.slot_names)
     if given == positional == total and not kwargs and not decoded.flags & (VARARGS | VARKEYWORDS):
@@ -72,7 +72,7 @@ def _keywords(decoded: Decoded, slots: list[Any], kwargs: dict[str, Any]) -> dic
 
 
 def partial_arguments(held: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """The positional arguments of a call of a functools.partial: those that it holds, its placeholders filled in order, and the rest."""
+    """Return the positional arguments of a call of a functools.partial: those that it holds, its placeholders filled in order, and the rest."""
     open_places = sum([value is _PLACEHOLDER for value in held])
     if len(args) < open_places:
         raise TypeError(f"missing positional arguments in 'partial' call; expected at least {open_places}, got {len(args)}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def build_class(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """`class name(*bases, **kwargs)`, with the body interpreted."""
+    """Run `class name(*bases, **kwargs)`, with the body interpreted."""
     if len(args) < 2 or type(args[0]) is not FunctionType:
         return builtins.__build_class__(*args, **kwargs)
     body, name, *bases = args
@@ -38,7 +38,7 @@ def build_class(world: World, function: Any, args: list[Any], kwargs: dict[str, 
 
 
 def resolve_bases(world: World, bases: tuple, frame: Frame | None) -> tuple:
-    """The bases, with those that are no classes replaced by what their `__mro_entries__` gives."""
+    """Return the bases, with those that are no classes replaced by the result of their `__mro_entries__`."""
     found: list[Any] = []
     for base in bases:
         entries = None if isinstance(base, type) else world.optional(base, "__mro_entries__")
@@ -53,7 +53,7 @@ def resolve_bases(world: World, bases: tuple, frame: Frame | None) -> tuple:
 
 
 def metaclass(world: World, bases: tuple, kwargs: dict[str, Any], frame: Frame | None) -> tuple[Any, bool]:
-    """The metaclass, taken out of `kwargs` or the most derived of the bases', and whether it is a class."""
+    """Return the metaclass, taken out of `kwargs` or the most derived of the bases', and whether it is a class."""
     if "metaclass" in kwargs:
         meta = kwargs.pop("metaclass")
     else:
@@ -73,7 +73,7 @@ def metaclass(world: World, bases: tuple, kwargs: dict[str, Any], frame: Frame |
 
 
 def check_class_cell(cell: CellType, name: str, cls: type) -> None:
-    """The metaclass has to put the class that it makes into the cell `__class__` of its body."""
+    """Check that the metaclass has put the class that it returns into the cell `__class__` of its body."""
     try:
         bound = cell.cell_contents
     except ValueError:
@@ -85,7 +85,7 @@ def check_class_cell(cell: CellType, name: str, cls: type) -> None:
 
 
 def bound_super(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """`super()`: of the class in the cell `__class__` and the caller's first argument."""
+    """Return `super()`: of the class in the cell `__class__` and the caller's first argument."""
     if args or kwargs or frame is None:
         return super(*args, **kwargs)
     if not frame.code.co_argcount:
@@ -108,7 +108,7 @@ def bound_super(world: World, function: Any, args: list[Any], kwargs: dict[str, 
 
 
 def instantiate(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """cls(*args, **kwargs), with those of the metaclass's `__call__`, of `__new__` and of `__init__` that are Python interpreted."""
+    """Return cls(*args, **kwargs): the metaclass's `__call__`, `__new__` and `__init__` are interpreted where they are Python."""
     meta = world.from_class(type(cls), "__call__")
     if type(meta) is FunctionType:
         return world.call_function(meta, [cls, *args], kwargs)
@@ -116,7 +116,7 @@ def instantiate(world: World, cls: type, args: list[Any], kwargs: dict[str, Any]
 
 
 def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """type.__call__(cls, *args, **kwargs)"""
+    """Return type.__call__(cls, *args, **kwargs)."""
     new, init = world.from_class(cls, "__new__"), world.from_class(cls, "__init__")
     new = new.__func__ if type(new) is staticmethod else new
     if type(new) is not FunctionType and type(init) is not FunctionType:
@@ -136,7 +136,7 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
 
 
 def type_call(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """`type.__call__(cls, ...)`, as a metaclass calls it."""
+    """Run `type.__call__(cls, ...)`, as a metaclass calls it."""
     if not args or not isinstance(args[0], type):
         return function(*args, **kwargs)
     return make(world, args[0], args[1:], kwargs, frame)

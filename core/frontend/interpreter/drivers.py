@@ -21,7 +21,7 @@ class Wrapped:
 
 
 def generator(frame: Frame) -> Generator:
-    """A native generator around an interpreted frame: it can be iterated, sent to, thrown into and closed by native code."""
+    """Return a native generator around an interpreted frame: it can be iterated, sent to, thrown into and closed by native code."""
     value = None
     while True:
         if resume(frame, value) == RETURN:
@@ -39,7 +39,7 @@ def _yielded(frame: Frame) -> Any:
 
 
 def _flagged(flag: int) -> types.FunctionType:
-    """`generator` as a function that makes another kind of object."""
+    """Return `generator` as a function that creates another kind of object."""
     flags = generator.__code__.co_flags & ~annotations.compiler_flag
     if flag != inspect.CO_ITERABLE_COROUTINE:
         flags &= ~inspect.CO_GENERATOR
@@ -56,7 +56,7 @@ def _passed_on(value: Any) -> Generator:
 
 
 async def async_generator(frame: Frame) -> AsyncGenerator:
-    """A native async generator around an interpreted frame."""
+    """Return a native async generator around an interpreted frame."""
     value = None
     while True:
         if resume(frame, value) == RETURN:
@@ -95,7 +95,7 @@ def start(frame: Frame) -> Any:
 
 
 def driven(value: Any) -> Frame | None:
-    """The interpreted frame behind a generator, coroutine or async generator; None where there is none, or it has ended."""
+    """Return the interpreted frame behind a generator, coroutine or async generator; None where there is none, or it has ended."""
     for name in ("gi_frame", "cr_frame", "ag_frame"):
         real = getattr(value, name, None)
         if real is not None and real.f_code in DRIVER_CODES:

@@ -47,7 +47,7 @@ def run(frame: Frame) -> int:
 
 
 def _handling(frame: Frame, handled: BaseException) -> int:
-    """`loop` inside a real `except` block, so that bare `raise`, implicit context and `sys.exc_info` come out right in native code too."""
+    """Run `loop` inside a real `except` block, so that bare `raise`, implicit context and `sys.exc_info` come out right in native code too."""
     traceback, context = handled.__traceback__, handled.__context__
     try:
         raise handled
@@ -100,13 +100,13 @@ NOTHING = object()
 
 
 def awaited(frame: Frame) -> Any:
-    """What a suspended frame awaits or yields from, NOTHING at a plain yield."""
+    """Return the object that a suspended frame awaits or yields from, NOTHING at a plain yield."""
     at_resume = frame.pc < len(frame.decoded.names) and frame.decoded.names[frame.pc] == "RESUME"
     return frame.stack[-1] if at_resume and frame.decoded.arguments[frame.pc] & 3 >= 2 else NOTHING
 
 
 def throw_into(frame: Frame, inner: Any, error: BaseException) -> tuple[str, Any]:
-    """What becomes of an exception that is handed to the iterator of a `yield from` first: how it ended, and the value."""
+    """Pass an exception to the iterator of a `yield from` first; return how that ended, and the value."""
     world = frame.world
     try:
         if isinstance(error, GeneratorExit):

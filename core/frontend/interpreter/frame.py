@@ -76,7 +76,7 @@ class Decoded:
 
 
 def instructions(code: bytes) -> Iterator[tuple[int, str, int, int]]:
-    """Offset, name and argument of each instruction but caches and prefixes, and the offset behind it and its caches."""
+    """Yield offset, name and argument of each instruction but caches and prefixes, and the offset behind it and its caches."""
     extended = 0
     for offset in range(0, len(code), 2):
         opcode = code[offset]
@@ -93,7 +93,7 @@ def instructions(code: bytes) -> Iterator[tuple[int, str, int, int]]:
 
 
 def exception_table(table: bytes) -> Iterator[Guarded]:
-    """The rows of `co_exceptiontable`, in offsets: four numbers each, of 6 bits a byte, most significant first."""
+    """Return the rows of `co_exceptiontable`, in offsets: four numbers each, of 6 bits a byte, most significant first."""
     rest = iter(table)
     for byte in rest:
         numbers = []
@@ -112,7 +112,7 @@ _decoded: dict[int, tuple[weakref.ref, Decoded]] = {}
 
 
 def decode(code: CodeType, opcodes: type[Opcodes]) -> Decoded:
-    """`code`, decoded; by identity, since equal code may come from different files."""
+    """Return `code`, decoded; by identity, since equal code may come from different files."""
     known = _decoded.get(id(code))
     if known is not None:
         return known[1]
@@ -173,7 +173,7 @@ class Frame:
         self.snapshot: dict[str, Any] | None = None
 
     def pop(self, n: int) -> list[Any]:
-        """The topmost `n` values, taken off the stack."""
+        """Pop the topmost `n` values off the stack."""
         if not n:
             return []
         values = self.stack[-n:]
@@ -181,7 +181,7 @@ class Frame:
         return values
 
     def variable(self, slot: int) -> Any:
-        """The value in a slot, looking into a cell; NULL when there is none."""
+        """Return the value in a slot, looking into a cell; NULL when there is none."""
         value = self.slots[slot]
         if type(value) is CellType and self.is_cell(slot):
             try:
@@ -191,11 +191,11 @@ class Frame:
         return value
 
     def is_cell(self, slot: int) -> bool:
-        """Whether a slot is that of a cell or free variable."""
+        """Return whether a slot is that of a cell or free variable."""
         return slot >= len(self.code.co_varnames) or self.decoded.slot_names[slot] in self.code.co_cellvars
 
     def variables(self) -> dict[str, Any]:
-        """The bound local variables by name, as a new dict."""
+        """Return the bound local variables by name, as a new dict."""
         found = {}
         for i, name in enumerate(self.decoded.slot_names):
             value = self.variable(i)
@@ -204,7 +204,7 @@ class Frame:
         return found
 
     def unwind(self, error: BaseException, pc: int) -> int | None:
-        """Give `error` the user's traceback; the index of its handler, or None when it leaves this frame, as every refusal does."""
+        """Set the user's traceback on `error`; return the index of its handler, or None when it leaves this frame, as every refusal does."""
         rest = strip(error.__traceback__)
         if self.reraised:
             self.reraised, error.__traceback__ = False, rest
@@ -220,7 +220,7 @@ class Frame:
         return target
 
     def _handler(self, pc: int) -> int | None:
-        """Where instruction `pc` is handled, with the stack as the handler wants it; it is emptied where there is none."""
+        """Return where instruction `pc` is handled, with the stack as the handler needs it; it is emptied where there is none."""
         for row in reversed(self.decoded.table):
             if row.start <= pc < row.end:
                 del self.stack[row.depth :]

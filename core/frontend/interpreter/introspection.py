@@ -77,7 +77,7 @@ class FrameView:
 
 
 def frames(real: FrameType | None) -> Iterator[Any]:
-    """The frames that a program should see, from the innermost, where `real` is the native one to start with."""
+    """Yield the frames that a program should see, from the innermost, where `real` is the native one to start with."""
     while real is not None:
         following = real.f_back
         if real.f_code is loop.__code__:
@@ -92,7 +92,7 @@ def frames(real: FrameType | None) -> Iterator[Any]:
 
 
 def introspected(owner: Any, name: str) -> Any:
-    """An attribute of a generator, coroutine or async generator, which may run an interpreted frame."""
+    """Return an attribute of a generator, coroutine or async generator, which may run an interpreted frame."""
     what = name.partition("_")[2] if name[:3] in ("gi_", "cr_", "ag_") else ""
     if what in ("frame", "code", "yieldfrom", "await"):
         value, frame = getattr(owner, name), driven(owner)
@@ -125,7 +125,7 @@ def _getframemodulename(world: World, function: Any, args: list[Any], kwargs: di
 
 
 def _warn(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """`warnings.warn`, which says where: `stacklevel` counts the frames that the program sees."""
+    """Call `warnings.warn` with the line of the program: `stacklevel` counts the frames that the program sees."""
     names = ("message", "category", "stacklevel", "source")
     given = {"category": None, "stacklevel": 1, "source": None, "skip_file_prefixes": ()} | dict(zip(names, args)) | kwargs
     category = type(given["message"]) if isinstance(given.get("message"), Warning) else given["category"] or UserWarning
@@ -145,7 +145,7 @@ def _warn(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], 
 
 
 def _caller(level: int, prefixes: tuple[str, ...]) -> Any:
-    """The frame that a warning of this stack level is about."""
+    """Return the frame that a warning of this stack level is about."""
     if prefixes:
         level = max(level, 2)
     visible = frames(sys._getframe())

@@ -11,7 +11,7 @@ Instructions = tuple[tuple[str, int], ...]
 
 
 def native(body: Instructions, operands: int, globals: dict[str, Any], names: tuple[str, ...] = ()) -> FunctionType:
-    """A function of one to three arguments that puts them on the stack, runs these instructions natively, and returns the top."""
+    """Return a function of one to three arguments that puts them on the stack, runs these instructions natively, and returns the top."""
     return FunctionType(_code(body, operands, names), globals)
 
 
@@ -36,7 +36,7 @@ def _three_operands(x: Any, y: Any, z: Any) -> Any:
 
 
 def call_in(globals: dict[str, Any], function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """function(*args, **kwargs), where C code that asks for the caller's globals, as `type` does, finds these."""
+    """Return function(*args, **kwargs), where C code that reads the caller's globals, as `type` does, gets these."""
     return FunctionType(_call.__code__, globals)(function, args, kwargs)
 
 

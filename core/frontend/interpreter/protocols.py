@@ -55,7 +55,7 @@ _CONVERSIONS = {1: ("__str__", "__repr__"), 2: ("__repr__",), 3: ("__repr__",)}
 
 
 def dunder(op: Callable) -> str:
-    """The method of a function of the module `operator`: `__add__` of add, `__and__` of and_."""
+    """Return the method of a function of the module `operator`: `__add__` of add, `__and__` of and_."""
     return f"__{op.__name__.rstrip('_')}__"
 
 
@@ -65,7 +65,7 @@ class Protocols(World):
     # where classes and instances are looked into
 
     def from_instance(self, owner: Any, name: str) -> Any:
-        """What an instance dictionary has under this name; NULL when there is nothing."""
+        """Return the value under this name in an instance dictionary; NULL when there is none."""
         try:
             found = object.__getattribute__(owner, "__dict__")
         except AttributeError:
@@ -73,7 +73,7 @@ class Protocols(World):
         return found.get(name, NULL) if isinstance(found, dict) else NULL
 
     def method(self, value: Any, name: str) -> FunctionType | None:
-        """The Python function that value's class has under this name; None where it has none, or something native."""
+        """Return the Python function that value's class has under this name; None where it has none, or something native."""
         found = lookup(type(value), name)
         return self.from_class(type(value), name) if type(found) is FunctionType else None
 
@@ -96,7 +96,7 @@ class Protocols(World):
         return self.call_function(self.method(owner, "__getattr__"), [owner, name], {})
 
     def native_attr(self, owner: Any, name: str) -> Any:
-        """An attribute of a class, a module, a `super` or another object whose lookup is in C."""
+        """Return an attribute of a class, a module, a `super` or another object whose lookup is in C."""
         if type(owner) is super and owner.__self__ is not owner.__self_class__ and name != "__class__":
             mro = owner.__self_class__.__mro__
             for cls in mro[mro.index(owner.__thisclass__) + 1 :]:
@@ -105,7 +105,7 @@ class Protocols(World):
         return super().load_attr(owner, name)
 
     def generic_attr(self, owner: Any, name: str) -> Any:
-        """object.__getattribute__(owner, name)"""
+        """Return object.__getattribute__(owner, name)."""
         cls = type(owner)
         raw = lookup(cls, name)
         if raw is not NULL and _is_data(raw):
@@ -118,12 +118,12 @@ class Protocols(World):
         return self.missing_attr(owner, cls, name)
 
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
-        """An attribute that neither class nor instance has: CPython's own words, unless a class in C finds it in its own way."""
+        """Return an attribute that neither class nor instance has: CPython's own error, unless a class in C looks it up in its own way."""
         hooked = type(lookup(cls, "__getattr__")) is FunctionType
         return object.__getattribute__(owner, name) if hooked else getattr(owner, name)
 
     def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
-        """What `owner.name` is where the class has `raw`: the descriptor protocol."""
+        """Return `owner.name` where the class has `raw`: the descriptor protocol."""
         kind = type(raw)
         if kind is FunctionType:
             return MethodType(raw, owner)
@@ -141,7 +141,7 @@ class Protocols(World):
         return self.native_bound(raw, owner, cls, name)
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
-        """`owner.name` through a descriptor in C, as a slot or a C function."""
+        """Return `owner.name` through a descriptor in C, as a slot or a C function."""
         return type(raw).__get__(raw, owner, cls)
 
     def store_attr(self, owner: Any, name: str, value: Any) -> None:
@@ -152,7 +152,7 @@ class Protocols(World):
             self.generic_store(owner, name, value)
 
     def generic_store(self, owner: Any, name: str, value: Any) -> None:
-        """object.__setattr__(owner, name, value)"""
+        """Run object.__setattr__(owner, name, value)."""
         raw = lookup(type(owner), name)
         if type(raw) is property and type(raw.fset) is FunctionType and not isinstance(owner, type):
             self.call(self.from_class(type(owner), name).fset, [owner, value], {}, None)
@@ -162,7 +162,7 @@ class Protocols(World):
             self.set_native(owner, name, value)
 
     def set_native(self, owner: Any, name: str, value: Any) -> None:
-        """owner.name = value, where no Python function takes part."""
+        """Set owner.name = value, where no Python function takes part."""
         if type(lookup(type(owner), "__setattr__")) is FunctionType:
             object.__setattr__(owner, name, value)
         else:
@@ -176,7 +176,7 @@ class Protocols(World):
             self.generic_delete(owner, name)
 
     def generic_delete(self, owner: Any, name: str) -> None:
-        """object.__delattr__(owner, name)"""
+        """Run object.__delattr__(owner, name)."""
         raw = lookup(type(owner), name)
         if type(raw) is property and type(raw.fdel) is FunctionType and not isinstance(owner, type):
             self.call(self.from_class(type(owner), name).fdel, [owner], {}, None)
@@ -184,7 +184,7 @@ class Protocols(World):
             self.delete_native(owner, name)
 
     def delete_native(self, owner: Any, name: str) -> None:
-        """del owner.name, where no Python function takes part."""
+        """Delete owner.name, where no Python function takes part."""
         if type(lookup(type(owner), "__delattr__")) is FunctionType:
             object.__delattr__(owner, name)
         else:
@@ -246,7 +246,7 @@ class Protocols(World):
         return made
 
     def _items(self, sequence: Any) -> Iterator[Any]:
-        """What `iter` gives for a class that has `__getitem__` alone."""
+        """Yield the items of a class that has `__getitem__` alone, as `iter` does."""
         for i in itertools.count():
             try:
                 item = self.get_item(sequence, i)
@@ -297,7 +297,7 @@ class Protocols(World):
         return self.operator(op, x, y, dunder(op), REFLECTED_COMPARISONS[dunder(op)])
 
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
-        """A binary operator: the left operand's method and the right one's, which goes first where its class is derived from the left's."""
+        """Evaluate a binary operator: the left operand's method and the right one's, which goes first where its class is derived from the left's."""
         one, other = self.method(x, name), self.method(y, reflected)
         if one is None and other is None:
             return self.native_operator(op, x, y)
@@ -316,11 +316,11 @@ class Protocols(World):
         return self._refused(op, x, y)
 
     def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
-        """op(x, y), where no Python function takes part."""
+        """Return op(x, y), where no Python function takes part."""
         return op(x, y)
 
     def _refused(self, op: Callable, x: Any, y: Any) -> Any:
-        """What an operator is where both operands have declined."""
+        """Return the result of an operator that both operands have declined: CPython's own error."""
         if op is operator.eq:
             return self.is_(x, y)
         if op is operator.ne:
@@ -331,7 +331,7 @@ class Protocols(World):
         raise TypeError(f"unsupported operand type(s) for {SYMBOLS[op]}: {kinds}")
 
     def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | None:
-        """The first of these methods that value's class has, if it is a Python function; what `object` has does not count."""
+        """Return the first of these methods that value's class has, if it is a Python function; what `object` has does not count."""
         for name in names:
             found = lookup(type(value), name)
             if type(found) is FunctionType:
@@ -362,7 +362,7 @@ def _is_data(raw: Any) -> bool:
 
 
 def _native_try(left: Any, right: Any, name: str) -> Any:
-    """left.name(right) of a class in C, NotImplemented where it has none."""
+    """Return left.name(right) of a class in C, NotImplemented where it has none."""
     method = lookup(type(left), name)
     if method is NULL:
         return NotImplemented

@@ -45,6 +45,6 @@ class Py311(Opcodes):
 
     @staticmethod
     def sent(frame, value, target):
-        """Leave a `yield from` with its result: where to go on."""
+        """Leave a `yield from` with its result; return where to go on."""
         frame.stack[-1] = value
         return target

@@ -89,13 +89,13 @@ class Py312(Opcodes):
 
     @staticmethod
     def sent(frame, value, target):
-        """Leave a `yield from` with its result: where to go on."""
+        """Leave a `yield from` with its result; return where to go on."""
         frame.stack.append(value)
         return target
 
 
 def super_attribute(frame, arg):
-    """super().name, or super(class, object).name"""
+    """Return super().name, or super(class, object).name."""
     (flags, name), (super_, cls, self) = arg, frame.pop(3)
     return frame.world.load_attr(frame.world.call(super_, [cls, self] if flags & 2 else [], {}, frame), name)
 
@@ -109,7 +109,7 @@ def _import_star(frame, module):
 
 
 def _stop_iteration_error(frame, error):
-    """A StopIteration that leaves a generator becomes a RuntimeError."""
+    """Turn a StopIteration that leaves a generator into a RuntimeError."""
     flags = frame.decoded.flags
     kind = "async generator" if flags & 0x200 else "coroutine" if flags & 0x80 else "generator"
     if not isinstance(error, (StopIteration, StopAsyncIteration) if flags & 0x200 else StopIteration):

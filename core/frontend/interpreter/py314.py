@@ -79,7 +79,7 @@ class Py314(Py313):
 
 
 def unsupported_with(owner, n):
-    """Why `owner` cannot be the manager of a `with` statement: it lacks the special method `n`; CPython suggests the other kind of `with`."""
+    """Return why `owner` cannot be the manager of a `with` statement: it lacks the special method `n`; CPython suggests the other kind of `with`."""
     kind, other = n // 2, 1 - n // 2
     text = f"'{described(type(owner))}' object does not support the {_PROTOCOLS[kind][1]} protocol (missed {_SPECIAL[n]} method)"
     if not all(has_method(owner, name) for name in _SPECIAL[2 * other : 2 * other + 2]):
@@ -89,11 +89,11 @@ def unsupported_with(owner, n):
 
 
 def has_method(owner, name):
-    """Whether the type of `owner` has a method `name`."""
+    """Return whether the type of `owner` has a method `name`."""
     found = lookup(type(owner), name)
     return found is not NULL and hasattr(type(found), "__get__")
 
 
 def described(cls):
-    """The name of a class in CPython's messages: with its module, unless that is builtins."""
+    """Return the name of a class in CPython's messages: with its module, unless that is builtins."""
     return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"

@@ -25,7 +25,7 @@ _limit = _Limit()
 
 @contextmanager
 def raised() -> Iterator[int]:
-    """While open, CPython's limit is high enough for the interpreter; gives the limit that the program knows."""
+    """Raise CPython's limit far enough for the interpreter while open; yield the limit that the program knows."""
     with _limit.lock:
         if not _limit.users:
             _limit.known = sys.getrecursionlimit()
@@ -41,7 +41,7 @@ def raised() -> Iterator[int]:
 
 
 def change(limit: int) -> None:
-    """The program sets its limit."""
+    """Set the limit, as the program does."""
     with _limit.lock:
         _limit.known = limit
         sys.setrecursionlimit(_real(limit))

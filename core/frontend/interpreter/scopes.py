@@ -20,7 +20,7 @@ for _name in __future__.all_feature_names:
 
 
 def locals_of(frame: Frame) -> Any:
-    """What `locals()` gives in a frame."""
+    """Return `locals()` of a frame."""
     if frame.names is not None:
         hidden = {name: value for name, value in frame.variables().items() if name in frame.code.co_varnames}  # of a comprehension
         return {**frame.names, **hidden} if hidden else frame.names
@@ -50,7 +50,7 @@ def _globals(world: World, function: Any, args: list[Any], kwargs: dict[str, Any
 
 
 def _compile(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """`compile` inherits the caller's __future__ imports."""
+    """Call `compile`, which inherits the caller's __future__ imports."""
     names = ("source", "filename", "mode", "flags", "dont_inherit")
     given = dict(zip(names, args)) | kwargs
     if frame is None or len(given) < len(args) + len(kwargs) or given.get("dont_inherit") or not isinstance(given.get("flags", 0), int):
@@ -60,7 +60,7 @@ def _compile(world: World, function: Any, args: list[Any], kwargs: dict[str, Any
 
 
 def _evaluate(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """`eval` and `exec`, with the code interpreted; they default to the caller's scope."""
+    """Run `eval` and `exec`, with the code interpreted; they default to the caller's scope."""
     if frame is None or not 1 <= len(args) <= 3:
         return function(*args, **kwargs)
     kwargs = dict(kwargs)
@@ -95,7 +95,7 @@ def _getattr(world: World, function: Any, args: list[Any], kwargs: dict[str, Any
 
 
 def builtins_in(globals: dict[str, Any]) -> Any:
-    """The builtins that code with these globals sees."""
+    """Return the builtins that code with these globals sees."""
     found = globals.get("__builtins__", builtins)
     return vars(found) if isinstance(found, ModuleType) else found
 

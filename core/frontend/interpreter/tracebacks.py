@@ -37,7 +37,7 @@ class Locals(Mapping):
         return len(self._names())
 
     def __delitem__(self, name: str) -> None:
-        """CPython does this for variables that its own frame lacks, before it gives away this mapping."""
+        """Ignore that CPython deletes variables that its own frame lacks, before it passes on this mapping."""
         raise KeyError(name)
 
     def copy(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class WritableLocals(Locals, MutableMapping):
 
 
 def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:
-    """A traceback entry for an interpreted frame that fails at instruction `pc`, in front of `rest`.
+    """Return a traceback entry for an interpreted frame that fails at instruction `pc`, in front of `rest`.
 
     A traceback needs a real frame, so one is made: code with the user's names, file and line table fails at the user's offset.
     """
@@ -101,14 +101,14 @@ def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:
 
 
 def line_of(frame: Frame, pc: int) -> int:
-    """The line of instruction `pc`."""
+    """Return the line of instruction `pc`."""
     offset = frame.decoded.offsets[pc]
     found = next((line for start, end, line in frame.code.co_lines() if start <= offset < end), None)
     return frame.code.co_firstlineno if found is None else found
 
 
 def _failing(code: CodeType, names: tuple[str, ...], offset: int) -> CodeType:
-    """Code that looks like `code`, whose variables are `names`, and fails at `offset`."""
+    """Return code that looks like `code`, whose variables are `names`, and fails at `offset`."""
     # It is as long as the user's code: CPython's tracing writes an array of the code's length from the line table, and a shorter code
     # would let it write past the end.
     before = max(offset // 2 - 1, 0)  # behind RESUME, without which a frame is not complete enough for a traceback
@@ -126,22 +126,22 @@ def _failing(code: CodeType, names: tuple[str, ...], offset: int) -> CodeType:
 
 
 def is_stub(code: CodeType) -> bool:
-    """Whether `code` was made for a traceback entry."""
+    """Return whether `code` was made for a traceback entry."""
     return code.co_names == (_MISSING,)
 
 
 def is_own(frame: FrameType) -> bool:
-    """Whether a real frame runs the interpreter's own code."""
+    """Return whether a real frame runs the interpreter's own code."""
     return is_own_code(frame.f_code)
 
 
 def is_own_code(code: CodeType) -> bool:
-    """Whether code is the interpreter's own, also where it runs with the user's globals."""
+    """Return whether code is the interpreter's own, also where it runs with the user's globals."""
     return code.co_filename.startswith(_HERE)
 
 
 def strip(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the interpreter's own entries."""
+    """Return a traceback without the interpreter's own entries."""
     kept, clean = [], True
     while traceback is not None:
         if is_own(traceback.tb_frame):

@@ -58,32 +58,32 @@ class World:
     # attributes
 
     def load_attr(self, owner: Any, name: str) -> Any:
-        """owner.name"""
+        """Return owner.name."""
         if type(owner) in SUSPENDED:
             return introspected(owner, name)
         return getattr(owner, name)
 
     def store_attr(self, owner: Any, name: str, value: Any) -> None:
-        """owner.name = value"""
+        """Set owner.name = value."""
         setattr(owner, name, value)
 
     def delete_attr(self, owner: Any, name: str) -> None:
-        """del owner.name"""
+        """Delete owner.name."""
         delattr(owner, name)
 
     def optional(self, owner: Any, name: str) -> Any:
-        """owner.name, None where there is none."""
+        """Return owner.name, None where there is none."""
         try:
             return self.load_attr(owner, name)
         except AttributeError:
             return None
 
     def from_class(self, cls: type, name: str) -> Any:
-        """What a class or a base of it has under this name, unbound; NULL when there is nothing."""
+        """Return the attribute of a class or a base of it, unbound; NULL when there is none."""
         return lookup(cls, name)
 
     def special(self, owner: Any, name: str) -> Any:
-        """The method `name` of owner's type bound to owner, None where there is none; the instance is not asked."""
+        """Return the method `name` of owner's type bound to owner, None where there is none; the instance does not count."""
         found = self.from_class(type(owner), name)
         if found is NULL:
             return None
@@ -91,39 +91,39 @@ class World:
         return found if get is None else get(found, owner, type(owner))
 
     def has_flag(self, value: Any, flag: int) -> bool:
-        """Whether the type of `value` has a flag, as those that make it a sequence or a mapping for `match`."""
+        """Return whether the type of `value` has a flag, as those that make it a sequence or a mapping for `match`."""
         return bool(type(value).__flags__ & flag)
 
     # items
 
     def get_item(self, owner: Any, key: Any) -> Any:
-        """owner[key]"""
+        """Return owner[key]."""
         return owner[key]
 
     def set_item(self, owner: Any, key: Any, value: Any) -> None:
-        """owner[key] = value"""
+        """Set owner[key] = value."""
         owner[key] = value
 
     def delete_item(self, owner: Any, key: Any) -> None:
-        """del owner[key]"""
+        """Delete owner[key]."""
         del owner[key]
 
     def contains(self, container: Any, item: Any) -> bool:
-        """item in container"""
+        """Return `item in container`."""
         return item in container
 
     def len(self, value: Any) -> int:
-        """len(value)"""
+        """Return len(value)."""
         return len(value)
 
     # new sets and dicts, whose keys are hashed and compared
 
     def make_set(self, items: list[Any]) -> set:
-        """{*items}"""
+        """Return {*items}."""
         return set(items)
 
     def make_dict(self, keys: Iterable[Any], values: list[Any]) -> dict:
-        """{key: value, ...}"""
+        """Return {key: value, ...}."""
         return dict(zip(keys, values, strict=True))
 
     def add_to(self, made: set, item: Any) -> None:
@@ -137,15 +137,15 @@ class World:
     # iteration
 
     def iter(self, value: Any) -> Iterator[Any]:
-        """iter(value)"""
+        """Return iter(value)."""
         return iter(value)
 
     def next(self, iterator: Iterator[Any]) -> Any:
-        """next(iterator); the end is a StopIteration."""
+        """Return next(iterator); the end is a StopIteration."""
         return next(iterator)
 
     def send(self, iterator: Any, value: Any, frame: Frame) -> Any:
-        """The next value of what a `yield from` or `await` drives, to which `value` is sent."""
+        """Send `value` to what a `yield from` or `await` drives, and return its next value."""
         if type(iterator) is GeneratorType or type(iterator) is CoroutineType:
             return iterator.send(value)
         if value is None and hasattr(type(iterator), "__next__"):
@@ -153,18 +153,18 @@ class World:
         return self.call(self.load_attr(iterator, "send"), [value], {}, frame)
 
     def spread(self, value: Any) -> Iterable[Any]:
-        """The items of `*value`."""
+        """Return the items of `*value`."""
         return self.iter(value)
 
     def pairs(self, mapping: Any) -> Iterable[tuple[Any, Any]]:
-        """The keys and values of `**mapping`."""
+        """Return the keys and values of `**mapping`."""
         if isinstance(mapping, dict) and type(mapping).__iter__ is dict.__iter__:
             return dict.items(mapping)
         keys = self._each(self.iter(self.call(self.load_attr(mapping, "keys"), [], {}, None)))
         return ((key, self.get_item(mapping, key)) for key in keys)
 
     def _each(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        """The items of an iterator that the world knows how to advance."""
+        """Yield the items of an iterator that the world knows how to advance."""
         while True:
             try:
                 item = self.next(iterator)
@@ -173,7 +173,7 @@ class World:
             yield item
 
     def unpack(self, value: Any, n: int) -> list[Any]:
-        """The `n` items of a value."""
+        """Return the `n` items of a value."""
         items = self._unpackable(value)
         found = list(islice(items, n))
         if len(found) < n:
@@ -183,7 +183,7 @@ class World:
         return found
 
     def unpack_star(self, value: Any, before: int, after: int) -> list[Any]:
-        """The items of a value, those between the first `before` and the last `after` as one list."""
+        """Return the items of a value, those between the first `before` and the last `after` as one list."""
         found = list(self._unpackable(value))
         if len(found) < before + after:
             raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(found)})")
@@ -198,35 +198,35 @@ class World:
     # operators
 
     def unary(self, op: Callable, x: Any) -> Any:
-        """`op` is neg, pos or invert of the module `operator`."""
+        """Return op(x): `op` is neg, pos or invert of the module `operator`."""
         return op(x)
 
     def binary(self, op: Callable, x: Any, y: Any) -> Any:
-        """`op` is add, sub, ... of the module `operator`."""
+        """Return op(x, y): `op` is add, sub, ... of the module `operator`."""
         return op(x, y)
 
     def inplace(self, op: Callable, x: Any, y: Any) -> Any:
-        """`op` is iadd, isub, ... of the module `operator`; gives what the variable becomes."""
+        """Return the new value of the variable: `op` is iadd, isub, ... of the module `operator`."""
         return op(x, y)
 
     def compare(self, op: Callable, x: Any, y: Any) -> Any:
-        """`op` is lt, le, eq, ne, gt or ge of the module `operator`."""
+        """Return op(x, y): `op` is lt, le, eq, ne, gt or ge of the module `operator`."""
         return op(x, y)
 
     def is_(self, x: Any, y: Any) -> bool:
-        """x is y"""
+        """Return `x is y`."""
         return x is y
 
     def truth(self, value: Any) -> bool:
-        """bool(value), where a jump or `not` asks for it"""
+        """Return bool(value), for a jump or `not`."""
         return bool(value)
 
     def matches(self, error: BaseException, kinds: Any) -> bool:
-        """Whether `except kinds` catches an exception: by its class, whatever `isinstance` says."""
+        """Return whether `except kinds` catches an exception: by its class, whatever `isinstance` returns."""
         return any(kind in type(error).__mro__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
 
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
-        """A part of an f-string: converted by str, repr or ascii where `conversion` is 1, 2 or 3, then formatted unless `spec` is None."""
+        """Return a part of an f-string: converted by str, repr or ascii where `conversion` is 1, 2 or 3, then formatted unless `spec` is None."""
         if conversion:
             value = (str, repr, ascii)[conversion - 1](value)
         return value if spec is None else format(value, spec)
@@ -234,7 +234,7 @@ class World:
     # variables
 
     def load_cell(self, cell: CellType) -> Any:
-        """The value in a cell; an empty one is a ValueError."""
+        """Return the value in a cell; an empty one is a ValueError."""
         return cell.cell_contents
 
     def store_cell(self, cell: CellType, value: Any) -> None:
@@ -247,7 +247,7 @@ class World:
         del cell.cell_contents
 
     def load_global(self, frame: Frame, name: str) -> Any:
-        """A global variable or builtin."""
+        """Return a global variable or builtin."""
         found = frame.globals.get(name, NULL) if type(frame.globals) is dict else self._mapped(frame.globals, name)
         if found is not NULL:
             return found
@@ -275,7 +275,7 @@ class World:
     # imports
 
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> ModuleType:
-        """`import name`, or the module of `from name import names`."""
+        """Run `import name`, or return the module of `from name import names`."""
         importer = frame.builtins.get("__import__")
         if importer is None:
             raise ImportError("__import__ not found")
@@ -283,11 +283,11 @@ class World:
         return importer(*args) if importer is builtins.__import__ else self.call(importer, args, {}, frame)
 
     def import_from(self, module: Any, name: str) -> Any:
-        """The value of `from module import name`."""
+        """Return the value of `from module import name`."""
         return native((("IMPORT_FROM", 0), ("SWAP", 2), ("POP_TOP", 0)), 1, {}, (name,))(module)
 
     def import_star(self, frame: Frame, module: Any) -> None:
-        """from module import *"""
+        """Run `from module import *`."""
         namespace: dict[str, Any] = {}
         names = self.optional(module, "__all__")
         public = names is None
@@ -305,15 +305,15 @@ class World:
     # functions, classes and calls
 
     def made_function(self, function: FunctionType) -> FunctionType:
-        """A `def` or `lambda` has made this function."""
+        """Register a function that a `def` or `lambda` has created."""
         return function
 
     def made_class(self, cls: Any) -> Any:
-        """A `class` statement has made this class."""
+        """Register a class that a `class` statement has created."""
         return cls
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        """function(*args, **kwargs), called from `frame`: Python functions are interpreted, lookasides asked, the rest runs natively."""
+        """Return function(*args, **kwargs), called from `frame`: Python functions are interpreted, lookasides looked up, the rest runs natively."""
         kind = type(function)
         while kind is MethodType:
             function, args = function.__func__, [function.__self__, *args]
@@ -333,7 +333,7 @@ class World:
         return self.call_native(function, args, kwargs, frame)
 
     def lookaside(self, function: Any) -> Callable | None:
-        """What answers calls of a builtin that reads its caller's frame."""
+        """Return what replaces calls of a builtin that reads its caller's frame."""
         try:
             return self.lookasides.get(function)
         except TypeError:  # it cannot be hashed
@@ -354,7 +354,7 @@ class World:
         return start(self.frame(function, args, kwargs))
 
     def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
-        """The new frame of a call, with its arguments bound."""
+        """Return the new frame of a call, with its arguments bound."""
         code = function.__code__
         decoded = decode(code, self.opcodes)
         defaults, kwdefaults = self.defaults(function)
@@ -368,11 +368,11 @@ class World:
         return Frame(code, decoded, self, slots, function.__globals__, function.__builtins__, names, function)
 
     def defaults(self, function: FunctionType) -> tuple[Any, Any]:
-        """The default values of a function's parameters: a tuple or None, and those of its keyword-only parameters: a dict or None."""
+        """Return the default values of a function's parameters: a tuple or None, and those of its keyword-only parameters: a dict or None."""
         return function.__defaults__, function.__kwdefaults__
 
     def evaluate(self, code: CodeType, globals: dict[str, Any], names: Any, function: FunctionType | None = None) -> Frame:
-        """A fresh frame for the code of a module, class body or `eval`, with its namespace."""
+        """Return a fresh frame for the code of a module, class body or `eval`, with its namespace."""
         decoded = decode(code, self.opcodes)
         builtins_ = builtins_in(globals) if function is None else function.__builtins__
         return Frame(code, decoded, self, [NULL] * len(decoded.slot_names), globals, builtins_, names, function)

@@ -35,7 +35,7 @@ class Opcodes(Build, Call, Control, Exceptions, Match, Names, Operators, Stack, 
 
     @classmethod
     def argument(cls, code: CodeType, at: dict[int, int], after: int, name: str, arg: int) -> Any:
-        """What a handler gets for the raw `arg`: a constant, a name, the index to jump to, a pair of flags and name, or `arg` itself.
+        """Return the argument of a handler for the raw `arg`: a constant, a name, the index to jump to, a pair of flags and name, or `arg` itself.
 
         `at` maps offsets to indices, `after` is the offset behind the instruction and its caches.
         """

@@ -65,7 +65,7 @@ class Build:
 
     @staticmethod
     def excess(value, n):
-        """The message about a value that has more than the `n` items that it is unpacked to."""
+        """Return the message about a value that has more than the `n` items that it is unpacked to."""
         return f"too many values to unpack (expected {n})"
 
     def UNPACK_EX(frame, arg):
@@ -77,5 +77,5 @@ class Build:
 
 
 def is_iterable(value):
-    """Whether the type of `value` can be iterated, by the iterator or the sequence protocol."""
+    """Return whether the type of `value` can be iterated, by the iterator or the sequence protocol."""
     return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")

@@ -63,7 +63,7 @@ class Call:
 
 
 def split_keywords(args, names):
-    """The last arguments by these names, taken off `args`."""
+    """Return the last arguments by these names, taken off `args`."""
     cut = len(args) - len(names)
     kwargs = dict(zip(names, args[cut:], strict=True))
     del args[cut:]
@@ -71,7 +71,7 @@ def split_keywords(args, names):
 
 
 def call_spread(frame, function, args, kwargs):
-    """function(*args, **kwargs)"""
+    """Return function(*args, **kwargs)."""
     if type(args) is not tuple:
         if not is_iterable(args):
             raise TypeError(f"{described(function)} argument after * must be an iterable, not {type(args).__name__}")
@@ -83,7 +83,7 @@ def call_spread(frame, function, args, kwargs):
 
 
 def described(function):
-    """A callable as CPython names it in the errors of a call."""
+    """Return a callable as CPython names it in the errors of a call."""
     name = getattr(function, "__qualname__", None)
     if name is None:
         return str(function)

@@ -6,7 +6,7 @@ from dovetail.frontend.interpreter.frame import RETURN
 
 
 def truth(frame, value):
-    """Whether `value` is true, asking the world only where it is not a bool."""
+    """Return whether `value` is true, by the world only where it is not a bool."""
     return value if value is True or value is False else frame.world.truth(value)
 
 

@@ -75,7 +75,7 @@ def is_exception_class(kind):
 
 
 def made_exception(frame, value, otherwise):
-    """An exception, or what calling an exception class makes."""
+    """Return an exception, calling `value` where it is an exception class."""
     if is_exception_class(value):
         made = frame.world.call(value, [], {}, frame)
         if not isinstance(made, BaseException):
@@ -87,7 +87,7 @@ def made_exception(frame, value, otherwise):
 
 
 def split_group(frame, error, kinds):
-    """What of `error` an `except*` of these kinds takes, and what it leaves."""
+    """Return the part of `error` that an `except*` of these kinds catches, and the rest."""
     if error is None:
         return None, None
     if frame.world.matches(error, kinds):

@@ -36,7 +36,7 @@ class Match:
 
 
 def match_class(frame, subject, cls, names, count):
-    """The attributes that a class pattern with `count` positional patterns and these names looks at; None when it does not match."""
+    """Return the attributes that a class pattern with `count` positional patterns and these names looks at; None when it does not match."""
     world = frame.world
     if not isinstance(cls, type):
         raise TypeError("called match pattern must be a class")
@@ -55,7 +55,7 @@ def match_class(frame, subject, cls, names, count):
 
 
 def positional(frame, subject, cls, count, values):
-    """The names that `count` positional patterns stand for; the subject itself goes to `values` where the class says so."""
+    """Return the names that `count` positional patterns stand for; the subject itself goes to `values` where the class says so."""
     if not count:
         return ()
     names = frame.world.optional(cls, "__match_args__")

@@ -8,7 +8,7 @@ from dovetail.frontend.class_lookup import NULL
 
 
 def unbound(frame, slot):
-    """The error of a variable without a value."""
+    """Return the error of a variable without a value."""
     name = frame.decoded.slot_names[slot]
     if name in frame.code.co_freevars:
         return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
@@ -104,7 +104,7 @@ class Names:
 
 
 def from_namespace(frame, names, name):
-    """names[name], NULL when it is missing."""
+    """Return names[name], NULL when it is missing."""
     try:
         return frame.world.get_item(names, name)
     except KeyError:

@@ -65,7 +65,7 @@ class Operators:
 
     @classmethod
     def comparison(cls, arg):
-        """The argument of COMPARE_OP as the operator that it asks for."""
+        """Return the operator that the argument of COMPARE_OP stands for."""
         return COMPARISONS[arg >> cls.COMPARE_SHIFT]
 
     def IS_OP(frame, invert):

@@ -6,7 +6,7 @@ from dovetail.frontend.class_lookup import NULL
 
 
 def nothing(frame, arg):
-    """The handler of opcodes that guide CPython's own machinery."""
+    """Ignore an opcode that guides CPython's own machinery."""
 
 
 class Stack:

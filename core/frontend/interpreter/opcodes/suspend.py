@@ -91,7 +91,7 @@ class Suspend:
 
 
 def awaitable(frame, value):
-    """The iterator that awaiting `value` drives; None when it cannot be awaited."""
+    """Return the iterator that awaiting `value` drives; None when it cannot be awaited."""
     if is_coroutine(value):
         return value
     start = frame.world.special(value, "__await__")
@@ -106,5 +106,5 @@ def awaitable(frame, value):
 
 
 def is_coroutine(value):
-    """Whether `value` is a coroutine, or a generator that `types.coroutine` made one."""
+    """Return whether `value` is a coroutine, or a generator that `types.coroutine` has marked as one."""
     return type(value) is CoroutineType or (type(value) is GeneratorType and bool(value.gi_code.co_flags & _ITERABLE_COROUTINE))

@@ -104,7 +104,7 @@ class Attributes:
         return self._natively_found(owner, name, super().missing_attr(owner, cls, name))
 
     def _natively_found(self, owner: Any, name: str, found: Any) -> Any:
-        """What C code found in an object by itself, as in a threading.local."""
+        """Return what C code reads from an object by itself, as of a threading.local."""
         source = self.source(owner)
         return found if source is None or isinstance(found, BuiltinFunctionType) else self.reach(found, self.sources.attr(source, name))
 
@@ -132,13 +132,13 @@ class Attributes:
         return found if isinstance(found, MethodType) or callable(found) else self.reach(found, source)
 
     def view(self, namespace: dict[str, Any], owner: Any, source: Source) -> dict[str, Any]:
-        """A dict that holds the attributes of `owner`, or is a module's variables: reads and writes are the same through both."""
+        """Return a dict with the attributes of `owner`, or a module's variables: reads and writes are the same through both."""
         self.views[id(namespace)] = owner
         self.known.setdefault(id(namespace), (namespace, source))
         return namespace
 
     def from_view(self, namespace: dict[str, Any], name: str) -> Any:
-        """namespace[name], NULL where it is missing."""
+        """Return namespace[name], NULL where it is missing."""
         owner = self.views[id(namespace)]
         return self.from_namespace(namespace, name) if owner is namespace else self.from_instance(owner, name)
 
@@ -176,12 +176,12 @@ class Attributes:
             super().delete_native(owner, name)
 
     def is_outside(self, value: Any) -> bool:
-        """Whether writing to `value` has to wait."""
+        """Return whether writing to `value` has to wait."""
         return self.source(value) is not None or (isinstance(value, type) and not self.is_fresh(value))
 
 
 def _can_be_set(owner: Any, name: str) -> bool:
-    """Whether setting an attribute is no error: an object without a dictionary has slots alone, and a property may have no setter."""
+    """Return whether setting an attribute is no error: an object without a dictionary has slots alone, and a property may have no setter."""
     if isinstance(owner, type):
         return not owner.__flags__ & _IMMUTABLE
     raw = lookup(type(owner), name)

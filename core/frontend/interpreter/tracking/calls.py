@@ -69,7 +69,7 @@ class Calls:
         return found or super().lookaside(function)
 
     def _bound_outside(self, method: MethodType) -> None:
-        """A bound method from outside: what it is bound to, and its function, are found through it."""
+        """Read the function and the object of a bound method from outside through it."""
         source = self.outside(method)
         for name in ("__self__", "__func__"):
             self.reach(getattr(method, name), self.sources.attr(source, name))
@@ -121,7 +121,7 @@ class Calls:
         return self.made_class(found) if isinstance(found, type) and self.source(found) is None else found
 
     def _for_native(self, function: Any, rule: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments as C code may see them.
+        """Return arguments as C code may read them.
 
         A function may look all through its arguments, a class stores or iterates them.  Where C code calls functions that it is given, they
         come back here.
@@ -141,12 +141,12 @@ class Calls:
         return [given(x) for x in args], kwargs if stores and given is self.shallow else {name: given(x) for name, x in kwargs.items()}
 
     def _drawn(self, value: Any) -> Any:
-        """An argument that C code iterates: where its class does that in Python, the items come from here."""
+        """Return an argument that C code iterates: where its class does that in Python, the items come from here."""
         python = any([self.method(value, name) is not None for name in ("__iter__", "__next__", "__getitem__")])
         return self.spread(value) if python else value
 
     def read_by_c(self, value: Any) -> Any:
-        """An argument for C code that reads it by value, and may call it or its methods."""
+        """Return an argument for C code that reads it by value, and may call it or its methods."""
         if self.recorder.is_tensor(value):
             return value
         inner = value.__func__ if type(value) is MethodType else value
@@ -157,14 +157,14 @@ class Calls:
         return self.plain(value, mirrored=True)
 
     def native(self, value: Any) -> Any:
-        """An argument for C code that calls functions: they come back here when they are called; containers are plain."""
+        """Return an argument for C code that calls functions: calls of it return here; containers are plain."""
         inner = value.__func__ if type(value) is MethodType else value
         if type(inner) is FunctionType and is_own_code(inner.__code__):
             return value
         return self.coming_back(value) if callable(value) and not isinstance(value, BASES) else self.plain(value)
 
     def coming_back(self, value: Any) -> Callable:
-        """A function for native code that calls `value` here."""
+        """Return a function for native code that calls `value` here."""
         return lambda *args, **kwargs: self.call(value, [original(x) for x in args], kwargs, None)
 
     def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
@@ -189,7 +189,7 @@ class Calls:
 
 
 def _iterates(function: Any) -> bool:
-    """Whether C code iterates its arguments, rather than to store them."""
+    """Return whether C code iterates its arguments, rather than storing them."""
     if isinstance(function, type):
         return function is deque or (function.__module__ == "itertools" and function is not repeat)
     return isinstance(function, BuiltinFunctionType) and (function in _ITERATING or function.__name__ in ("join", "from_iterable"))

@@ -79,7 +79,7 @@ class Comparing:
         return lookup(kind, "__hash__") is object.__hash__ and lookup(kind, "__eq__") is object.__eq__
 
     def probe(self, container: Any, *keys: Any) -> None:
-        """Keys are about to be looked for in a container that the trace made: guard what their methods read."""
+        """Guard what the methods of keys read that are about to be looked up in a container of the trace."""
         self.hashed(*keys)
         for key in keys:
             if self.is_odd(key) and isinstance(container, (dict, *_SETS)):

@@ -24,7 +24,7 @@ class Containers:
     """An outside container stays what it is until it is written and read again: then its copy stands in for it."""
 
     def outside_container(self, value: Any) -> Any:
-        """The source of an outside container, whose type is guarded; None for anything else."""
+        """Return the source of an outside container, whose type is guarded; None for anything else."""
         if type(value) in CONTAINERS or isinstance(value, BASES):
             return self.outside(value)
         return None
@@ -37,7 +37,7 @@ class Containers:
         return self.sources.make("contents", source, base_of(value))
 
     def hashed(self, *keys: Any) -> None:
-        """Keys are about to be hashed: a number that the computation gives has no value yet."""
+        """Refuse to hash a number that the computation returns: it has no value yet."""
         for key in keys:
             if self.recorder.is_number(key):
                 self.recorder.truth(self, key)
@@ -45,7 +45,7 @@ class Containers:
                 self.hashed(*self.copied(key))
 
     def hashing(self, maker: Any, args: list[Any]) -> None:
-        """C code that may put what its arguments hold into a set or a dict is about to be called."""
+        """Check arguments of C code that may put their items into a set or a dict."""
         kind = maker if isinstance(maker, type) else None
         pairs = kind is not None and issubclass(kind, dict)
         if not pairs and not (kind is not None and issubclass(kind, (set, frozenset))) and getattr(maker, "__name__", None) not in _HASHING:
@@ -109,7 +109,7 @@ class Containers:
         return self._read(owner, key, source)
 
     def _read(self, owner: Any, key: Any, source: Any) -> Any:
-        """owner[key] of an outside container; that it is missing is a fact too."""
+        """Return owner[key] of an outside container; that it is missing is guarded too."""
         if isinstance(owner, MAPPINGS) and key not in owner:
             self.guard("hasnot", source, key)
             return self._missing(owner, key)
@@ -250,7 +250,7 @@ class Containers:
         return iter([self.reach(item, self.sources.item(source, i)) for i, item in enumerate(items)])
 
     def _keys(self, mapping: Any) -> list[Any]:
-        """The keys, those of a view with what was written to it."""
+        """Return the keys, those of a view with what was written to it."""
         keys = dict.fromkeys(base_of(mapping).__iter__(mapping))
         owner = self.views.get(id(mapping))
         for write in self.effects.log if owner is not None else ():
@@ -292,13 +292,13 @@ class Containers:
         return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
 
     def taken_in(self, owner: Any, value: Any) -> Any:
-        """What a container takes in all at once: the pairs of a mapping where it is one itself, else the items."""
+        """Return all that a container adds at once: the pairs of a mapping where it is one itself, else the items."""
         if isinstance(owner, dict) and self.optional(value, "keys") is not None:
             return dict(self.pairs(value))
         return list(self.spread(value)) if is_iterable(value) else value
 
     def container_method(self, method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of a bound C method of a container; NULL where it is none."""
+        """Call a bound C method of a container; return NULL where it is none."""
         owner, name = method.__self__, method.__name__
         if not isinstance(owner, (*BASES, MappingProxyType)):
             return NULL
@@ -409,7 +409,7 @@ def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any 
 
 
 def _at_index(tracker: Any, owner: Any, name: str, *args: Any) -> Any:
-    """Methods whose first argument is an index."""
+    """Return a method whose first argument is an index."""
     return getattr(base_of(owner), name)(owner, *map(tracker.indexed, args[:1]), *args[1:])
 
 

@@ -39,7 +39,7 @@ class Effects:
         self.blind: dict[int, list[tuple[str, list]]] = {}  # id of a container: methods called on it before it is read
 
     def now(self, owner: Any, name: str) -> Any:
-        """What a name of `owner` was set to, DELETED, or NULL when it was not written."""
+        """Return the value that a name of `owner` was set to, DELETED, or NULL when it was not written."""
         return self.written.get((id(owner), name), NULL) if self.written else NULL
 
     def set(self, owner: Any, name: str, value: Any, what: str = "attribute") -> None:
@@ -62,7 +62,7 @@ class Effects:
         self.log.append(Write(None, "call", function, (list(args), dict(kwargs))))
 
     def shadow(self, owner: Any) -> Any:
-        """A container as the program sees it: itself, or a copy with the waiting writes applied."""
+        """Return a container as the program sees it: itself, or a copy with the waiting writes applied."""
         if not self.blind and not self.shadows:
             return owner
         waiting = self.blind.pop(id(owner), None)

@@ -27,7 +27,7 @@ from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
 def _answer(function: Callable) -> Callable:
-    """A lookaside of function(tracker, *args); calls with other arguments are left to the builtin, which has the words for its errors."""
+    """Return a lookaside of function(tracker, *args); calls with other arguments are left to the builtin, which has the words for its errors."""
     code, optional = function.__code__, len(function.__defaults__ or ())
     most = None if code.co_flags & VARARGS else code.co_argcount - 1
     least = code.co_argcount - 1 - optional
@@ -41,7 +41,7 @@ def _answer(function: Callable) -> Callable:
 
 
 def _named(function: Callable) -> Callable:
-    """`_answer` for builtins whose second argument is the name of an attribute."""
+    """Return `_answer` for builtins whose second argument is the name of an attribute."""
     answer = _answer(function)
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -112,7 +112,7 @@ def _globals(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 
 
 def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """C code that only iterates its arguments gets iterators that reach every item as it is drawn."""
+    """Call C code that only iterates its arguments with iterators that reach every item as it is drawn."""
     calls = builtin is map or builtin is filter
     if builtin is filter and len(args) == 2 and (args[0] is None or args[0] is bool):
         args = [lambda item: tracker.truth(item), args[1]]
@@ -145,7 +145,7 @@ def _groupby(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 
 
 def _id(tracker: Any, value: Any) -> int:
-    """Which object a value is decides: one from outside has to be this one at every call."""
+    """Return id(value); a value from outside has to be this one at every call."""
     source = tracker.source(value)
     if source is not None and source.kind != "const" and not tracker.recorder.is_tensor(value):
         tracker.guard("is", source, value)
@@ -176,7 +176,7 @@ def _in_python(twin: Callable) -> Callable:
 
 
 def _json_encoder(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """The encoder in Python, which calls `default` and asks subclasses in a way that is seen."""
+    """Return the encoder in Python, which calls `default` and the methods of subclasses where they can be interpreted."""
     markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan = args
 
     def written(value: float) -> str:
@@ -223,7 +223,7 @@ def _is_iterated(value: Any) -> bool:
 
 
 def _extremum(op: Callable) -> Callable:
-    """min and max."""
+    """Return min or max."""
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         items = list(tracker.spread(args[0])) if len(args) == 1 else args
@@ -243,7 +243,7 @@ def _extremum(op: Callable) -> Callable:
 
 
 def _later(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
-    """What is done for the outside alone, as `print`, waits until the computation has run."""
+    """Delay calls with effects outside alone, as `print`, until the computation has run."""
     tracker.effects.call(builtin, args, kwargs)
 
 
@@ -252,7 +252,7 @@ def _operator(op: Callable, method: str) -> Callable:
 
 
 def _conversion(kind: type, *names: str) -> Callable:
-    """A builtin of one argument, which asks the class for the first of these methods that it has, and gives a `kind`."""
+    """Return a builtin of one argument that calls the first of these methods that the class has, and returns a `kind`."""
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if kind is str:
@@ -280,7 +280,7 @@ _HASH = _conversion(int, "__hash__")
 
 
 def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """hex, oct and bin"""
+    """Return hex, oct or bin."""
     method = tracker.method(args[0], "__index__") if len(args) == 1 else None
     return tracker.call_native(builtin, args if method is None else [tracker.call_function(method, args, {})], kwargs, frame)
 
@@ -294,20 +294,20 @@ def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str,
 
 
 def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """A weak reference: what it leads to is outside, as the reference is."""
+    """Look up a weak reference: its object is outside, as the reference is."""
     source = tracker.outside(function)
     return function() if source is None else tracker.reach(function(), tracker.sources.call(source))
 
 
 def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """A function behind functools.lru_cache is run: what is in the cache depends on reads that nobody guarded."""
+    """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards."""
     if function.__name__.endswith("_once"):  # as `logger.warning_once`: cached so that it says something once
         return _later(tracker, function, args, kwargs, frame)
     return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
 
 
 def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """operator.itemgetter and operator.attrgetter"""
+    """Return operator.itemgetter or operator.attrgetter."""
     keys = function.__reduce__()[1]
     if type(function) is operator.itemgetter:
         found = [tracker.get_item(args[0], key) for key in keys]

@@ -95,7 +95,7 @@ class Operators:
         return super().truth(value)
 
     def words(self, values: Any) -> None:
-        """Values are about to be written out, with what is in them."""
+        """Check values, with what is in them, that are about to be written out."""
         for value in values:
             if self.recorder.is_tensor(value):
                 self.recorder.words(value)

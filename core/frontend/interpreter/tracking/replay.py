@@ -51,7 +51,7 @@ class Templates:
         self.made: dict[int, tuple[Any, Template]] = {}  # id of a fresh object: itself, and its template
 
     def of(self, value: Any) -> Template:
-        """How to make `value` again."""
+        """Return the template that builds `value` again."""
         tracker = self.tracker
         if tracker.recorder.is_tensor(value):
             if (source := tracker.recorder.original(tracker, value)) is not None:
@@ -78,7 +78,7 @@ class Templates:
         return lambda values: values.objects[place]
 
     def _fresh(self, value: Any, make: Template | None, fill: Callable[[], Callable[[Any, Values], None]] | None) -> Template:
-        """Made once for each call: first the empty object, then its parts, which may lead back to it."""
+        """Return a template that builds an object once for each call: first the empty object, then its parts, which may lead back to it."""
         key, parts = id(value), []
 
         def template(values: Values) -> Any:
@@ -94,7 +94,7 @@ class Templates:
         return template
 
     def _maker(self, value: Any) -> tuple[Template, Callable | None] | None:
-        """How to make the empty object and how to fill it; None for what can be shared by all calls."""
+        """Return how to create the empty object and how to fill it; None for what all calls can share."""
         kind = type(value)
         if kind in (tuple, frozenset):
             parts = [self.of(item) for item in value]
@@ -222,7 +222,7 @@ class Templates:
 
 
 def writes(templates: Templates, log: list[Write]) -> list[Callable[[Values], None]]:
-    """What to do for each write of a trace."""
+    """Return a function for each write of a trace, which does it."""
     return [_write(templates, write) for write in log]
 
 

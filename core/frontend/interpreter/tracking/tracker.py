@@ -126,7 +126,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             )
 
     def guard_keys(self, value: Any, source: Source) -> None:
-        """The trace depends on the keys of a mapping, or the items of a set, and on their order."""
+        """Guard the keys of a mapping, or the items of a set, and their order."""
         keys = list(value)
         if all([type(key) is str for key in keys]):
             self.guard("keys", source, keys)
@@ -139,12 +139,12 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
                 self.reach(key, self.sources.const(key))
 
     def source(self, value: Any) -> Source | None:
-        """Where an outside object is found; None for one that the trace made."""
+        """Return where an outside object is read; None for one that the trace created."""
         known = self.known.get(id(value))
         return known[1] if known is not None and known[0] is value else None
 
     def reach(self, value: Any, source: Source) -> Any:
-        """`value` was read from outside at `source`: guard it, or remember where it is.  Gives what the program sees."""
+        """Guard a value that was read from outside at `source`, or remember where it is; return what the program sees."""
         kind = type(value)
         if kind in self.atoms:
             self.guard("equal", source, value)
@@ -202,7 +202,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
                     self.guard("notsame", source, at)
 
     def pins(self, value: Any) -> bool:
-        """Whether an object that did not come in with the arguments is guarded by its identity, so that paths below it start at a constant."""
+        """Return whether an object that is no argument is guarded by its identity, so that paths below it start at a constant."""
         return type(value) is FunctionType or self.recorder.is_module(value)
 
     def _parts(self, value: Any, source: Source, names: tuple[str, ...]) -> None:
@@ -211,7 +211,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             self.reach(getattr(value, name), self.sources.attr(source, name))
 
     def outside(self, value: Any) -> Source | None:
-        """The source of an outside object on whose type the program is about to depend, None for what the trace made."""
+        """Return the source of an outside object on whose type the program is about to depend, None for what the trace created."""
         source, kind = self.source(value), type(value)
         if source is None or self.recorder.is_tensor(value):  # the guard on a tensor says its type
             return source
@@ -220,7 +220,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return source
 
     def copied(self, value: Any) -> Any:
-        """An outside container as a fresh copy whose parts have been reached, and stay what they are; anything else as it is."""
+        """Return an outside container as a fresh copy whose parts have been reached, and stay what they are; anything else as it is."""
         if not isinstance(value, (*BASES, MappingProxyType)) or self.source(value) is None:
             return value
         source, kind = self.outside(value), type(value)
@@ -236,7 +236,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return parts if kind is list else self.refilled(value, parts)
 
     def refilled(self, value: Any, parts: Any) -> Any:
-        """A new container of value's class, with these parts and value's attributes; no code of the class runs."""
+        """Return a new container of value's class, with these parts and value's attributes; no code of the class runs."""
         source = self.source(value)
         made = empty_like(value)
         if isinstance(value, frozenset):
@@ -251,14 +251,14 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return made
 
     def shallow(self, value: Any) -> Any:
-        """`value` as native code may iterate or store it: an outside container as a copy, with its writes applied, whose parts stay outside."""
+        """Return `value` as native code may iterate or store it: a container as a copy, with its writes applied, whose parts stay outside."""
         if not isinstance(value, (*BASES, MappingProxyType)):
             return value
         shadow = self.effects.shadow(value)
         return self.copied(value) if shadow is value else shadow
 
     def plain(self, value: Any, seen: tuple[int, ...] = (), *, mirrored: bool = False) -> Any:
-        """`value` as native code may look all through it: no outside container is left in it.
+        """Return `value` as native code may read all of it: without any outside container in it.
 
         `mirrored` is for C code that only reads its arguments: objects with methods in Python are mirrors.
         """
@@ -289,7 +289,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return found
 
     def mirror(self, value: Any) -> Any:
-        """`value` as C code may ask it for its methods: they are interpreted."""
+        """Return `value` as C code may call its methods: they are interpreted."""
         kind = type(value)
         if kind in self.atoms or isinstance(value, _UNMIRRORED):
             return value
@@ -302,7 +302,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return mirror_of(self, value)
 
     def _read_whole(self, value: Any) -> None:
-        """C code reads an outside object of a class in C: its parts are guarded where they are known, else which object it is."""
+        """Guard an outside object of a class in C that C code reads: by its parts where they are known, else by its identity."""
         source = self.source(value)
         if source is None or self.recorder.is_tensor(value) or is_constant(value):
             return
@@ -315,7 +315,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             self.guard("is", source, value)
 
     def iterated(self, iterator: Any) -> Any:
-        """An iterator as C code may advance it: the items are mirrors."""
+        """Return an iterator as C code may advance it: the items are mirrors."""
         items = self._each(iterator) if self.method(iterator, "__next__") is not None else iterator
         return map(self.mirror, items)
 
@@ -328,5 +328,5 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return cls
 
     def is_fresh(self, cls: Any) -> bool:
-        """Whether the trace made this class."""
+        """Return whether the trace created this class."""
         return id(cls) in self.fresh

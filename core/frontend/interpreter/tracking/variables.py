@@ -54,11 +54,11 @@ class Variables:
         raise NameError(f"name '{name}' is not defined", name=name)
 
     def _looks_up_itself(self, frame: Frame) -> bool:
-        """Whether globals have a lookup of their own, as those of the functions that annotationlib makes to evaluate annotations."""
+        """Return whether globals have a lookup of their own, as those of the functions that annotationlib makes to evaluate annotations."""
         return hasattr(type(frame.globals), "__missing__") and self.source(frame.function) is None
 
     def from_namespace(self, namespace: dict[str, Any], name: str) -> Any:
-        """A variable of a module, NULL where it has none of this name."""
+        """Return a variable of a module, NULL where it has none of this name."""
         now = self.effects.now(namespace, name)
         if now is not NULL:
             return NULL if now is DELETED else now
