@@ -84,4 +84,13 @@ class GlobalSettings:
                 guard("equal", tracker.sources.setting(setting), self.before[setting])
 
 
-_UNGUARDED = frozenset({torch.is_grad_enabled, torch.initial_seed, torch.seed})
+_UNGUARDED = frozenset(
+    {
+        torch.is_grad_enabled,  # guarded in each program
+        torch.initial_seed,
+        torch.seed,
+        torch.autocast_increment_nesting,  # a guard would call them, and they change the state of autocast
+        torch.autocast_decrement_nesting,
+        torch.clear_autocast_cache,
+    }
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import gc
+import re
 import traceback
 import weakref
 
@@ -355,6 +356,9 @@ def test_scenario_53_autocast_regions_cast_what_eager_casts():
         for got, want in zip(compiled(X + shift, X), regions(X + shift, X), strict=True):
             torch.testing.assert_close(got, want)
     assert compiled.cache_info().programs == 1 and not torch.is_autocast_enabled("cpu")
+    guards = str(dovetail.last_prologue_traces(compiled)[-1])
+    assert re.search(r"is_autocast_cache_enabled\w*\(\)", guards)
+    assert not re.search(r"(autocast_\w+_nesting|clear_autocast_cache)\w*\(\)", guards)  # these guards would change the state of autocast
 
 
 @pytest.mark.parametrize("switch", ["dtype", "device", "grad"])
@@ -431,7 +435,7 @@ def test_an_opaque_function_that_gives_no_tensor_is_refused():
     def number(x):
         return float(x.sum())
 
-    with pytest.raises(Unsupported, match="gives something else than tensors"):
+    with pytest.raises(Unsupported, match="returns other values than tensors"):
         dovetail.jit(lambda x: x * number(x))(X)
     assert float(number(X)) == float(X.sum())
 
