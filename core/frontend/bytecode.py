@@ -53,7 +53,7 @@ def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder)
 
 
 class _Interpreted(Acquired):
-    """A function whose bytecode was interpreted."""
+    """A function, traced by interpreting its bytecode."""
 
     def __init__(self, tracker: Tracker, captured: Captured, recorder: TorchRecorder):
         super().__init__(recorder.trace, recorder.environment.tensors)

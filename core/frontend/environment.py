@@ -182,7 +182,7 @@ class Acquired:
         raise NotImplementedError
 
     def freeze_guards(self) -> None:
-        """Refuse further guards: the prologue is made, and what is traced from now on cannot add any."""
+        """Refuse further guards: the prologue is complete, and what is traced from now on cannot add any."""
 
     def forget(self) -> None:
         """Release what tracing has seen: the program is compiled."""

@@ -71,10 +71,10 @@ class TrackedEnvironment(TorchEnvironment):
         super().__init__(language)
         self.tracker: Tracker | None = None
         self.casting = self.finished = False
-        self.most_guards: int | None = None  # how many there may be, once the prologue is made
+        self.most_guards: int | None = None  # how many there may be, once the prologue is complete
 
     def freeze_guards(self) -> None:
-        """Refuse further guards: the prologue is made."""
+        """Refuse further guards: the prologue is complete."""
         self.most_guards = len(self.tracker.guards)
 
     def forget(self) -> None:
@@ -287,7 +287,7 @@ class TorchRecorder(Recorder):
             return
         if value.nbytes > _LARGE or value.dtype.hasobject:
             raise Unsupported(
-                f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor, whose values are read at each call"
+                f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor: its values are read at each call"
             )
         guard, sources = tracker.guard, tracker.sources
         guard("type", source, type(value))
@@ -332,7 +332,7 @@ class TorchRecorder(Recorder):
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
-        if notes_module(function):  # once Dynamo was used, it notes each module that is made
+        if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
             guard_function(tracker, function)
@@ -354,7 +354,7 @@ class TorchRecorder(Recorder):
         tracker.guard("equal", tracker.sources.setting(is_profiling), False)
 
     def _applied(self, tracker: Tracker, function: Any, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Trace `cls.apply(...)` of a torch.autograd.Function whose `apply` is written in C."""
+        """Trace `cls.apply(...)` of a torch.autograd.Function with an `apply` in C."""
         source = tracker.source(function)
         if source is not None and source.kind != "const":
             tracker.guard("equal", source, function)  # bound anew at each access
@@ -440,5 +440,5 @@ def native_argument(tracker: Tracker, value: Any) -> Any:
     if kind is FunctionType or kind is MethodType:
         return tracker.native(value)
     if is_module_class(kind) or kind is partial or (type(lookup(kind, "__call__")) is FunctionType and not is_symbol_class(kind)):
-        return value if isinstance(value, type) or is_torch(value) else tracker.coming_back(value)
+        return value if isinstance(value, type) or is_torch(value) else tracker.reentrant(value)
     return tracker.plain(value)

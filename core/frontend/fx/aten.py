@@ -1,6 +1,6 @@
-"""Calls of ATen's overloads, which graphs of torch.export and AOTAutograd are made of, as calls of the torch operations that they are.
+"""Torch operations for calls of ATen's overloads, which are the nodes of graphs of torch.export and AOTAutograd.
 
-Where no torch operation fits a call, it stays as it is, and becomes an opaque line.
+A call that no torch operation fits stays as it is, and becomes an opaque line.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import torch
 from dovetail.langs.torch import TABLE, TorchSymbol
 from dovetail.torch_internals import C_NN, OpOverload, resolve
 
-_OF_NO_ACCOUNT = {"pin_memory": (False, None), "layout": (torch.strided, None), "memory_format": (None,), "implicit": (False,), "device": (None,)}
+_IGNORED = {"pin_memory": (False, None), "layout": (torch.strided, None), "memory_format": (None,), "implicit": (False,), "device": (None,)}
 _PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.fft}
 
 
-def meaning(op: OpOverload) -> Callable:
-    """Return a function of the arguments of `op` that makes the call a torch operation where there is one, else calls `op`."""
+def torch_call(op: OpOverload) -> Callable:
+    """Return a function of the arguments of `op` that calls a torch operation where one fits, else `op`."""
     if (row := ROWS.get(op.name().removesuffix(".default"))) is not None:
         return row
     symbol = _operation(op)
     if symbol is None:
         return op
-    names, taken = [a.name for a in op._schema.arguments if not a.kwarg_only], list(inspect.signature(symbol.meta).parameters)
+    names, parameters = [a.name for a in op._schema.arguments if not a.kwarg_only], list(inspect.signature(symbol.meta).parameters)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        kwargs = {k: v for k, v in kwargs.items() if v not in _OF_NO_ACCOUNT.get(k, ())}
-        fits = names[1 : len(args)] == taken[1 : len(args)] and set(kwargs) <= set(taken)
+        kwargs = {k: v for k, v in kwargs.items() if v not in _IGNORED.get(k, ())}
+        fits = names[1 : len(args)] == parameters[1 : len(args)] and set(kwargs) <= set(parameters)
         return symbol(*args, **kwargs) if fits else op(*args, **kwargs)
 
     return call
@@ -68,8 +68,8 @@ def _softmax(function: Callable) -> Callable:
 
 
 def _plain(function: Callable) -> Callable:
-    """Call `function` without the arguments that have their default values."""
-    return lambda *args, **kwargs: function(*args, **{k: v for k, v in kwargs.items() if v not in _OF_NO_ACCOUNT.get(k, ())})
+    """Return `function` without the keyword arguments that change nothing."""
+    return lambda *args, **kwargs: function(*args, **{k: v for k, v in kwargs.items() if v not in _IGNORED.get(k, ())})
 
 
 def _convolution(
@@ -92,7 +92,7 @@ def _embedding(weight: Any, index: Any, padding_idx: int = -1, scale_grad_by_fre
     return torch.nn.functional.embedding(index, weight, padding, None, 2.0, scale_grad_by_freq, sparse)
 
 
-ROWS: dict[str, Callable] = {  # overload -> what it is, where names or signatures differ
+ROWS: dict[str, Callable] = {  # overload -> its torch operation, where names or signatures differ
     "aten::view": lambda x, size: x.view(size),
     "aten::_unsafe_view": lambda x, size: x.reshape(size),
     "aten::reshape": lambda x, shape: x.reshape(shape),

@@ -1,4 +1,4 @@
-"""A torch.fx graph as a program of ours: its nodes are called one by one on proxies."""
+"""Programs from torch.fx graphs: nodes are called one by one on proxies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dovetail.torch_internals import NN_PAD, HigherOrderOperator, OpOverload, Op
 from dovetail.trace import Trace
 
 _INLINED = {"tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint"}  # higher-order operators that call their first argument
-_MEANT: dict[Callable, Callable] = {  # what Dynamo writes, and what it stands for
+_SUBSTITUTES: dict[Callable, Callable] = {  # functions that Dynamo writes into graphs -> the functions they stand for
     NN_PAD.value: torch.nn.functional.pad,
     torch.sym_int: int,
     torch.sym_float: float,
@@ -34,21 +34,21 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 def from_fx(gm: fx.GraphModule, *examples: Any) -> Trace:
     """Return the program of `gm` for arguments like `examples`, as `dovetail.make_trace` would.
 
-    Without examples the placeholders have to say what they stand for, in `meta["spec"]` as in graphs of `to_fx`, or as fake tensors in
+    Without examples the placeholders need metadata: `meta["spec"]` as in graphs of `to_fx`, or as fake tensors in
     `meta["val"]` (torch.export, AOTAutograd) or `meta["example_value"]` (Dynamo).  The module's own parameters and buffers are inputs, before
     the others.
     """
     places = gm.graph.find_nodes(op="placeholder")
     require(len(examples) <= len(places), "the graph takes {} arguments, got {} examples", len(places), len(examples), error=TypeError)
-    given = [*examples, *map(_default if examples else _example, places[len(examples) :])]
-    return acquire(Interpreted(gm, given), (), {}).trace
+    arguments = [*examples, *map(_default if examples else _example, places[len(examples) :])]
+    return acquire(Interpreted(gm, arguments), (), {}).trace
 
 
 def _example(node: fx.Node) -> Any:
     """Return the value that a placeholder stands for, by its metadata."""
     for key in ("spec", "val", "example_value"):
-        if (found := node.meta.get(key)) is not None:
-            return found
+        if (example := node.meta.get(key)) is not None:
+            return example
     return _default(node)
 
 
@@ -56,11 +56,11 @@ def _default(node: fx.Node) -> Any:
     """Return the default value of a placeholder."""
     if node.args:
         return node.args[0]
-    raise Unsupported(f"nothing says what the placeholder {node.name} stands for; pass examples: from_fx(gm, *examples)")
+    raise Unsupported(f"the placeholder {node.name} has no metadata about its value; pass examples: from_fx(gm, *examples)")
 
 
 def _spec(name: str, x: torch.Tensor) -> TensorSpec:
-    """Return the spec of an example, whose sizes have to be numbers."""
+    """Return the spec of an example; its sizes have to be numbers."""
     if any([not isinstance(n, int) for n in (*x.shape, *x.stride())]):
         raise Unsupported(f"the placeholder {name} has symbolic sizes, {list(x.shape)}; pass examples: from_fx(gm, *examples)")
     return spec_of(x)
@@ -89,12 +89,12 @@ class Interpreted(torch.nn.Module):
 def run_graph(gm: fx.GraphModule, *args: Any) -> Any:
     """Run `gm` on `args`, node by node; under a recorder, each line that a node records knows the user's file:line."""
     refuse(gm.graph)
-    values, given, lines = {}, iter(args), getattr(recorder.get(), "lines", [])
+    values, inputs, lines = {}, iter(args), getattr(recorder.get(), "lines", [])
     for node in gm.graph.nodes:
         now_args, now_kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         before = len(lines)
         if node.op == "placeholder":
-            values[node] = next(given, *now_args)
+            values[node] = next(inputs, *now_args)
         elif node.op == "get_attr":
             values[node] = _attribute(gm, node.target)
         elif node.op == "call_function":
@@ -118,14 +118,14 @@ def _attribute(gm: torch.nn.Module, target: str) -> Any:
 
 
 def _called(target: Callable) -> Callable:
-    """Return the result of a call of `target`."""
+    """Return the function that calls of `target` stand for."""
     if isinstance(target, OpOverloadPacket):
         return target
     if isinstance(target, OpOverload):
-        return aten.meaning(target)
+        return aten.torch_call(target)
     if isinstance(target, HigherOrderOperator):
         return lambda body, *args, **_: run_graph(body, *args)
-    return _MEANT.get(target, target)
+    return _SUBSTITUTES.get(target, target)
 
 
 def refuse(graph: fx.Graph) -> None:

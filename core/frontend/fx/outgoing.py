@@ -1,4 +1,4 @@
-"""A trace as a torch.fx graph: what it computes, in PyTorch's own functions, for whoever takes such graphs."""
+"""torch.fx graphs from traces: the same computation in PyTorch's own functions, for tools that take such graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_fx(trace: Trace) -> fx.GraphModule:
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):
-    """Writes the user's line into the nodes that it makes."""
+    """Writes the user's line into the nodes that it creates."""
 
     where: str | None = None
 
@@ -42,7 +42,7 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
 
 
 class _Graph:
-    """The graph while it is written."""
+    """A graph that is being written."""
 
     def __init__(self, trace: Trace):
         self.trace, self.graph, self.root = trace, fx.Graph(), torch.nn.Module()
@@ -53,8 +53,8 @@ class _Graph:
     def module(self) -> fx.GraphModule:
         """Return the whole trace as a module."""
         for p in self.trace.inputs:
-            self.values[p] = made = self._proxy(self.graph.placeholder(p.name), p)
-            made.node.meta["spec"] = p.spec
+            self.values[p] = placeholder = self._proxy(self.graph.placeholder(p.name), p)
+            placeholder.node.meta["spec"] = p.spec
         for p, value in self.trace.constants.items():
             setattr(self.root, p.name, value)
             self.values[p] = self._proxy(self.graph.get_attr(p.name), p)
@@ -64,31 +64,31 @@ class _Graph:
         return fx.GraphModule(self.root, self.graph, self.trace.name)
 
     def _proxy(self, node: fx.Node, p: Proxy) -> fx.Proxy:
-        made = fx.Proxy(node, self.tracer)
-        made.spec = p.spec
-        return made
+        proxy = fx.Proxy(node, self.tracer)
+        proxy.spec = p.spec
+        return proxy
 
     def _now(self, x: Any) -> Any:
         return self.values[x] if isinstance(x, Proxy) else x
 
     def line(self, line: BoundSymbol, where: str | None = None) -> None:
-        """Add what `line` computes; `where` is the user's line of the one that it is a part of."""
+        """Add the nodes of `line`; `where` is the user's line of the composite line that contains it."""
         if line.symbol is prims.delete:
             return
         if Tag.GUARD in line.symbol.tags:
             raise Unsupported(f"{line.symbol} is part of a prologue, which guards inputs; only a computation has a graph")
         self.tracer.where = where = line.where or where
         if line.body and line.symbol.id not in SYMBOLS:  # a fused region
-            made = NotImplemented
+            result = NotImplemented
         elif (row := ROWS.get(line.symbol)) is not None:
-            made = self._row(row, *tree_map(self._now, (line.args, line.kwargs)))
+            result = self._row(row, *tree_map(self._now, (line.args, line.kwargs)))
         else:
-            made = self._whole(line)
-        if made is NotImplemented and line.body:
+            result = self._whole(line)
+        if result is NotImplemented and line.body:
             for inner in line.body:
                 self.line(inner, where)
             return
-        self._bind(line.out, self._by_executor(line) if made is NotImplemented else made)
+        self._bind(line.out, self._by_executor(line) if result is NotImplemented else result)
 
     def call(self, fn: Callable, args: tuple = (), kwargs: dict | None = None) -> fx.Proxy:
         """Record one node."""
@@ -97,7 +97,7 @@ class _Graph:
     def _row(self, row: Callable, args: tuple, kwargs: dict) -> Any:
         if not isinstance(row, FunctionType) or not row.__module__.startswith("dovetail."):
             return self.call(row, args, kwargs)
-        with _Factories(self):
+        with _FactoryMode(self):
             return row(*args, **kwargs)
 
     def _whole(self, line: BoundSymbol) -> Any:
@@ -120,13 +120,13 @@ class _Graph:
         if line.implementation is not None:
             return self._bound(line, line.implementation.fn)
         for ex in resolve_executors():
-            if isinstance(ex, OperatorExecutor) and (found := ex.implementation(line.symbol)) is not None and found.fn is not None:
-                return self._bound(line, found.fn)
-        raise Unsupported(f"{line.symbol} has no meaning in PyTorch's functions, and no executor runs it by a function; leave it out of the graph")
+            if isinstance(ex, OperatorExecutor) and (implementation := ex.implementation(line.symbol)) is not None and implementation.fn is not None:
+                return self._bound(line, implementation.fn)
+        raise Unsupported(f"{line.symbol} has no equivalent in PyTorch's functions, and no executor runs it by a function; leave it out of the graph")
 
     def _bound(self, line: BoundSymbol, fn: Callable) -> Any:
         """Record a node that calls `fn` as `line` does; the arguments that a graph cannot hold are bound to it."""
-        given = proxies((line.args, line.kwargs))
+        inputs = proxies((line.args, line.kwargs))
 
         def call(*tensors: Any) -> Any:
             values = iter(tensors)
@@ -134,28 +134,28 @@ class _Graph:
             return fn(*args, **kwargs)
 
         call.__name__ = call.__qualname__ = line.symbol.id.replace(".", "_").replace(":", "_")
-        return self.call(call, tuple(map(self._now, given)))
+        return self.call(call, tuple(map(self._now, inputs)))
 
-    def _bind(self, out: Any, made: Any) -> None:
+    def _bind(self, out: Any, result: Any) -> None:
         """Bind the results of a line, a proxy or a nest of them, to the results of its node."""
         if isinstance(out, Proxy):
-            if isinstance(made, fx.Proxy):
-                if made.node not in self.named and made.node.op in ("call_function", "call_method"):
-                    self.named.add(made.node)
-                    made.node._rename(out.name)
-                made = self._proxy(made.node, out)
-            self.values[out] = made
+            if isinstance(result, fx.Proxy):
+                if result.node not in self.named and result.node.op in ("call_function", "call_method"):
+                    self.named.add(result.node)
+                    result.node._rename(out.name)
+                result = self._proxy(result.node, out)
+            self.values[out] = result
         elif isinstance(out, dict):
             for key, item in out.items():
-                self._bind(item, made[key])
+                self._bind(item, result[key])
         elif isinstance(out, (tuple, list)):
             for i, item in enumerate(out):
                 if proxies(item):
-                    self._bind(item, made[i])
+                    self._bind(item, result[i])
 
 
-class _Factories(TorchFunctionMode):
-    """Makes nodes of the calls in a row that no proxy takes part in, such as torch.full."""
+class _FactoryMode(TorchFunctionMode):
+    """Records calls of a row that take no proxy, such as torch.full."""
 
     def __init__(self, graph: _Graph):
         super().__init__()

@@ -1,7 +1,7 @@
-"""What each prim is in PyTorch's own functions, without writes: ROWS maps a prim to a torch function or to a small program of some.
+"""Prims in PyTorch's own functions, without writes: ROWS maps a prim to a torch function or to a small program of several.
 
-A program here runs on torch.fx proxies, whose `.spec` is the prim's, so that it records the calls that it makes.  NotImplemented says that
-a call has no row.  Results are laid out as the prim's meta says.
+A program here runs on torch.fx proxies with the prim's specs as `.spec`, and so records its calls.  It returns NotImplemented for calls
+that it does not cover.  Results are laid out as the prim's meta says.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def of_tensors(fn: Callable) -> Callable:
 
 
 def of_dims(fn: Callable) -> Callable:
-    """Return a reduction over `dims`, of which no dims is a copy."""
+    """Return a reduction over `dims`; without dims it is a copy."""
     return lambda x, *, dims: fn(x, dims) if dims else row_major(x)
 
 
@@ -110,11 +110,11 @@ def cumprod(x: Any, *, dim: int) -> Any:
 
 
 def strided_slice(x: Any, *, starts: tuple, stops: tuple, steps: tuple) -> Any:
-    made = x
+    result = x
     for d, (n, start, stop, step) in enumerate(zip(x.spec.shape, starts, stops, steps, strict=True)):
         if (start, stop, step) != (0, n, 1):
-            made = aten.slice.Tensor(made, d, start, stop, step)
-    return aten.alias.default(x) if made is x else made
+            result = aten.slice.Tensor(result, d, start, stop, step)
+    return aten.alias.default(x) if result is x else result
 
 
 def compact(x: Any) -> Any:
@@ -147,21 +147,21 @@ def fold_add(x: Any, *, shape: tuple, dim: int, size: int, step: int) -> Any:
 
 
 def pad(x: Any, *, value: float, low: tuple, high: tuple, interior: tuple) -> Any:
-    made, rank, ends = x, len(low), []
+    result, rank, ends = x, len(low), []
     for d, (n, k, before, after) in enumerate(zip(x.spec.shape, interior, low, high, strict=True)):
         if k and n > 1:
-            made = aten.constant_pad_nd.default(made.unsqueeze(d + 1), [0, 0] * (rank - d - 1) + [0, k], value)
+            result = aten.constant_pad_nd.default(result.unsqueeze(d + 1), [0, 0] * (rank - d - 1) + [0, k], value)
             n = n * (k + 1) - k
-            made = aten.slice.Tensor(made.flatten(d, d + 1), d, 0, n, 1)
+            result = aten.slice.Tensor(result.flatten(d, d + 1), d, 0, n, 1)
         size = n + before + after
         start, stop = max(0, -before), min(n, size - before)  # of the elements that land inside
         start, stop = (start, stop) if start < stop else (0, 0)
         if stop - start < n:
-            made = aten.slice.Tensor(made, d, start, stop, 1)
+            result = aten.slice.Tensor(result, d, start, stop, 1)
         first = max(before, 0) if start < stop else size
         ends = [first, size - first - (stop - start), *ends]
-    made = aten.constant_pad_nd.default(made, ends, value)
-    return made.contiguous(memory_format=_FORMATS[rank] if is_channels_last(x.spec) else torch.contiguous_format)
+    result = aten.constant_pad_nd.default(result, ends, value)
+    return result.contiguous(memory_format=_FORMATS[rank] if is_channels_last(x.spec) else torch.contiguous_format)
 
 
 def index(x: Any, indices: list) -> Any:
@@ -234,9 +234,9 @@ def convolution_weight_grad(g: Any, x: Any, *, weight_shape: tuple, **window: An
 
 
 def _blank(shape: tuple, like: Any) -> Any:
-    """Return a tensor whose layout, not its numbers, tells torch which layout to use."""
-    made = torch.empty(shape, **placed(like.spec.dtype, like.spec.device))
-    return made.to(memory_format=_FORMATS[len(shape)]) if is_channels_last(like.spec) else made
+    """Return a tensor without values: its layout tells torch which layout to use."""
+    blank = torch.empty(shape, **placed(like.spec.dtype, like.spec.device))
+    return blank.to(memory_format=_FORMATS[len(shape)]) if is_channels_last(like.spec) else blank
 
 
 def embedding_backward(g: Any, index: Any, *, num_weights: int, padding_idx: int) -> Any:
@@ -252,7 +252,7 @@ SAME = """
     sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma
     add sub mul div remainder pow bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift where
     argmax argmin cummax cummin sort topk diagonal cat flip view_as_real view_as_complex detach multinomial matmul
-"""  # prims whose name and signature are torch's
+"""  # prims with the name and signature of torch's functions
 ROWS: dict[Symbol, Callable] = {
     **{getattr(prims, name): getattr(torch, name) for name in SAME.split()},
     **{getattr(prims, name): getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},

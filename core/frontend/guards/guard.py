@@ -40,7 +40,7 @@ class Lasting(Enum):
 
     CALL = auto()  # it is checked at every call
     OBJECT = auto()  # as long as the value is the same object
-    CLASS = auto()  # likewise, for instances of classes in C: they cannot be given another class
+    CLASS = auto()  # likewise, for instances of classes in C: they cannot get another class
     ALIAS = auto()  # as long as both values are the same objects
     TABLE = auto()  # as long as the value, a dictionary of parameters or submodules, does not change either
 
@@ -57,7 +57,7 @@ class Kind:
 
     `fact` and `broken` are sentences: that the guard holds, and that it failed.  In them {s} is the source, {v} the value that the guard
     compares with, {n} its name and {t} its type and name.  `prim` checks the guard, with `arguments(value)` as its keyword arguments:
-    sources among them become the values found there, Named objects names.
+    sources among them become the values read there, Named objects names.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A program whose guards do not hold for the very call that it was compiled for: the call runs in eager mode, and a warning reports the guard."""
+"""Programs that do not fit the very call that they were compiled for: the call runs in eager mode, and a warning reports the guard."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONGEST = 200  # characters of a value in a report
 
 
 def warn_of_guard(name: str, guards: Trace, miss: Miss, args: tuple, kwargs: dict, where: str | None) -> None:
-    """Warn that the prologue `guards` refuses the call that it was made for; the warning is the text of a bug report.
+    """Warn that the prologue `guards` refuses the call that it was compiled for; the warning is the text of a bug report.
 
-    `name` is the function's, `miss` what the prologue gave, `where` the user's line.
+    `name` is the function's, `miss` what the prologue returned, `where` the user's line.
     """
     line = next((line for line in _lines(guards) if line.kwargs.get("miss") is miss), None)
     rows = [
@@ -46,14 +46,14 @@ def _written(guards: Trace, line: BoundSymbol) -> str:
 
 
 def _value(guards: Trace, line: BoundSymbol, args: tuple, kwargs: dict) -> str:
-    """Return what `line` looks at, found again as the prologue finds it, as text of at most _LONGEST characters."""
+    """Return the value that `line` checks, read again as the prologue does, as text of at most _LONGEST characters."""
     subject = next(iter(proxies(line.args)), None)
     if subject is None or line not in guards.lines:
         return "not known"
     before = [earlier for earlier in guards.lines[: guards.lines.index(line)] if not earlier.symbol.name.startswith("check_")]
     try:
-        found = to_callable(replace(guards, lines=before, outputs=subject))(args, kwargs)
-        text = f"{type(found).__name__} {found!r}"
+        value = to_callable(replace(guards, lines=before, outputs=subject))(args, kwargs)
+        text = f"{type(value).__name__} {value!r}"
     except Exception as error:  # code of the user's runs in both
         return f"not known: {type(error).__name__}: {error}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

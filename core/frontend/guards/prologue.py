@@ -27,7 +27,7 @@ from dovetail.trace.printing import identifier
 FEW = 8  # up to so many tensors, each has a line of its own
 FEW_MODULES = 4  # up to so many modules, each is checked at every call
 _TABLES = ("_parameters", "_modules")  # of a module; what `_buffers` holds may be another tensor after each call
-_HEAP = 1 << 9  # flag of classes whose instances can be given another class
+_HEAP = 1 << 9  # flag of classes with instances that can get another class
 
 
 def prologue(
@@ -220,7 +220,7 @@ class PrologueBuilder:
         (self.trace.lines if self.few_tensors else self.tensor_checks).append(line)
 
     def batch_tensors(self) -> None:
-        """Record one line for the tensors whose checks wait."""
+        """Record one line for the tensor checks that wait."""
         if self.tensor_checks:
             checks = TensorChecks([line.kwargs for line in self.tensor_checks])
             tensors = tuple([line.args[0] for line in self.tensor_checks])
@@ -283,7 +283,7 @@ class PrologueBuilder:
             self.check(prims.check_objects, **columns, same=same_objects, reason="a module has become one of another class, or has another __dict__")
             if names:
                 containers, keys = (self.constant(tuple(column)) for column in zip(*names, strict=True))
-                why = "an attribute was added to an object whose class had it"
+                why = "an attribute was added to an object that had it from its class"
                 self.check(prims.check_absent, containers=containers, keys=keys, contains=operator.contains, reason=why)
             if hooks:
                 empty = self.constant(tuple([namespace[key] for namespace, key in hooks]))

@@ -16,9 +16,9 @@ class Source:
     call      parent(), for C code that only looks something up, as a weak reference
     setting   parent(), for a function that returns a global setting, such as the default dtype; it never fails
     fresh     key[1](parent), run anew at every call; `key[0]` numbers such calls, and parent is the constant None for a function without argument
-    contents  the contents of the container at parent, whose class derives from `key`, as a plain container
-    leaves    the leaves of the nested value at parent, whose structure is `key`
-    array     the tensor that shares the memory of the array at parent; `key.convert` makes it
+    contents  the contents of the container at parent, of a class that derives from `key`, as a plain container
+    leaves    the leaves of the nested value at parent, which has the structure `key`
+    array     the tensor that shares the memory of the array at parent; `key.convert` creates it
     static    the attribute `key` of the class at parent, or of a base of it, unbound
     """
 

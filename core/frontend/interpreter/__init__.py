@@ -1,4 +1,4 @@
-"""A CPython bytecode interpreter in Python, for 3.11 to 3.14, whose values mean what a `World` says; no torch."""
+"""A CPython bytecode interpreter in Python, for 3.11 to 3.14; a `World` defines what its values mean; no torch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def interpret(fn: Callable, world: World | None = None) -> Callable:
 
     @functools.wraps(fn)
     def interpreted(*args: Any, **kwargs: Any) -> Any:
-        found = World() if world is None else world
+        chosen = World() if world is None else world
         try:
-            with recursion.raised() as found.limit:
-                return found.call(fn, list(args), kwargs, None)
+            with recursion.raised() as chosen.limit:
+                return chosen.call(fn, list(args), kwargs, None)
         except BaseException as error:
             error.__traceback__ = strip(error.__traceback__)
             raise

@@ -26,17 +26,17 @@ def bind(
     kwdefaults: Mapping[str, Any] | None,
 ) -> list[Any]:
     """Return the slots of a new frame of `function`; reads only those defaults that are used."""
-    positional, total, given = decoded.positional, decoded.total, len(args)
+    positional, total, count = decoded.positional, decoded.total, len(args)
     spare = len(decoded.slot_names)
-    if given == positional == total and not kwargs and not decoded.flags & (VARARGS | VARKEYWORDS):
-        return args + [NULL] * (spare - given)
-    if given > positional and not decoded.flags & VARARGS:
+    if count == positional == total and not kwargs and not decoded.flags & (VARARGS | VARKEYWORDS):
+        return args + [NULL] * (spare - count)
+    if count > positional and not decoded.flags & VARARGS:
         raise Mismatch
-    slots = args[:positional] + [NULL] * (spare - min(given, positional))
+    slots = args[:positional] + [NULL] * (spare - min(count, positional))
     extra = _keywords(decoded, slots, kwargs) if kwargs else {}
-    if given < positional:
+    if count < positional:
         first = positional - len(defaults or ())
-        for i in range(given, positional):
+        for i in range(count, positional):
             if slots[i] is NULL:
                 if i < first:
                     raise Mismatch

@@ -31,7 +31,7 @@ def build_class(world: World, function: Any, args: list[Any], kwargs: dict[str, 
     run(inner)
     if resolved != tuple(bases):
         world.set_item(namespace, "__orig_bases__", tuple(bases))
-    cls = world.made_class(world.call(meta, [name, resolved, namespace], kwargs, frame))
+    cls = world.register_class(world.call(meta, [name, resolved, namespace], kwargs, frame))
     if isinstance(inner.result, CellType) and isinstance(cls, type):
         check_class_cell(inner.result, name, cls)
     return cls
@@ -39,17 +39,17 @@ def build_class(world: World, function: Any, args: list[Any], kwargs: dict[str, 
 
 def resolve_bases(world: World, bases: tuple, frame: Frame | None) -> tuple:
     """Return the bases, with those that are no classes replaced by the result of their `__mro_entries__`."""
-    found: list[Any] = []
+    resolved: list[Any] = []
     for base in bases:
         entries = None if isinstance(base, type) else world.optional(base, "__mro_entries__")
         if entries is None:
-            found.append(base)
+            resolved.append(base)
             continue
-        made = world.call(entries, [bases], {}, frame)
-        if not isinstance(made, tuple):
+        replacement = world.call(entries, [bases], {}, frame)
+        if not isinstance(replacement, tuple):
             raise TypeError("__mro_entries__ must return a tuple")
-        found += made
-    return tuple(found)
+        resolved += replacement
+    return tuple(resolved)
 
 
 def metaclass(world: World, bases: tuple, kwargs: dict[str, Any], frame: Frame | None) -> tuple[Any, bool]:
@@ -122,17 +122,17 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
     if type(new) is not FunctionType and type(init) is not FunctionType:
         return world.make_native(cls, args, kwargs, frame)
     if type(new) is FunctionType:
-        made = world.call_function(new, [cls, *args], kwargs)
+        instance = world.call_function(new, [cls, *args], kwargs)
     else:
-        made = world.make_native(cls.__new__, [cls, *args], kwargs, frame)
-    if not isinstance(made, cls) or cls is type:
-        return made
-    init = world.from_class(type(made), "__init__")
+        instance = world.make_native(cls.__new__, [cls, *args], kwargs, frame)
+    if not isinstance(instance, cls) or cls is type:
+        return instance
+    init = world.from_class(type(instance), "__init__")
     if type(init) is not FunctionType:
-        type(made).__init__(made, *args, **kwargs)
-    elif world.call_function(init, [made, *args], kwargs) is not None:
+        type(instance).__init__(instance, *args, **kwargs)
+    elif world.call_function(init, [instance, *args], kwargs) is not None:
         raise TypeError("__init__() should return None")
-    return made
+    return instance
 
 
 def type_call(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:

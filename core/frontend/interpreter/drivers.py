@@ -88,10 +88,10 @@ def start(frame: Frame) -> Any:
     if not flags & _SUSPENDS:
         return frame.result
     driver = next(driver for flag, driver in _DRIVERS if flags & flag)
-    made = driver(frame)
+    result = driver(frame)
     named = frame.function
-    made.__name__, made.__qualname__ = (named.__name__, named.__qualname__) if named else (frame.code.co_name, frame.code.co_qualname)
-    return made
+    result.__name__, result.__qualname__ = (named.__name__, named.__qualname__) if named else (frame.code.co_name, frame.code.co_qualname)
+    return result
 
 
 def driven(value: Any) -> Frame | None:

@@ -54,18 +54,18 @@ class Decoded:
     )
 
     def __init__(self, code: CodeType, opcodes: type[Opcodes]):
-        found = list(instructions(code.co_code))
+        rows = list(instructions(code.co_code))
         index, at = 0, {}
         for offset in range(0, len(code.co_code) + 2, 2):  # a jump may aim at a prefix: every offset maps to the next real instruction
-            if index < len(found) and offset > found[index][0]:
+            if index < len(rows) and offset > rows[index][0]:
                 index += 1
             at[offset] = index
         cells = tuple([name for name in code.co_cellvars if name not in code.co_varnames])
         self.slot_names = code.co_varnames + cells + code.co_freevars
         self.slot_of = {name: i for i, name in enumerate(self.slot_names)}
-        self.offsets = [offset for offset, _, _, _ in found]
-        self.names = [name for _, name, _, _ in found]
-        self.arguments = [opcodes.argument(code, at, after, name, arg) for _, name, arg, after in found]
+        self.offsets = [offset for offset, _, _, _ in rows]
+        self.names = [name for _, name, _, _ in rows]
+        self.arguments = [opcodes.argument(code, at, after, name, arg) for _, name, arg, after in rows]
         self.instructions = [(getattr(opcodes, name), arg) for name, arg in zip(self.names, self.arguments, strict=True)]
         self.table = [
             Guarded(at[start], at[end], at[target], depth, lasti) for start, end, target, depth, lasti in exception_table(code.co_exceptiontable)
@@ -116,10 +116,10 @@ def decode(code: CodeType, opcodes: type[Opcodes]) -> Decoded:
     known = _decoded.get(id(code))
     if known is not None:
         return known[1]
-    made = Decoded(code, opcodes)
+    decoded = Decoded(code, opcodes)
     key = id(code)
-    _decoded[key] = weakref.ref(code, lambda _: _decoded.pop(key, None)), made
-    return made
+    _decoded[key] = weakref.ref(code, lambda _: _decoded.pop(key, None)), decoded
+    return decoded
 
 
 class Frame:
@@ -196,12 +196,12 @@ class Frame:
 
     def variables(self) -> dict[str, Any]:
         """Return the bound local variables by name, as a new dict."""
-        found = {}
+        values = {}
         for i, name in enumerate(self.decoded.slot_names):
             value = self.variable(i)
             if value is not NULL:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def unwind(self, error: BaseException, pc: int) -> int | None:
         """Set the user's traceback on `error`; return the index of its handler, or None when it leaves this frame, as every refusal does."""
@@ -216,7 +216,7 @@ class Frame:
             target = None
         if target is not None:
             self.stack.append(error)
-        del error  # the traceback entry knows the frame that made it, so that keeping the exception here would be a cycle
+        del error  # the traceback entry knows the frame that created it, so that keeping the exception here would be a cycle
         return target
 
     def _handler(self, pc: int) -> int | None:

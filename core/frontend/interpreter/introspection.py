@@ -110,38 +110,38 @@ def introspected(owner: Any, name: str) -> Any:
 def _getframe(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     if frame is None or kwargs or len(args) > 1:
         return function(*args, **kwargs)
-    found = next(itertools.islice(frames(sys._getframe()), args[0] if args else 0, None), None)
-    if found is None:
+    view = next(itertools.islice(frames(sys._getframe()), args[0] if args else 0, None), None)
+    if view is None:
         raise ValueError("call stack is not deep enough")
-    return found
+    return view
 
 
 def _getframemodulename(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> str | None:
     depth = [*args, *kwargs.values(), 0][0]
-    found = next(itertools.islice(frames(sys._getframe()), depth, None), None)
-    if isinstance(found, FrameView) and type(found) is FrameView and found._frame.function is not None:
-        return found._frame.function.__module__
-    return None if found is None else found.f_globals.get("__name__")
+    view = next(itertools.islice(frames(sys._getframe()), depth, None), None)
+    if isinstance(view, FrameView) and type(view) is FrameView and view._frame.function is not None:
+        return view._frame.function.__module__
+    return None if view is None else view.f_globals.get("__name__")
 
 
 def _warn(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Call `warnings.warn` with the line of the program: `stacklevel` counts the frames that the program sees."""
     names = ("message", "category", "stacklevel", "source")
-    given = {"category": None, "stacklevel": 1, "source": None, "skip_file_prefixes": ()} | dict(zip(names, args)) | kwargs
-    category = type(given["message"]) if isinstance(given.get("message"), Warning) else given["category"] or UserWarning
-    prefixes = given["skip_file_prefixes"]
-    if "message" not in given or len(given) > 5 or not (isinstance(category, type) and issubclass(category, Warning)):
+    arguments = {"category": None, "stacklevel": 1, "source": None, "skip_file_prefixes": ()} | dict(zip(names, args)) | kwargs
+    category = type(arguments["message"]) if isinstance(arguments.get("message"), Warning) else arguments["category"] or UserWarning
+    prefixes = arguments["skip_file_prefixes"]
+    if "message" not in arguments or len(arguments) > 5 or not (isinstance(category, type) and issubclass(category, Warning)):
         return function(*args, **kwargs)
     if not isinstance(prefixes, tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
         return function(*args, **kwargs)
-    found = _caller(given["stacklevel"], prefixes)
-    if found is None:
+    caller = _caller(arguments["stacklevel"], prefixes)
+    if caller is None:
         scope, where, line = vars(sys), "sys", 1
     else:
-        scope, where, line = found.f_globals, found.f_code.co_filename, found.f_lineno
+        scope, where, line = caller.f_globals, caller.f_code.co_filename, caller.f_lineno
     registry = scope.setdefault("__warningregistry__", {})
     name = scope.get("__name__") or "<string>"
-    return warnings.warn_explicit(given["message"], category, where, line, name, registry, None, given["source"])
+    return warnings.warn_explicit(arguments["message"], category, where, line, name, registry, None, arguments["source"])
 
 
 def _caller(level: int, prefixes: tuple[str, ...]) -> Any:
@@ -149,12 +149,12 @@ def _caller(level: int, prefixes: tuple[str, ...]) -> Any:
     if prefixes:
         level = max(level, 2)
     visible = frames(sys._getframe())
-    first = found = next(visible, None)
+    first = caller = next(visible, None)
     for _ in range(level - 1):
-        found = next(visible, None)
-        while found is not None and not _is_internal(first) and (_is_internal(found) or found.f_code.co_filename.startswith(prefixes or "\0")):
-            found = next(visible, None)
-    return found
+        caller = next(visible, None)
+        while caller is not None and not _is_internal(first) and (_is_internal(caller) or caller.f_code.co_filename.startswith(prefixes or "\0")):
+            caller = next(visible, None)
+    return caller
 
 
 def _is_internal(frame: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Single opcodes left to CPython, and calls made where C code finds the user's globals."""
+"""Single opcodes left to CPython, and calls from code with the user's globals, for C code that reads them."""
 
 from __future__ import annotations
 

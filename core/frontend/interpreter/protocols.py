@@ -1,7 +1,7 @@
 """CPython's object protocols in Python: what an attribute, an operator or an iteration does when the class says so with a Python function.
 
 `World` leaves these to C, which runs the functions natively.  `Protocols` finds them and interprets them: a tracker has to see what they
-read.  What a value's class and its instance dictionary hold is asked of `from_class` and `from_instance`, where a tracker looks.
+read.  A value's class and its instance dictionary are read by `from_class` and `from_instance`, where a tracker guards them.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ class Protocols(World):
     def from_instance(self, owner: Any, name: str) -> Any:
         """Return the value under this name in an instance dictionary; NULL when there is none."""
         try:
-            found = object.__getattribute__(owner, "__dict__")
+            namespace = object.__getattribute__(owner, "__dict__")
         except AttributeError:
             return NULL
-        return found.get(name, NULL) if isinstance(found, dict) else NULL
+        return namespace.get(name, NULL) if isinstance(namespace, dict) else NULL
 
     def method(self, value: Any, name: str) -> FunctionType | None:
         """Return the Python function that value's class has under this name; None where it has none, or something native."""
-        found = lookup(type(value), name)
-        return self.from_class(type(value), name) if type(found) is FunctionType else None
+        raw = lookup(type(value), name)
+        return self.from_class(type(value), name) if type(raw) is FunctionType else None
 
     # attributes
 
@@ -96,7 +96,7 @@ class Protocols(World):
         return self.call_function(self.method(owner, "__getattr__"), [owner, name], {})
 
     def native_attr(self, owner: Any, name: str) -> Any:
-        """Return an attribute of a class, a module, a `super` or another object whose lookup is in C."""
+        """Return an attribute of a class, a module, a `super` or another object with a lookup in C."""
         if type(owner) is super and owner.__self__ is not owner.__self_class__ and name != "__class__":
             mro = owner.__self_class__.__mro__
             for cls in mro[mro.index(owner.__thisclass__) + 1 :]:
@@ -110,9 +110,9 @@ class Protocols(World):
         raw = lookup(cls, name)
         if raw is not NULL and _is_data(raw):
             return self.bound(self.from_class(cls, name), owner, cls, name)
-        found = self.from_instance(owner, name)
-        if found is not NULL:
-            return found
+        value = self.from_instance(owner, name)
+        if value is not NULL:
+            return value
         if raw is not NULL:
             return self.bound(self.from_class(cls, name), owner, cls, name)
         return self.missing_attr(owner, cls, name)
@@ -202,8 +202,8 @@ class Protocols(World):
         if method is not None:
             return self.call_function(method, [owner, key], {})
         if isinstance(owner, type) and type(lookup(type(owner), "__getitem__")) is not FunctionType:
-            made = lookup(owner, "__class_getitem__")
-            if type(made) is classmethod and type(made.__func__) is FunctionType:
+            raw = lookup(owner, "__class_getitem__")
+            if type(raw) is classmethod and type(raw.__func__) is FunctionType:
                 return self.call(self.load_attr(owner, "__class_getitem__"), [key], {}, None)
         return super().get_item(owner, key)
 
@@ -228,7 +228,7 @@ class Protocols(World):
         if lookup(type(container), "__contains__") is NULL and (
             self.method(container, "__iter__") is not None or self.method(container, "__getitem__") is not None
         ):
-            return any(found is item or self.truth(self.compare(operator.eq, found, item)) for found in self.spread(container))
+            return any(each is item or self.truth(self.compare(operator.eq, each, item)) for each in self.spread(container))
         return super().contains(container, item)
 
     def len(self, value: Any) -> int:
@@ -240,10 +240,10 @@ class Protocols(World):
         if method is None:
             items = lookup(type(value), "__iter__") is NULL and self.method(value, "__getitem__") is not None
             return self._items(value) if items else super().iter(value)
-        made = self.call_function(method, [value], {})
-        if lookup(type(made), "__next__") is NULL:
-            raise TypeError(f"iter() returned non-iterator of type '{type(made).__name__}'")
-        return made
+        iterator = self.call_function(method, [value], {})
+        if lookup(type(iterator), "__next__") is NULL:
+            raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
+        return iterator
 
     def _items(self, sequence: Any) -> Iterator[Any]:
         """Yield the items of a class that has `__getitem__` alone, as `iter` does."""
@@ -267,10 +267,10 @@ class Protocols(World):
     def truth(self, value: Any) -> bool:
         method = self.method(value, "__bool__")
         if method is not None:
-            found = self.call_function(method, [value], {})
-            if type(found) is not bool:
-                raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
-            return found
+            result = self.call_function(method, [value], {})
+            if type(result) is not bool:
+                raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+            return result
         if lookup(type(value), "__bool__") is NULL and self.method(value, "__len__") is not None:
             return self.len(value) != 0
         return super().truth(value)
@@ -285,9 +285,9 @@ class Protocols(World):
     def inplace(self, op: Callable, x: Any, y: Any) -> Any:
         method = self.method(x, dunder(op))
         if method is not None:
-            found = self.call_function(method, [x, y], {})
-            if found is not NotImplemented:
-                return found
+            result = self.call_function(method, [x, y], {})
+            if result is not NotImplemented:
+                return result
         elif lookup(type(x), dunder(op)) is not NULL:
             return super().inplace(op, x, y)
         name = dunder(op)[3:]
@@ -310,9 +310,9 @@ class Protocols(World):
         elif one is None and isinstance(x, _SEQUENCES) and name in ("__add__", "__mul__"):
             tries.reverse()  # C concatenates and repeats only when no number method wants to
         for method, left, right, which in tries:
-            found = self.call_function(method, [left, right], {}) if method is not None else _native_try(left, right, which)
-            if found is not NotImplemented:
-                return found
+            result = self.call_function(method, [left, right], {}) if method is not None else _native_try(left, right, which)
+            if result is not NotImplemented:
+                return result
         return self._refused(op, x, y)
 
     def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
@@ -333,19 +333,19 @@ class Protocols(World):
     def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | None:
         """Return the first of these methods that value's class has, if it is a Python function; what `object` has does not count."""
         for name in names:
-            found = lookup(type(value), name)
-            if type(found) is FunctionType:
+            raw = lookup(type(value), name)
+            if type(raw) is FunctionType:
                 return self.from_class(type(value), name)
-            if found is not NULL and found is not object.__dict__.get(name):
+            if raw is not NULL and raw is not object.__dict__.get(name):
                 return None
         return None
 
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
         method = self.first_method(value, _CONVERSIONS[conversion]) if conversion else None
         if method is not None:
-            found = self.call_function(method, [value], {})
-            if isinstance(found, str):
-                value, conversion = found, 3 if conversion == 3 and not found.isascii() else 0
+            text = self.call_function(method, [value], {})
+            if isinstance(text, str):
+                value, conversion = text, 3 if conversion == 3 and not text.isascii() else 0
         elif not conversion and spec is not None:
             method = self.method(value, "__format__")
             if method is not None:
@@ -371,8 +371,8 @@ def _native_try(left: Any, right: Any, name: str) -> Any:
     return method.__get__(left, type(left))(right)
 
 
-def _length(found: Any) -> int:
-    length = operator.index(found)
+def _length(value: Any) -> int:
+    length = operator.index(value)
     if length < 0:
         raise ValueError("__len__() should return >= 0")
     return length

@@ -30,11 +30,11 @@ class Py311(Opcodes):
         frame.stack[-2] = NULL
 
     def LOAD_CLASSDEREF(frame, slot):
-        found = from_namespace(frame, frame.names, frame.decoded.slot_names[slot])
-        if found is NULL:
+        value = from_namespace(frame, frame.names, frame.decoded.slot_names[slot])
+        if value is NULL:
             Opcodes.LOAD_DEREF(frame, slot)
         else:
-            frame.stack.append(found)
+            frame.stack.append(value)
 
     def PREP_RERAISE_STAR(frame, arg):
         errors, original = frame.stack.pop(), frame.stack.pop()

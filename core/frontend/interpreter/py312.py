@@ -61,15 +61,15 @@ class Py312(Opcodes):
         frame.stack.append(frame.names)
 
     def LOAD_FROM_DICT_OR_DEREF(frame, slot):
-        found = from_namespace(frame, frame.stack.pop(), frame.decoded.slot_names[slot])
-        if found is NULL:
+        value = from_namespace(frame, frame.stack.pop(), frame.decoded.slot_names[slot])
+        if value is NULL:
             Opcodes.LOAD_DEREF(frame, slot)
         else:
-            frame.stack.append(found)
+            frame.stack.append(value)
 
     def LOAD_FROM_DICT_OR_GLOBALS(frame, name):
-        found = from_namespace(frame, frame.stack.pop(), name)
-        frame.stack.append(frame.world.load_global(frame, name) if found is NULL else found)
+        value = from_namespace(frame, frame.stack.pop(), name)
+        frame.stack.append(frame.world.load_global(frame, name) if value is NULL else value)
 
     def END_FOR(frame, arg):
         frame.pop(2)
@@ -114,9 +114,9 @@ def _stop_iteration_error(frame, error):
     kind = "async generator" if flags & 0x200 else "coroutine" if flags & 0x80 else "generator"
     if not isinstance(error, (StopIteration, StopAsyncIteration) if flags & 0x200 else StopIteration):
         return error
-    made = RuntimeError(f"{kind} raised {type(error).__name__}")
-    made.__cause__ = made.__context__ = error
-    return made
+    replacement = RuntimeError(f"{kind} raised {type(error).__name__}")
+    replacement.__cause__ = replacement.__context__ = error
+    return replacement
 
 
 _INTRINSICS = {  # by number, those that are not left to CPython: type parameters and aliases are

@@ -62,8 +62,8 @@ class Py313(Py312):
     def COMPARE_OP(frame, arg):
         compare, to_bool = arg
         y = frame.stack.pop()
-        found = frame.world.compare(compare, frame.stack[-1], y)
-        frame.stack[-1] = truth(frame, found) if to_bool else found
+        result = frame.world.compare(compare, frame.stack[-1], y)
+        frame.stack[-1] = truth(frame, result) if to_bool else result
 
     def LOAD_FAST_LOAD_FAST(frame, slots):
         Opcodes.LOAD_FAST(frame, slots >> 4)
@@ -93,12 +93,12 @@ class Py313(Py312):
     def MAKE_FUNCTION(frame, arg):
         code = frame.stack.pop()  # defaults, annotations and the real cells follow
         cells = tuple([CellType() for _ in code.co_freevars])
-        frame.stack.append(frame.world.made_function(FunctionType(code, frame.globals, None, None, cells)))
+        frame.stack.append(frame.world.register_function(FunctionType(code, frame.globals, None, None, cells)))
 
     def SET_FUNCTION_ATTRIBUTE(frame, flag):
         function, value = frame.stack.pop(), frame.stack.pop()
         if flag == 8:  # the closure of a function cannot be set; it comes before all other attributes
-            function = frame.world.made_function(FunctionType(function.__code__, function.__globals__, None, None, value))
+            function = frame.world.register_function(FunctionType(function.__code__, function.__globals__, None, None, value))
         elif flag == 4:
             function.__annotations__ = dict(zip(value[::2], value[1::2], strict=True))
         elif flag == 2:

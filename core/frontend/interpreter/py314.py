@@ -90,8 +90,8 @@ def unsupported_with(owner, n):
 
 def has_method(owner, name):
     """Return whether the type of `owner` has a method `name`."""
-    found = lookup(type(owner), name)
-    return found is not NULL and hasattr(type(found), "__get__")
+    raw = lookup(type(owner), name)
+    return raw is not NULL and hasattr(type(raw), "__get__")
 
 
 def described(cls):

@@ -28,10 +28,10 @@ def locals_of(frame: Frame) -> Any:
         return {**frame.variables(), **(frame.snapshot or {})}  # with what was written to `f_locals`
     if frame.snapshot is None:
         frame.snapshot = {}
-    found = frame.variables()
+    values = frame.variables()
     for name in frame.decoded.slot_names:  # one dict for each activation: what else was put into it stays
         frame.snapshot.pop(name, None)
-    frame.snapshot.update(found)
+    frame.snapshot.update(values)
     return frame.snapshot
 
 
@@ -52,11 +52,11 @@ def _globals(world: World, function: Any, args: list[Any], kwargs: dict[str, Any
 def _compile(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Call `compile`, which inherits the caller's __future__ imports."""
     names = ("source", "filename", "mode", "flags", "dont_inherit")
-    given = dict(zip(names, args)) | kwargs
-    if frame is None or len(given) < len(args) + len(kwargs) or given.get("dont_inherit") or not isinstance(given.get("flags", 0), int):
+    arguments = dict(zip(names, args)) | kwargs
+    if frame is None or len(arguments) < len(args) + len(kwargs) or arguments.get("dont_inherit") or not isinstance(arguments.get("flags", 0), int):
         return function(*args, **kwargs)
-    given |= {"flags": given.get("flags", 0) | frame.code.co_flags & _FUTURE, "dont_inherit": True}
-    return function(**given)
+    arguments |= {"flags": arguments.get("flags", 0) | frame.code.co_flags & _FUTURE, "dont_inherit": True}
+    return function(**arguments)
 
 
 def _evaluate(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -79,8 +79,8 @@ def _evaluate(world: World, function: Any, args: list[Any], kwargs: dict[str, An
         source = compile(source, "<string>", function.__name__, frame.code.co_flags & _FUTURE, dont_inherit=True)
     if source.co_freevars:
         return function(source, globals, names)
-    found = start(world.evaluate(source, globals, names))
-    return found if function is eval else None
+    result = start(world.evaluate(source, globals, names))
+    return result if function is eval else None
 
 
 def _getattr(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -96,8 +96,8 @@ def _getattr(world: World, function: Any, args: list[Any], kwargs: dict[str, Any
 
 def builtins_in(globals: dict[str, Any]) -> Any:
     """Return the builtins that code with these globals sees."""
-    found = globals.get("__builtins__", builtins)
-    return vars(found) if isinstance(found, ModuleType) else found
+    namespace = globals.get("__builtins__", builtins)
+    return vars(namespace) if isinstance(namespace, ModuleType) else namespace
 
 
 LOOKASIDES = {getattr: _getattr, locals: _locals, vars: _locals, dir: _dir, globals: _globals, compile: _compile, eval: _evaluate, exec: _evaluate}

@@ -26,7 +26,7 @@ class Locals(Mapping):
         self.frame = frame
 
     def __getitem__(self, name: str) -> Any:
-        if name == _MISSING:  # before a namespace that the user wrote is asked
+        if name == _MISSING:  # before a namespace that the user wrote is read
             raise KeyError(name)
         return self._names()[name]
 
@@ -87,7 +87,7 @@ class WritableLocals(Locals, MutableMapping):
 def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:
     """Return a traceback entry for an interpreted frame that fails at instruction `pc`, in front of `rest`.
 
-    A traceback needs a real frame, so one is made: code with the user's names, file and line table fails at the user's offset.
+    A traceback needs a real frame, so one is created: code with the user's names, file and line table fails at the user's offset.
     """
     offset = frame.decoded.offsets[pc]
     stub = frame.decoded.stubs.get(offset)
@@ -103,12 +103,12 @@ def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:
 def line_of(frame: Frame, pc: int) -> int:
     """Return the line of instruction `pc`."""
     offset = frame.decoded.offsets[pc]
-    found = next((line for start, end, line in frame.code.co_lines() if start <= offset < end), None)
-    return frame.code.co_firstlineno if found is None else found
+    line = next((line for start, end, line in frame.code.co_lines() if start <= offset < end), None)
+    return frame.code.co_firstlineno if line is None else line
 
 
 def _failing(code: CodeType, names: tuple[str, ...], offset: int) -> CodeType:
-    """Return code that looks like `code`, whose variables are `names`, and fails at `offset`."""
+    """Return code that looks like `code`, has the variables `names`, and fails at `offset`."""
     # It is as long as the user's code: CPython's tracing writes an array of the code's length from the line table, and a shorter code
     # would let it write past the end.
     before = max(offset // 2 - 1, 0)  # behind RESUME, without which a frame is not complete enough for a traceback
@@ -126,7 +126,7 @@ def _failing(code: CodeType, names: tuple[str, ...], offset: int) -> CodeType:
 
 
 def is_stub(code: CodeType) -> bool:
-    """Return whether `code` was made for a traceback entry."""
+    """Return whether `code` was generated for a traceback entry."""
     return code.co_names == (_MISSING,)
 
 

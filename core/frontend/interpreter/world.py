@@ -84,11 +84,11 @@ class World:
 
     def special(self, owner: Any, name: str) -> Any:
         """Return the method `name` of owner's type bound to owner, None where there is none; the instance does not count."""
-        found = self.from_class(type(owner), name)
-        if found is NULL:
+        raw = self.from_class(type(owner), name)
+        if raw is NULL:
             return None
-        get = getattr(type(found), "__get__", None)
-        return found if get is None else get(found, owner, type(owner))
+        get = getattr(type(raw), "__get__", None)
+        return raw if get is None else get(raw, owner, type(owner))
 
     def has_flag(self, value: Any, flag: int) -> bool:
         """Return whether the type of `value` has a flag, as those that make it a sequence or a mapping for `match`."""
@@ -116,7 +116,7 @@ class World:
         """Return len(value)."""
         return len(value)
 
-    # new sets and dicts, whose keys are hashed and compared
+    # new sets and dicts: their keys are hashed and compared
 
     def make_set(self, items: list[Any]) -> set:
         """Return {*items}."""
@@ -126,13 +126,13 @@ class World:
         """Return {key: value, ...}."""
         return dict(zip(keys, values, strict=True))
 
-    def add_to(self, made: set, item: Any) -> None:
+    def add_to(self, target: set, item: Any) -> None:
         """Add to a set that is being built."""
-        made.add(item)
+        target.add(item)
 
-    def put_into(self, made: dict, key: Any, value: Any) -> None:
+    def put_into(self, target: dict, key: Any, value: Any) -> None:
         """Put into a dict that is being built."""
-        made[key] = value
+        target[key] = value
 
     # iteration
 
@@ -175,20 +175,20 @@ class World:
     def unpack(self, value: Any, n: int) -> list[Any]:
         """Return the `n` items of a value."""
         items = self._unpackable(value)
-        found = list(islice(items, n))
-        if len(found) < n:
-            raise ValueError(f"not enough values to unpack (expected {n}, got {len(found)})")
+        values = list(islice(items, n))
+        if len(values) < n:
+            raise ValueError(f"not enough values to unpack (expected {n}, got {len(values)})")
         if next(items, NULL) is not NULL:
             raise ValueError(self.opcodes.excess(value, n))
-        return found
+        return values
 
     def unpack_star(self, value: Any, before: int, after: int) -> list[Any]:
         """Return the items of a value, those between the first `before` and the last `after` as one list."""
-        found = list(self._unpackable(value))
-        if len(found) < before + after:
-            raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(found)})")
-        cut = len(found) - after
-        return [*found[:before], found[before:cut], *found[cut:]]
+        values = list(self._unpackable(value))
+        if len(values) < before + after:
+            raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(values)})")
+        cut = len(values) - after
+        return [*values[:before], values[before:cut], *values[cut:]]
 
     def _unpackable(self, value: Any) -> Iterator[Any]:
         if not is_iterable(value):
@@ -248,12 +248,12 @@ class World:
 
     def load_global(self, frame: Frame, name: str) -> Any:
         """Return a global variable or builtin."""
-        found = frame.globals.get(name, NULL) if type(frame.globals) is dict else self._mapped(frame.globals, name)
-        if found is not NULL:
-            return found
-        found = frame.builtins.get(name, NULL) if type(frame.builtins) is dict else self._mapped(frame.builtins, name)
-        if found is not NULL:
-            return found
+        value = frame.globals.get(name, NULL) if type(frame.globals) is dict else self._mapped(frame.globals, name)
+        if value is not NULL:
+            return value
+        value = frame.builtins.get(name, NULL) if type(frame.builtins) is dict else self._mapped(frame.builtins, name)
+        if value is not NULL:
+            return value
         raise NameError(f"name '{name}' is not defined", name=name)
 
     @staticmethod
@@ -304,11 +304,11 @@ class World:
 
     # functions, classes and calls
 
-    def made_function(self, function: FunctionType) -> FunctionType:
+    def register_function(self, function: FunctionType) -> FunctionType:
         """Register a function that a `def` or `lambda` has created."""
         return function
 
-    def made_class(self, cls: Any) -> Any:
+    def register_class(self, cls: Any) -> Any:
         """Register a class that a `class` statement has created."""
         return cls
 
@@ -364,7 +364,7 @@ class World:
             slots = None
         if slots is None:
             function(*args, **kwargs)  # raises
-        names = None if decoded.flags & OPTIMIZED else function.__globals__  # a function made of a module's code
+        names = None if decoded.flags & OPTIMIZED else function.__globals__  # a function of a module's code
         return Frame(code, decoded, self, slots, function.__globals__, function.__builtins__, names, function)
 
     def defaults(self, function: FunctionType) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from dovetail.frontend.interpreter.opcodes.operators import Operators
 from dovetail.frontend.interpreter.opcodes.stack import Stack
 from dovetail.frontend.interpreter.opcodes.suspend import Suspend
 
-_JUMPS = frozenset(dis.opname[op] for op in dis.hasjrel) - {"END_ASYNC_FOR"}  # whose argument is for CPython's monitoring only
+_JUMPS = frozenset(dis.opname[op] for op in dis.hasjrel) - {"END_ASYNC_FOR"}  # their argument is for CPython's monitoring only
 _BACKWARD = frozenset(name for name in _JUMPS if "BACKWARD" in name)
 _CONSTANTS = frozenset(dis.opname[op] for op in dis.hasconst)
 _NAMES = frozenset(dis.opname[op] for op in dis.hasname)
@@ -29,7 +29,7 @@ _NAMES = frozenset(dis.opname[op] for op in dis.hasname)
 class Opcodes(Build, Call, Control, Exceptions, Match, Names, Operators, Stack, Suspend):
     """The handlers that mean the same in every version that has their opcode."""
 
-    FLAGS: dict[str, int] = {"LOAD_GLOBAL": 1}  # opcodes whose argument holds flags in so many low bits, below the index of a name
+    FLAGS: dict[str, int] = {"LOAD_GLOBAL": 1}  # opcodes with flags in so many low bits of their argument, below the index of a name
     COMPARE_SHIFT = 0  # how far up the argument of COMPARE_OP holds the operator
     CALLEE = 3  # where on the stack DICT_MERGE finds the function that is called
 

@@ -51,7 +51,7 @@ class Call:
         function.__kwdefaults__ = kwdefaults
         if annotations is not None:
             function.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
-        frame.stack.append(frame.world.made_function(function))
+        frame.stack.append(frame.world.register_function(function))
 
     def LOAD_BUILD_CLASS(frame, arg):
         try:

@@ -53,10 +53,10 @@ class Exceptions:
             frame.reraised = True
             reraise(error)
         values = frame.pop(n)
-        error = made_exception(frame, values[0], "exceptions must derive from BaseException")
+        error = to_exception(frame, values[0], "exceptions must derive from BaseException")
         if n == 1:
             raise error
-        cause = None if values[1] is None else made_exception(frame, values[1], "exception causes must derive from BaseException")
+        cause = None if values[1] is None else to_exception(frame, values[1], "exception causes must derive from BaseException")
         raise error from cause
 
     def BEFORE_WITH(frame, arg):
@@ -74,13 +74,13 @@ def is_exception_class(kind):
     return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
-def made_exception(frame, value, otherwise):
+def to_exception(frame, value, otherwise):
     """Return an exception, calling `value` where it is an exception class."""
     if is_exception_class(value):
-        made = frame.world.call(value, [], {}, frame)
-        if not isinstance(made, BaseException):
-            raise TypeError(f"calling {value} should have returned an instance of BaseException, not {type(made)}")
-        return made
+        error = frame.world.call(value, [], {}, frame)
+        if not isinstance(error, BaseException):
+            raise TypeError(f"calling {value} should have returned an instance of BaseException, not {type(error)}")
+        return error
     if not isinstance(value, BaseException):
         raise TypeError(otherwise)
     return value
@@ -106,11 +106,11 @@ def enter(frame, start, end, what):
     """Call `start` of the context manager on the stack, and put its `end` below what comes back."""
     manager = frame.stack.pop()
     world, kind = frame.world, type(manager).__name__
-    found = world.special(manager, start)
-    if found is None:
+    begin = world.special(manager, start)
+    if begin is None:
         raise TypeError(f"'{kind}' object does not support the {what} protocol")
     leave = world.special(manager, end)
     if leave is None:
         raise TypeError(f"'{kind}' object does not support the {what} protocol (missed {end} method)")
     frame.stack.append(leave)
-    frame.stack.append(world.call(found, [], {}, frame))
+    frame.stack.append(world.call(begin, [], {}, frame))

@@ -62,8 +62,8 @@ class Names:
         raise unbound(frame, slot)
 
     def LOAD_NAME(frame, name):
-        found = from_namespace(frame, frame.names, name)
-        frame.stack.append(frame.world.load_global(frame, name) if found is NULL else found)
+        value = from_namespace(frame, frame.names, name)
+        frame.stack.append(frame.world.load_global(frame, name) if value is NULL else value)
 
     def STORE_NAME(frame, name):
         frame.world.set_item(frame.names, name, frame.stack.pop())

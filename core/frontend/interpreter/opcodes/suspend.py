@@ -15,7 +15,7 @@ class Suspend:
     NOT_AWAITABLE = "object {} can't be used in 'await' expression"
 
     def RETURN_GENERATOR(frame, arg):
-        return YIELD  # `start` makes the generator, whose first step sends None
+        return YIELD  # `start` creates the generator; its first step sends None
 
     def YIELD_VALUE(frame, arg):
         frame.result = frame.stack.pop()
@@ -73,12 +73,12 @@ class Suspend:
             frame.stack.append(value)
             return
         try:
-            found, why = awaitable(frame, value), None
+            iterable, why = awaitable(frame, value), None
         except Exception as e:
-            found, why = None, e
-        if found is None:
+            iterable, why = None, e
+        if iterable is None:
             raise TypeError(f"'async for' received an invalid object from __anext__: {type(value).__name__}") from why
-        frame.stack.append(found)
+        frame.stack.append(iterable)
 
     def END_ASYNC_FOR(frame, arg):
         error, _ = frame.stack.pop(), frame.stack.pop()

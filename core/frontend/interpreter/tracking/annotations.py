@@ -1,4 +1,4 @@
-"""Annotations, which CPython 3.14 evaluates when they are first read: the tracker interprets those of functions and classes that the trace made.
+"""Annotations, which CPython 3.14 evaluates when they are first read: the tracker interprets those of functions and classes that the trace created.
 
 C code would call `__annotate__` natively, and what that reads of outside objects would not be guarded.
 """
@@ -22,7 +22,7 @@ _WRAPPERS = (MethodType, staticmethod, classmethod)
 
 
 def annotations_of(tracker: Tracker, owner: Any) -> Any:
-    """Return the annotations of a function or class that the trace made; NULL where no `__annotate__` is left to run."""
+    """Return the annotations of a function or class that the trace created; NULL where no `__annotate__` is left to run."""
     while isinstance(owner, _WRAPPERS):
         owner = owner.__func__
     if id(owner) not in tracker.fresh:
@@ -33,14 +33,14 @@ def annotations_of(tracker: Tracker, owner: Any) -> Any:
     is_class = isinstance(owner, type)
     if type(annotate) is not FunctionType or (is_class and not vars(owner).keys().isdisjoint((_CACHE, ANNOTATIONS))):
         return NULL
-    found = tracker.call(annotate, [_VALUE], {}, None)
-    if not isinstance(found, dict):
-        raise TypeError(f"__annotate__() must return a dict, not {type(found).__name__}")
+    annotations = tracker.call(annotate, [_VALUE], {}, None)
+    if not isinstance(annotations, dict):
+        raise TypeError(f"__annotate__() must return a dict, not {type(annotations).__name__}")
     if is_class:
-        type.__setattr__(owner, _CACHE, found)
+        type.__setattr__(owner, _CACHE, annotations)
     else:
-        tracker.annotations[id(owner)] = found
-    return found
+        tracker.annotations[id(owner)] = annotations
+    return annotations
 
 
 def annotations_of_class(tracker: Tracker, cls: type, kind: Any = None) -> Any:

@@ -19,9 +19,9 @@ class Attributes:
     def load_attr(self, owner: Any, name: str) -> Any:
         if type(owner) in self.atoms:
             return getattr(owner, name)
-        found = self.recorder.load_attr(self, owner, name)
-        if found is not NULL:
-            return found
+        value = self.recorder.load_attr(self, owner, name)
+        if value is not NULL:
+            return value
         self.outside(owner)
         return super().load_attr(owner, name)
 
@@ -56,11 +56,11 @@ class Attributes:
         if now is not NULL:
             return NULL if now is DELETED else now
         source = self.source(owner)
-        found = super().from_instance(owner, name)
+        value = super().from_instance(owner, name)
         if source is None:
-            return found
-        if found is not NULL:
-            return self.reach(found, self.sources.field(source, name))
+            return value
+        if value is not NULL:
+            return self.reach(value, self.sources.field(source, name))
         if hasattr(type(owner), "__dict__") and hasattr(owner, "__dict__"):
             self.guard("hasnot", self.sources.attr(source, "__dict__"), name)
         return NULL
@@ -80,16 +80,16 @@ class Attributes:
             return evaluated
         source = self.source(owner)
         try:
-            found = super().native_bound(raw, owner, cls, name)
+            value = super().native_bound(raw, owner, cls, name)
         except AttributeError:
             if source is not None and type(raw) is MemberDescriptorType:
                 self.guard("unset", source, name)
             raise
         if source is not None and name == "__dict__":
-            return self.view(found, owner, self.sources.attr(source, name))
+            return self.view(value, owner, self.sources.attr(source, name))
         if source is None or callable(raw):  # a C function bound to its owner is a new object
-            return found
-        return self.reach(found, self.sources.attr(source, name))
+            return value
+        return self.reach(value, self.sources.attr(source, name))
 
     def native_attr(self, owner: Any, name: str) -> Any:
         if isinstance(owner, ModuleType):
@@ -98,22 +98,22 @@ class Attributes:
             return self._class_attr(owner, name)
         if name == ANNOTATIONS and (evaluated := annotations_of(self, owner)) is not NULL:
             return evaluated
-        return self._natively_found(owner, name, super().native_attr(owner, name))
+        return self._native_value(owner, name, super().native_attr(owner, name))
 
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
-        return self._natively_found(owner, name, super().missing_attr(owner, cls, name))
+        return self._native_value(owner, name, super().missing_attr(owner, cls, name))
 
-    def _natively_found(self, owner: Any, name: str, found: Any) -> Any:
+    def _native_value(self, owner: Any, name: str, value: Any) -> Any:
         """Return what C code reads from an object by itself, as of a threading.local."""
         source = self.source(owner)
-        return found if source is None or isinstance(found, BuiltinFunctionType) else self.reach(found, self.sources.attr(source, name))
+        return value if source is None or isinstance(value, BuiltinFunctionType) else self.reach(value, self.sources.attr(source, name))
 
     def _module_attr(self, module: ModuleType, name: str) -> Any:
         if name not in vars(module) and self.effects.now(vars(module), name) is NULL and "__getattr__" in vars(module):
             getattr(module, name, None)  # a module that is loaded when it is first touched is there from now on
-        found = self.from_namespace(vars(module), name)
-        if found is not NULL:
-            return found
+        value = self.from_namespace(vars(module), name)
+        if value is not NULL:
+            return value
         return self.reach(super().native_attr(module, name), self.sources.attr(self.sources.const(module), name))
 
     def _class_attr(self, cls: type, name: str) -> Any:
@@ -125,11 +125,11 @@ class Attributes:
         if now is not NULL and now is not DELETED:
             return now
         raw = self.from_class(cls, name)
-        found = super().native_attr(cls, name)
+        value = super().native_attr(cls, name)
         if raw is not NULL:
-            return found  # the guard is on what the class has
+            return value  # the guard is on what the class has
         source = self.sources.attr(self.sources.const(cls), name)
-        return found if isinstance(found, MethodType) or callable(found) else self.reach(found, source)
+        return value if isinstance(value, MethodType) or callable(value) else self.reach(value, source)
 
     def view(self, namespace: dict[str, Any], owner: Any, source: Source) -> dict[str, Any]:
         """Return a dict with the attributes of `owner`, or a module's variables: reads and writes are the same through both."""

@@ -46,9 +46,9 @@ class Calls:
             unbound = getattr(function.__objclass__, function.__name__, None)
             if self.lookaside(unbound) is not None:
                 function, args = unbound, [function.__self__, *args]
-        found = self.recorder.call(self, function, args, kwargs, frame)
-        if found is not NULL:
-            return found
+        result = self.recorder.call(self, function, args, kwargs, frame)
+        if result is not NULL:
+            return result
         if type(function) is FunctionType and function in LATER:
             return self.effects.call(function, args, kwargs)
         if type(function) is FunctionType and function in FUNCTIONS:
@@ -63,10 +63,10 @@ class Calls:
 
     def lookaside(self, function: Any) -> Callable | None:
         try:
-            found = TABLE.get(function)
+            rule = TABLE.get(function)
         except TypeError:
             return None
-        return found or super().lookaside(function)
+        return rule or super().lookaside(function)
 
     def _bound_outside(self, method: MethodType) -> None:
         """Read the function and the object of a bound method from outside through it."""
@@ -78,9 +78,9 @@ class Calls:
         if type(function) in _UNBOUND and args and isinstance(args[0], _METHODS_SEEN) and isinstance(args[0], function.__objclass__):
             function, args = function.__get__(args[0]), args[1:]  # as list.append(l, x)
         if type(function) in (BuiltinFunctionType, MethodWrapperType) and not isinstance(function.__self__, (ModuleType, type(None))):
-            found = self.container_method(function, args, kwargs)
-            if found is not NULL:
-                return found
+            result = self.container_method(function, args, kwargs)
+            if result is not NULL:
+                return result
             if type(function.__self__) is str and function.__name__ == "format" and not all(map(self.is_simple, (*args, *kwargs.values()))):
                 return self.call(Formatter().vformat, [function.__self__, tuple(args), kwargs], {}, frame)
             if function.__name__ == "__reduce_ex__" and lookup(type(function.__self__), "__reduce_ex__") is object.__reduce_ex__:
@@ -99,13 +99,13 @@ class Calls:
         self.recorder.native(self, function, args, kwargs)
         args, kwargs = self._for_native(function, rule, args, kwargs)
         try:
-            found = super().call_native(function, args, kwargs, frame)
+            result = super().call_native(function, args, kwargs, frame)
         except (TypeError, AttributeError) as error:
             self.recorder.refused(error, args, kwargs)
             raise
-        if isinstance(found, type) and getattr(function, "__name__", None) == "__new__":
-            self.made_class(found)
-        return original(found) if rule is DEEP else found
+        if isinstance(result, type) and getattr(function, "__name__", None) == "__new__":
+            self.register_class(result)
+        return original(result) if rule is DEEP else result
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         rule = rule_of(maker)
@@ -114,17 +114,17 @@ class Calls:
         args, kwargs = self._for_native(maker, rule, args, kwargs)
         self.hashing(maker, args)
         try:
-            found = super().make_native(maker, args, kwargs, frame)
+            result = super().make_native(maker, args, kwargs, frame)
         except (TypeError, AttributeError) as error:
             self.recorder.refused(error, args, kwargs)
             raise
-        return self.made_class(found) if isinstance(found, type) and self.source(found) is None else found
+        return self.register_class(result) if isinstance(result, type) and self.source(result) is None else result
 
     def _for_native(self, function: Any, rule: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return arguments as C code may read them.
 
-        A function may look all through its arguments, a class stores or iterates them.  Where C code calls functions that it is given, they
-        come back here.
+        A function may look all through its arguments, a class stores or iterates them.  Where C code calls functions among
+        them, the calls return here.
         """
         if rule is DEEP:
             return [self.read_by_c(x) for x in args], {name: self.read_by_c(x) for name, x in kwargs.items()}
@@ -137,8 +137,8 @@ class Calls:
         elif stores and isinstance(function, type) and issubclass(function, KEEP):
             return args, kwargs
         else:
-            given = self.shallow if stores else self.plain
-        return [given(x) for x in args], kwargs if stores and given is self.shallow else {name: given(x) for name, x in kwargs.items()}
+            convert = self.shallow if stores else self.plain
+        return [convert(x) for x in args], kwargs if stores and convert is self.shallow else {name: convert(x) for name, x in kwargs.items()}
 
     def _drawn(self, value: Any) -> Any:
         """Return an argument that C code iterates: where its class does that in Python, the items come from here."""
@@ -151,7 +151,7 @@ class Calls:
             return value
         inner = value.__func__ if type(value) is MethodType else value
         if type(inner) is FunctionType and not is_own_code(inner.__code__):
-            return self.coming_back(value)
+            return self.reentrant(value)
         if isinstance(value, BASES) and (drawn := self._drawn(value)) is not value:
             return self.iterated(drawn)
         return self.plain(value, mirrored=True)
@@ -161,9 +161,9 @@ class Calls:
         inner = value.__func__ if type(value) is MethodType else value
         if type(inner) is FunctionType and is_own_code(inner.__code__):
             return value
-        return self.coming_back(value) if callable(value) and not isinstance(value, BASES) else self.plain(value)
+        return self.reentrant(value) if callable(value) and not isinstance(value, BASES) else self.plain(value)
 
-    def coming_back(self, value: Any) -> Callable:
+    def reentrant(self, value: Any) -> Callable:
         """Return a function for native code that calls `value` here."""
         return lambda *args, **kwargs: self.call(value, [original(x) for x in args], kwargs, None)
 

@@ -41,7 +41,7 @@ class Captured(NamedTuple):
 
 
 def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorder) -> tuple[Tracker, Captured]:
-    """Run fn(*args, **kwargs) tracked; nothing outside is written.  What it depends on of the call is found below the sources `args` and `kwargs`."""
+    """Run fn(*args, **kwargs) tracked; nothing outside is written.  What it depends on of the call lies below the sources `args` and `kwargs`."""
     tracker = Tracker(recorder)
     recorder.start(tracker)
     sources = tracker.sources
@@ -51,9 +51,9 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
     try:
         with recursion.raised() as tracker.limit:
             function = tracker.reach(fn, sources.const(fn))
-            given = [tracker.reach(value, sources.item(listed, i)) for i, value in enumerate(args)]
-            named_given = {name: tracker.reach(value, sources.item(named, name)) for name, value in kwargs.items()}
-            result = tracker.call(function, given, named_given, None)
+            positional = [tracker.reach(value, sources.item(listed, i)) for i, value in enumerate(args)]
+            keywords = {name: tracker.reach(value, sources.item(named, name)) for name, value in kwargs.items()}
+            result = tracker.call(function, positional, keywords, None)
             if tracker.refusal is not None:  # code that is not interpreted has swallowed it
                 raise tracker.refusal
         tracker.check_snapshots()
@@ -66,5 +66,5 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
     recorder.finish(tracker)
     tracker.keep_apart()
     templates = Templates(tracker)
-    made, effects = templates.of(result), writes(templates, tracker.effects.log)
-    return tracker, Captured(result, tracker.all_guards(), templates.sources, made, effects)
+    template, effects = templates.of(result), writes(templates, tracker.effects.log)
+    return tracker, Captured(result, tracker.all_guards(), templates.sources, template, effects)

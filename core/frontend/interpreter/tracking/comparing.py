@@ -31,7 +31,7 @@ class Comparing:
         return all([self.is_simple(part) for part in parts])
 
     def is_settled(self, value: Any) -> bool:
-        """Return whether a value cannot change unseen: the trace made it, or its content is guarded."""
+        """Return whether a value cannot change unseen: the trace created it, or its content is guarded."""
         if isinstance(value, (*BASES, MappingProxyType)):
             parts = self.plain(value)
             return all(map(self.is_settled, [*parts, *parts.values()] if isinstance(parts, dict) else parts))
@@ -150,7 +150,7 @@ class Compared:
 
 
 class _Digest:
-    """Stands in a tuple for an item whose hash is known."""
+    """Stands in a tuple for an item with a known hash."""
 
     __slots__ = ("digest",)
 

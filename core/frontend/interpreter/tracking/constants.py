@@ -88,8 +88,8 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
                 f"{source} is a {type(value).__name__}, a subclass of {base.__name__} with a {name} of its own, so its value cannot be guarded; "
                 f"pass {base.__name__}(...) of it"
             )
-        part, found = tracker.sources.attr(source, name), getattr(value, name)
+        part, content = tracker.sources.attr(source, name), getattr(value, name)
         if call:
-            tracker.guard("equal", tracker.sources.call(part), found())
+            tracker.guard("equal", tracker.sources.call(part), content())
         else:
-            tracker.reach(found, part)
+            tracker.reach(content, part)

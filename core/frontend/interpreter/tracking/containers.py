@@ -24,7 +24,7 @@ class Containers:
     """An outside container stays what it is until it is written and read again: then its copy stands in for it."""
 
     def outside_container(self, value: Any) -> Any:
-        """Return the source of an outside container, whose type is guarded; None for anything else."""
+        """Return the source of an outside container, and guard its type; None for anything else."""
         if type(value) in CONTAINERS or isinstance(value, BASES):
             return self.outside(value)
         return None
@@ -56,24 +56,24 @@ class Containers:
             self.hashed(*(x if type(x) in CONTAINERS else ()))
 
     def make_set(self, items: list[Any]) -> set:
-        made: set = set()
+        result: set = set()
         for item in items:
-            self.add_to(made, item)
-        return made
+            self.add_to(result, item)
+        return result
 
     def make_dict(self, keys: Iterable[Any], values: list[Any]) -> dict:
-        made: dict = {}
+        result: dict = {}
         for key, value in zip(keys, values, strict=True):
-            self.put_into(made, key, value)
-        return made
+            self.put_into(result, key, value)
+        return result
 
-    def add_to(self, made: set, item: Any) -> None:
-        self.probe(made, item)
-        super().add_to(made, item)
+    def add_to(self, target: set, item: Any) -> None:
+        self.probe(target, item)
+        super().add_to(target, item)
 
-    def put_into(self, made: dict, key: Any, value: Any) -> None:
-        self.probe(made, key)
-        super().put_into(made, key, value)
+    def put_into(self, target: dict, key: Any, value: Any) -> None:
+        self.probe(target, key)
+        super().put_into(target, key, value)
 
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
@@ -102,10 +102,10 @@ class Containers:
         elif self.is_odd(key):
             key = self.stored_key(owner, source, key)
         if id(owner) in self.views and isinstance(key, str):
-            found = self.from_view(owner, key)
-            if found is NULL:
+            value = self.from_view(owner, key)
+            if value is NULL:
                 raise KeyError(key)
-            return found
+            return value
         return self._read(owner, key, source)
 
     def _read(self, owner: Any, key: Any, source: Any) -> Any:
@@ -170,17 +170,17 @@ class Containers:
         return self.raw_contains(container, item)
 
     def stored_key(self, owner: Any, source: Any, key: Any) -> Any:
-        """Return the key of an outside dict or set that `key` finds, `key` where there is none: all keys are guarded."""
+        """Return the key of an outside dict or set that equals `key`, `key` where there is none: all keys are guarded."""
         if any([self.is_odd(stored) or type(stored) not in self.atoms for stored in base_of(owner).__iter__(owner)]):
             self.guard_keys(owner, source)
         else:
             for part in key if isinstance(key, tuple) else (key,):
                 self.mirror(part)
-        found = self.find_key(owner, key)
+        stored = self.find_key(owner, key)
         place = self.source(key)
         if self._by_identity(key) and place is not None and place.kind != "const":
             self.guard("is", place, key)
-        return key if found is NULL else found
+        return key if stored is NULL else stored
 
     def indexed(self, key: Any) -> Any:
         """Return an index, or a slice of them, with `__index__` interpreted."""
@@ -204,9 +204,9 @@ class Containers:
         if isinstance(container, (*MAPPINGS, set, frozenset)):
             if self.is_odd(item):
                 item = self.stored_key(container, source, item)
-            found = item in container if isinstance(container, MappingProxyType) else base_of(container).__contains__(container, item)
-            self.guard("has" if found else "hasnot", source, item)
-            return found
+            present = item in container if isinstance(container, MappingProxyType) else base_of(container).__contains__(container, item)
+            self.guard("has" if present else "hasnot", source, item)
+            return present
         return self.position(self.raw_iter(container), item) is not None
 
     def len(self, value: Any) -> int:
@@ -261,7 +261,7 @@ class Containers:
     def next(self, iterator: Iterator[Any]) -> Any:
         if self.source(iterator) is not None:
             raise Unsupported(
-                f"the program advances a {type(iterator).__name__} that was made outside of it, which no later call could repeat; make the "
+                f"the program advances a {type(iterator).__name__} that was created outside of it, which no later call could repeat; make the "
                 "iterator inside, or pass what it gives as an argument"
             )
         return super().next(iterator)
@@ -279,19 +279,19 @@ class Containers:
         return [(key, self.raw_item(mapping, key)) for key in self.raw_iter(mapping)]
 
     def base_method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a C method of a container that the trace made, below those of its class: what it stores keeps its identity."""
+        """Call a C method of a container that the trace created, below those of its class: what it stores keeps its identity."""
         special = _SEQUENCE_METHODS.get(name) if isinstance(owner, (list, tuple, deque)) else None
         if special is not None:
             return special(self, owner, name, *args, **kwargs)
         iterates = name in ITERATES or name.endswith("_update")
         if iterates:
-            args = [self.taken_in(owner, x) for x in args]
+            args = [self.items_added(owner, x) for x in args]
         if isinstance(owner, (*MAPPINGS, set, frozenset)):
             self.probe(owner, *[key for x in args for key in x] if iterates else args[:1])
         method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
         return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
 
-    def taken_in(self, owner: Any, value: Any) -> Any:
+    def items_added(self, owner: Any, value: Any) -> Any:
         """Return all that a container adds at once: the pairs of a mapping where it is one itself, else the items."""
         if isinstance(owner, dict) and self.optional(value, "keys") is not None:
             return dict(self.pairs(value))
@@ -314,7 +314,7 @@ class Containers:
                     f"the program calls {name}() of the dict that holds the attributes of an outside object; set or delete them one by one"
                 )
             if name in ("extend", "update", "extendleft") or name.endswith("_update"):
-                args = [self.taken_in(owner, x) for x in args]
+                args = [self.items_added(owner, x) for x in args]
             return self.effects.method(owner, name, args, kwargs)
         owner = self.effects.shadow(owner)
         if self.outside_container(owner) is None:
@@ -339,12 +339,12 @@ def base_of(container: Any) -> type:
 def empty_like(container: Any) -> Any:
     """Return an empty container of the same class, as its base in C makes one."""
     kind, base = type(container), base_of(container)
-    made = base.__new__(kind)
+    empty = base.__new__(kind)
     if base is defaultdict:
-        defaultdict.__init__(made, container.default_factory)
+        defaultdict.__init__(empty, container.default_factory)
     elif base is deque:
-        deque.__init__(made, (), container.maxlen)
-    return made
+        deque.__init__(empty, (), container.maxlen)
+    return empty
 
 
 def _get(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
@@ -366,7 +366,7 @@ _ANSWERS = {  # methods in C that are answered without a copy of the whole conta
 
 def _update(tracker: Any, owner: Any, *others: Any, **kwargs: Any) -> None:
     for other in (*others, kwargs):
-        for key, value in dict(tracker.taken_in(owner, other)).items():
+        for key, value in dict(tracker.items_added(owner, other)).items():
             tracker.set_item(owner, key, value)
 
 
@@ -387,10 +387,10 @@ def _setdefault(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
 def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
     if tracker.is_simple(item) and tracker.is_simple(owner):
         return base_of(owner).index(owner, item, *map(tracker.indexed, bounds))
-    found = tracker.position(list(owner)[slice(*map(tracker.indexed, bounds))] if bounds else owner, item)
-    if found is None:
+    index = tracker.position(list(owner)[slice(*map(tracker.indexed, bounds))] if bounds else owner, item)
+    if index is None:
         raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
-    return found + (range(len(owner))[slice(*map(tracker.indexed, bounds))].start if bounds else 0)
+    return index + (range(len(owner))[slice(*map(tracker.indexed, bounds))].start if bounds else 0)
 
 
 def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:
@@ -398,10 +398,10 @@ def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:
 
 
 def _remove(tracker: Any, owner: Any, name: str, item: Any) -> None:
-    found = tracker.position(base_of(owner).__iter__(owner), item)
-    if found is None:
+    index = tracker.position(base_of(owner).__iter__(owner), item)
+    if index is None:
         raise ValueError(f"{type(owner).__name__}.remove(x): x not in {type(owner).__name__}")
-    base_of(owner).__delitem__(owner, found)
+    base_of(owner).__delitem__(owner, index)
 
 
 def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any = False) -> None:
@@ -409,13 +409,13 @@ def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any 
 
 
 def _at_index(tracker: Any, owner: Any, name: str, *args: Any) -> Any:
-    """Return a method whose first argument is an index."""
+    """Call a method with an index as its first argument."""
     return getattr(base_of(owner), name)(owner, *map(tracker.indexed, args[:1]), *args[1:])
 
 
 def _compared(tracker: Any, owner: Any, name: str, other: Any) -> Any:
-    found = tracker.compare_containers(getattr(operator, name), owner, other)
-    return getattr(base_of(owner), name)(owner, tracker.plain(other)) if found is NULL else found
+    result = tracker.compare_containers(getattr(operator, name), owner, other)
+    return getattr(base_of(owner), name)(owner, tracker.plain(other)) if result is NULL else result
 
 
 _SEQUENCE_METHODS = {  # methods in C that compare items, or take an index

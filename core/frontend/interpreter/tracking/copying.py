@@ -24,8 +24,8 @@ def reduced(tracker: Any, value: Any, protocol: Any = 0) -> Any:
     items = tracker.raw_iter(value) if isinstance(value, list) else None
     pairs = iter(tracker.raw_pairs(value)) if isinstance(value, dict) else None
     if (method := tracker.method(value, "__getnewargs_ex__")) is not None:
-        given, named = tracker.call_function(method, [value], {})
-        return copyreg.__newobj_ex__, (type(value), given, named), _state(tracker, value), items, pairs
+        args, kwargs = tracker.call_function(method, [value], {})
+        return copyreg.__newobj_ex__, (type(value), args, kwargs), _state(tracker, value), items, pairs
     return copyreg.__newobj__, (type(value), *args), _state(tracker, value), items, pairs
 
 
@@ -33,9 +33,9 @@ def _state(tracker: Any, value: Any) -> Any:
     method = tracker.method(value, "__getstate__")
     if method is not None:
         return tracker.call_function(method, [value], {})
-    held = dict(tracker.pairs(tracker.load_attr(value, "__dict__"))) if hasattr(value, "__dict__") else None
-    slots = {name: found for name in copyreg._slotnames(type(value)) if (found := _slot(tracker, value, name)) is not NULL}
-    return (held or None, slots) if slots else held or None
+    attributes = dict(tracker.pairs(tracker.load_attr(value, "__dict__"))) if hasattr(value, "__dict__") else None
+    slots = {name: content for name in copyreg._slotnames(type(value)) if (content := _slot(tracker, value, name)) is not NULL}
+    return (attributes or None, slots) if slots else attributes or None
 
 
 def _slot(tracker: Any, value: Any, name: str) -> Any:

@@ -10,7 +10,7 @@ from dovetail.frontend.class_lookup import NULL
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
-BLIND = frozenset({"append", "extend", "__setitem__", "add", "update"})  # methods whose result tells nothing about the container
+BLIND = frozenset({"append", "extend", "__setitem__", "add", "update"})  # methods with a result that tells nothing about the container
 MUTATORS = BLIND | {"insert", "pop", "remove", "clear", "reverse", "sort", "setdefault", "discard", "popitem", "__delitem__", "move_to_end"}
 MUTATORS |= {"__ior__", "__iadd__", "__iand__", "__isub__", "__ixor__", "__imul__", "appendleft", "extendleft", "popleft", "rotate"}
 MUTATORS |= {"difference_update", "intersection_update", "symmetric_difference_update"}
@@ -48,7 +48,7 @@ class Effects:
         self.log.append(Write(owner, what, name, value))
 
     def method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a method that changes an outside container.  One that nobody has read yet stays unread where the result does not tell."""
+        """Call a method that changes an outside container.  One that was not read yet stays unread where the result does not depend on it."""
         self.log.append(Write(owner, "method", name, (list(args), dict(kwargs))))
         if id(owner) not in self.shadows:
             waiting = self.blind.setdefault(id(owner), [])

@@ -11,25 +11,25 @@ from dovetail.frontend.interpreter.tracking.rules import Fresh, Refused, is_stat
 
 
 def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Return what a call gives that has the rule `Fresh` or `Refused`, without running it where its result is a number."""
+    """Call a function with the rule `Fresh` or `Refused`, without running it where its result is a number."""
     name = name_of(function)
     if isinstance(rule, Refused):
         raise Unsupported(f"{name}() is not supported in compiled functions: {rule.way_out}")
     owner, place = _owner(tracker, function, args)
-    given = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
-    if not all([type(x) in tracker.atoms for x in (*given, *kwargs.values())]):
-        raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass what it gives")
+    arguments = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
+    if not all([type(x) in tracker.atoms for x in (*arguments, *kwargs.values())]):
+        raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")
     if rule.kind == "value":
         return tracker.reach(function(*args, **kwargs), tracker.sources.call(tracker.sources.const(partial(function, *args, **kwargs))))
     if owner is not None and place is None:
-        raise Unsupported(f"{name}() draws from a generator that the compiled function makes; make it outside, or draw with torch")
-    if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, given)):
-        raise Unsupported(f"{name}() gives an array of random numbers; draw with torch, or outside, and pass the array as a tensor")
-    return _run_again(tracker, rule, function, owner, place, given, kwargs)
+        raise Unsupported(f"{name}() draws from a generator that the compiled function creates; create it outside, or draw with torch")
+    if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, arguments)):
+        raise Unsupported(f"{name}() returns an array of random numbers; draw with torch, or outside, and pass the array as a tensor")
+    return _run_again(tracker, rule, function, owner, place, arguments, kwargs)
 
 
 def _owner(tracker: Any, function: Any, args: list[Any]) -> tuple[Any, Source | None]:
-    """Return the generator that a call draws from, and where it is found; None where it draws from none."""
+    """Return the generator that a call draws from, and where it is read; None where it draws from none."""
     owner = getattr(function, "__self__", None)
     owner = owner if is_state(owner) else args[0] if args and is_state(args[0]) else None
     if owner is None:
@@ -44,7 +44,7 @@ def _owner(tracker: Any, function: Any, args: list[Any]) -> tuple[Any, Source | 
 
 
 def _is_sized(name: str, owner: Any, args: list[Any]) -> bool:
-    """Return whether NumPy gives an array: `rand` and `randn` take sizes alone, the others take one at the end."""
+    """Return whether NumPy returns an array: `rand` and `randn` take sizes alone, the others take one at the end."""
     if type(owner).__module__.startswith("numpy"):
         most = {"rand": 0, "randn": 0, "random": 0, "random_sample": 0, "standard_normal": 0, "exponential": 1, "poisson": 1, "geometric": 1}
         return len(args) > most.get(name.rpartition(".")[2], 2)
@@ -54,8 +54,8 @@ def _is_sized(name: str, owner: Any, args: list[Any]) -> bool:
 def _run_again(tracker: Any, rule: Fresh, function: Any, owner: Any, place: Source | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = function.__name__
 
-    def call(found: Any) -> Any:
-        return function(*args, **kwargs) if owner is None else getattr(found, name)(*args, **kwargs)
+    def call(owner_now: Any) -> Any:
+        return function(*args, **kwargs) if owner is None else getattr(owner_now, name)(*args, **kwargs)
 
     called = call if rule.kind == "effect" else tracker.recorder.boxed(call, rule.kind)
     source = tracker.sources.fresh(place, len(tracker.calls), called)

@@ -41,7 +41,7 @@ def _answer(function: Callable) -> Callable:
 
 
 def _named(function: Callable) -> Callable:
-    """Return `_answer` for builtins whose second argument is the name of an attribute."""
+    """Return `_answer` for builtins with the name of an attribute as second argument."""
     answer = _answer(function)
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -71,7 +71,7 @@ def _type(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], f
     if len(args) == 1 and not kwargs:
         tracker.outside(args[0])
         return tracker.recorder.class_of(args[0])
-    return tracker.made_class(make(tracker, type, [tracker.plain(x) for x in args], kwargs, frame))
+    return tracker.register_class(make(tracker, type, [tracker.plain(x) for x in args], kwargs, frame))
 
 
 def _hasattr(tracker: Any, owner: Any, name: str) -> bool:
@@ -116,11 +116,11 @@ def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict
     calls = builtin is map or builtin is filter
     if builtin is filter and len(args) == 2 and (args[0] is None or args[0] is bool):
         args = [lambda item: tracker.truth(item), args[1]]
-    found = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
+    iterators = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
     if builtin is set or builtin is frozenset:
-        found = [list(x) for x in found]
-        tracker.make_set([item for x in found for item in x])
-    return builtin(*found, **{name: tracker.native(x) for name, x in kwargs.items()})
+        iterators = [list(x) for x in iterators]
+        tracker.make_set([item for x in iterators for item in x])
+    return builtin(*iterators, **{name: tracker.native(x) for name, x in kwargs.items()})
 
 
 def _all(tracker: Any, items: Any) -> bool:
@@ -135,7 +135,7 @@ def _accumulate(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, A
     items, function, *rest = [*args, *[kwargs.pop("func", None)] * (len(args) == 1)]
     if function is None:
         return accumulate(tracker.spread(items), lambda x, y: tracker.binary(operator.add, x, y), *rest, **kwargs)
-    return accumulate(tracker.spread(items), tracker.coming_back(function), *rest, **kwargs)
+    return accumulate(tracker.spread(items), tracker.reentrant(function), *rest, **kwargs)
 
 
 def _groupby(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -162,13 +162,13 @@ def _counted(tracker: Any, mapping: Any, items: Any) -> None:
 def _dict(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> dict:
     if len(args) > 1:
         return builtin(*args, **kwargs)  # raises
-    made: dict = {}
-    for given in args:
-        taken = tracker.taken_in(made, given)
-        for pair in taken.items() if isinstance(taken, dict) else taken:
+    result: dict = {}
+    for argument in args:
+        pairs = tracker.items_added(result, argument)
+        for pair in pairs.items() if isinstance(pairs, dict) else pairs:
             key, value = tracker.unpack(pair, 2)
-            tracker.put_into(made, key, value)
-    return made | kwargs
+            tracker.put_into(result, key, value)
+    return result | kwargs
 
 
 def _in_python(twin: Callable) -> Callable:
@@ -234,9 +234,9 @@ def _extremum(op: Callable) -> Callable:
             return builtin(*([items] if len(args) == 1 else items), **kwargs)
         best, rank = items[0], items[0] if key is None else tracker.call(key, [items[0]], {}, frame)
         for item in items[1:]:
-            found = item if key is None else tracker.call(key, [item], {}, frame)
-            if tracker.truth(tracker.compare(op, found, rank)):
-                best, rank = item, found
+            candidate = item if key is None else tracker.call(key, [item], {}, frame)
+            if tracker.truth(tracker.compare(op, candidate, rank)):
+                best, rank = item, candidate
         return best
 
     return lookaside
@@ -259,9 +259,9 @@ def _conversion(kind: type, *names: str) -> Callable:
             tracker.words(args)
         method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
         if method is not None:
-            found = tracker.call_function(method, [args[0]], {})
-            if isinstance(found, kind):
-                return found
+            result = tracker.call_function(method, [args[0]], {})
+            if isinstance(result, kind):
+                return result
         if isinstance(builtin, type):
             return instantiate(tracker, builtin, args, kwargs, frame)
         return tracker.call_native(builtin, args, kwargs, frame)
@@ -310,16 +310,16 @@ def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any
     """Return operator.itemgetter or operator.attrgetter."""
     keys = function.__reduce__()[1]
     if type(function) is operator.itemgetter:
-        found = [tracker.get_item(args[0], key) for key in keys]
+        values = [tracker.get_item(args[0], key) for key in keys]
     else:
-        found = [reduce(tracker.load_attr, key.split("."), args[0]) for key in keys]
-    return found[0] if len(found) == 1 else tuple(found)
+        values = [reduce(tracker.load_attr, key.split("."), args[0]) for key in keys]
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    maker, given = function.__reduce__()
+    maker, arguments = function.__reduce__()
     named = maker.keywords if isinstance(maker, partial) else {}
-    name, *first = (*maker.args, *given) if isinstance(maker, partial) else given
+    name, *first = (*maker.args, *arguments) if isinstance(maker, partial) else arguments
     return tracker.call(tracker.load_attr(args[0], name), list(first), dict(named), frame)
 
 
@@ -400,7 +400,7 @@ TABLE: dict[Any, Callable] = {
     all: _answer(_all),
     filterfalse: _answer(
         lambda tracker, chosen, items: filterfalse(
-            tracker.truth if chosen is None or chosen is bool else tracker.coming_back(chosen), tracker.spread(items)
+            tracker.truth if chosen is None or chosen is bool else tracker.reentrant(chosen), tracker.spread(items)
         )
     ),
     operator.length_hint: _answer(_length_hint),

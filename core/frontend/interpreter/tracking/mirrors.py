@@ -40,8 +40,8 @@ class Mirror:
 def _forwarded(name: str) -> Any:
     def method(self: Mirror, *args: Any) -> Any:
         tracker, value = self.tracker, self.value
-        found = tracker.call_function(tracker.method(value, name), [value, *map(original, args)], {})
-        return tracker.iterated(found) if name in ("__iter__", "__reversed__") else tracker.mirror(found)
+        result = tracker.call_function(tracker.method(value, name), [value, *map(original, args)], {})
+        return tracker.iterated(result) if name in ("__iter__", "__reversed__") else tracker.mirror(result)
 
     method.__name__ = name
     return method
@@ -60,7 +60,7 @@ def _class_for(name: str, methods: tuple[str, ...]) -> type:
 
 
 def mirror_of(tracker: Any, value: Any) -> Mirror:
-    """Return a mirror of an object whose class has methods in Python that C code may call."""
+    """Return a mirror of an object of a class with methods in Python that C code may call."""
     return _class_for(type(value).__name__, python_methods(type(value)))(tracker, value)
 
 

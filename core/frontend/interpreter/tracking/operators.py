@@ -35,16 +35,16 @@ class Operators:
             return super().operator(op, x, y, name, reflected)
         method = None if left and right else self.method(y, reflected) if left else self.method(x, name)
         if method is not None:  # an object that knows what to do with a tensor
-            found = self.call_function(method, [y, x] if left else [x, y], {})
-            if found is not NotImplemented:
-                return found
+            result = self.call_function(method, [y, x] if left else [x, y], {})
+            if result is not NotImplemented:
+                return result
         return self.recorder.operate(self, op, [self.plain(x), self.plain(y)])
 
     def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
         if type(x) in self.atoms and type(y) in self.atoms:
             return op(x, y)
-        if op in _COMPARING and (found := self.compare_containers(op, x, y)) is not NULL:
-            return found
+        if op in _COMPARING and (result := self.compare_containers(op, x, y)) is not NULL:
+            return result
         if op is operator.mod and isinstance(x, (str, bytes)):
             words = [self.plain(part, mirrored=True) for part in self.raw_iter(y)] if isinstance(y, tuple) else None
             return op(x, self.plain(y, mirrored=True) if words is None else tuple(words))

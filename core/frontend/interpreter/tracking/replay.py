@@ -1,7 +1,7 @@
-"""What happens after the computation of a trace, at every call: its result is built, and its writes are done in order.
+"""What runs after the computation of a trace, at every call: its result is built, and its writes are done in order.
 
-A value is held as a template: tensors by their place among what the computation gives, outside objects by their source, fresh containers
-and instances as recipes, since every call has to make new ones.
+A value is kept as a template: tensors by their index among the results of the computation, outside objects by their source, fresh containers
+and instances as recipes, since every call has to create new ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, argument
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
-_HAS_DICT = 1 << 9  # flag of classes that are made by Python
+_HAS_DICT = 1 << 9  # flag of classes that Python code created
 
 
 class Values:
@@ -48,7 +48,7 @@ class Templates:
         self.tracker = tracker
         self.sources: list[Source] = []
         self.places: dict[int, int] = {}
-        self.made: dict[int, tuple[Any, Template]] = {}  # id of a fresh object: itself, and its template
+        self.fresh: dict[int, tuple[Any, Template]] = {}  # id of a fresh object: itself, and its template
 
     def of(self, value: Any) -> Template:
         """Return the template that builds `value` again."""
@@ -63,8 +63,8 @@ class Templates:
         source = tracker.source(value)
         if source is not None:
             return self._outside(value, source)
-        if id(value) in self.made:
-            return self.made[id(value)][1]
+        if id(value) in self.fresh:
+            return self.fresh[id(value)][1]
         maker = self._maker(value)
         return (lambda values: value) if maker is None else self._fresh(value, *maker)
 
@@ -83,12 +83,12 @@ class Templates:
 
         def template(values: Values) -> Any:
             if key not in values.built:
-                values.built[key] = made = make(values)
+                values.built[key] = empty = make(values)
                 for part in parts:
-                    part(made, values)
+                    part(empty, values)
             return values.built[key]
 
-        self.made[key] = value, template
+        self.fresh[key] = value, template
         if fill is not None:
             parts.append(fill())
         return template
@@ -129,7 +129,7 @@ class Templates:
             return self._emptied(value), lambda: self._content(value)
         if isinstance(value, type) or not kind.__flags__ & _HAS_DICT or callable(getattr(value, "__get__", None)):
             return None
-        new = next(found for base in kind.__mro__ if (found := base.__dict__.get("__new__")) is not None and not isinstance(found, staticmethod))
+        new = next(method for base in kind.__mro__ if (method := base.__dict__.get("__new__")) is not None and not isinstance(method, staticmethod))
         try:
             new(kind)
         except TypeError:
@@ -151,18 +151,18 @@ class Templates:
             pairs = [(self.of(key), self.of(item)) for key, item in dict.items(value)]
             put = OrderedDict.__setitem__ if isinstance(value, OrderedDict) else dict.__setitem__
 
-            def fill(made: Any, values: Values) -> None:
-                attributes(made, values)
+            def fill(target: Any, values: Values) -> None:
+                attributes(target, values)
                 for key, item in pairs:
-                    put(made, key(values), item(values))
+                    put(target, key(values), item(values))
         else:
             parts = [self.of(item) for item in value]
             add = set.add if isinstance(value, set) else type(value).append if not isinstance(value, list) else list.append
 
-            def fill(made: Any, values: Values) -> None:
-                attributes(made, values)
+            def fill(target: Any, values: Values) -> None:
+                attributes(target, values)
                 for part in parts:
-                    add(made, part(values))
+                    add(target, part(values))
 
         return fill
 
@@ -174,9 +174,9 @@ class Templates:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                     parts[name] = self.of(getattr(value, name))
 
-        def fill(made: Any, values: Values) -> None:
+        def fill(target: Any, values: Values) -> None:
             for name, part in parts.items():
-                object.__setattr__(made, name, part(values))
+                object.__setattr__(target, name, part(values))
 
         return fill
 
@@ -187,9 +187,9 @@ class Templates:
 
         def make(values: Values) -> FunctionType:
             closure = tuple([cell(values) for cell in cells]) if cells else None
-            made = FunctionType(code, value.__globals__, value.__name__, defaults(values), closure)
-            made.__kwdefaults__, made.__qualname__ = kwdefaults(values), value.__qualname__
-            return made
+            function = FunctionType(code, value.__globals__, value.__name__, defaults(values), closure)
+            function.__kwdefaults__, function.__qualname__ = kwdefaults(values), value.__qualname__
+            return function
 
         return make, lambda: self._function_attributes(value)
 
@@ -203,9 +203,9 @@ class Templates:
         else:
             name, annotations = "__annotations__", lambda values: value.__annotations__
 
-        def fill(made: FunctionType, values: Values) -> None:
-            attributes(made, values)
-            setattr(made, name, annotations(values))
+        def fill(target: FunctionType, values: Values) -> None:
+            attributes(target, values)
+            setattr(target, name, annotations(values))
 
         return fill
 
@@ -213,10 +213,10 @@ class Templates:
         try:
             part = self.of(value.cell_contents)
         except ValueError:
-            return lambda made, values: None
+            return lambda target, values: None
 
-        def fill(made: CellType, values: Values) -> None:
-            made.cell_contents = part(values)
+        def fill(target: CellType, values: Values) -> None:
+            target.cell_contents = part(values)
 
         return fill
 

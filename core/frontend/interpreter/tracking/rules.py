@@ -92,7 +92,7 @@ METHODS: dict[tuple[str, str], Any] = {  # (class, method) where the class is no
     **{("Generator", name): FLOAT for name in ("random", "uniform", "normal", "standard_normal", "exponential", "beta", "gamma")},
     **{("Generator", name): INT for name in ("integers", "poisson", "binomial", "geometric")},
 }
-STATES = {"Random", "RandomState", "Generator"}  # classes whose other methods draw, too
+STATES = {"Random", "RandomState", "Generator"}  # classes of which the other methods draw, too
 MODULES: dict[str, Any] = {
     **dict.fromkeys(("math", "cmath", "_operator", "_struct", "unicodedata", "binascii", "zlib", "_statistics", "_json", "_string"), DEEP),
     **dict.fromkeys(("posix", "nt", "_io", "_socket", "select", "_posixsubprocess", "fcntl", "mmap", "_ssl"), _FILES),
@@ -112,11 +112,11 @@ def rule_of(function: Any, args: Sequence[Any] = ()) -> Any:
     if args and is_state(args[0]) and hasattr(function, "__name__"):  # as functions of Cython, which say nothing of their class
         return of_class(type(args[0]), function.__name__)
     try:
-        found = CALLABLES.get(function)
+        rule = CALLABLES.get(function)
     except TypeError:  # it cannot be hashed
         return None
-    if found is not None:
-        return found
+    if rule is not None:
+        return rule
     if type(function) in _UNBOUND:
         return of_class(function.__objclass__, function.__name__)
     if type(function) in _BOUND:

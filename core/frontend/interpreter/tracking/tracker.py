@@ -64,7 +64,7 @@ FIXED = (
 
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
 _WRITTEN = ("__str__", "__repr__", "__format__")
-_HEAP = 1 << 9  # flag of classes whose instances can be given another class
+_HEAP = 1 << 9  # flag of classes with instances that can get another class
 
 
 class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Protocols):
@@ -82,7 +82,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         self.sources, self.effects = Sources(), Effects(self)
         self.guards: dict[tuple, Guard] = {}
         self.known: dict[int, tuple[Any, Source]] = {}
-        self.views: dict[int, Any] = {}  # id of a dict: whose attributes it holds; itself where it is a module's variables
+        self.views: dict[int, Any] = {}  # id of a dict: the object that has these attributes; itself where it is a module's variables
         self.namespaces: dict[int, dict] = {}  # id of a dict: the globals of an outside function that was called
         self.readers: dict[int, Any] = {}  # id of a context variable: a function that reads it
         self.snapshots: list[
@@ -90,8 +90,8 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         ] = []  # what was in outside buffers, and how to put it back
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
-        self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program asked for and that are no Python functions, NULL for none
-        self.fresh: dict[int, Any] = {}  # classes and functions that this trace made, globals of `exec`: nothing outside can know them
+        self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program read and that are no Python functions, NULL for none
+        self.fresh: dict[int, Any] = {}  # classes and functions that this trace created, globals of `exec`: nothing outside refers to them
 
     def guard(self, kind: str, source: Source, value: Any = None) -> None:
         """Add the guard that the trace depends on this fact; plain values are compared, whatever object they are."""
@@ -108,7 +108,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
 
     def all_guards(self) -> list[Guard]:
         """Return all guards: those of values in the order of their discovery, then those on what classes lack."""
-        classes = [Guard("natives", self.sources.const(kind), tuple(found.items())) for kind, found in self.natives.items()]
+        classes = [Guard("natives", self.sources.const(kind), tuple(methods.items())) for kind, methods in self.natives.items()]
         return [*self.guards.values(), *classes]
 
     def snapshot(self, value: Any, source: Source, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
@@ -211,7 +211,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             self.reach(getattr(value, name), self.sources.attr(source, name))
 
     def outside(self, value: Any) -> Source | None:
-        """Return the source of an outside object on whose type the program is about to depend, None for what the trace created."""
+        """Return the source of an outside object, and guard its type; None for an object that the trace created."""
         source, kind = self.source(value), type(value)
         if source is None or self.recorder.is_tensor(value):  # the guard on a tensor says its type
             return source
@@ -220,7 +220,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return source
 
     def copied(self, value: Any) -> Any:
-        """Return an outside container as a fresh copy whose parts have been reached, and stay what they are; anything else as it is."""
+        """Return a fresh copy of an outside container, with its parts reached but not copied; anything else as it is."""
         if not isinstance(value, (*BASES, MappingProxyType)) or self.source(value) is None:
             return value
         source, kind = self.outside(value), type(value)
@@ -238,20 +238,20 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
     def refilled(self, value: Any, parts: Any) -> Any:
         """Return a new container of value's class, with these parts and value's attributes; no code of the class runs."""
         source = self.source(value)
-        made = empty_like(value)
+        result = empty_like(value)
         if isinstance(value, frozenset):
-            made = frozenset.__new__(type(value), parts)
+            result = frozenset.__new__(type(value), parts)
         elif isinstance(value, dict):
             for key, item in parts.items():
-                base_of(value).__setitem__(made, key, item)
+                base_of(value).__setitem__(result, key, item)
         else:
-            (set.update if isinstance(value, set) else base_of(value).extend)(made, parts)
+            (set.update if isinstance(value, set) else base_of(value).extend)(result, parts)
         for name, item in getattr(value, "__dict__", {}).items():
-            object.__setattr__(made, name, item if source is None else self.reach(item, self.sources.field(source, name)))
-        return made
+            object.__setattr__(result, name, item if source is None else self.reach(item, self.sources.field(source, name)))
+        return result
 
     def shallow(self, value: Any) -> Any:
-        """Return `value` as native code may iterate or store it: a container as a copy, with its writes applied, whose parts stay outside."""
+        """Return `value` as native code may iterate or store it: a container is copied, with its writes applied; its parts stay outside."""
         if not isinstance(value, (*BASES, MappingProxyType)):
             return value
         shadow = self.effects.shadow(value)
@@ -266,27 +266,27 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
             return self.mirror(value) if mirrored else value
         if mirrored and type(value) not in CONTAINERS and any([self.method(value, name) is not None for name in _WRITTEN]):
             return mirror_of(self, value)
-        found, seen = self.copied(value) if (shadow := self.effects.shadow(value)) is value else shadow, (*seen, id(value))
-        if isinstance(found, (list, tuple)):
-            parts = [self.plain(item, seen, mirrored=mirrored) for item in base_of(found).__iter__(found)]
-            if all([a is b for a, b in zip(parts, base_of(found).__iter__(found), strict=True)]):
-                return found
-            if type(found) is list:
+        container, seen = self.copied(value) if (shadow := self.effects.shadow(value)) is value else shadow, (*seen, id(value))
+        if isinstance(container, (list, tuple)):
+            parts = [self.plain(item, seen, mirrored=mirrored) for item in base_of(container).__iter__(container)]
+            if all([a is b for a, b in zip(parts, base_of(container).__iter__(container), strict=True)]):
+                return container
+            if type(container) is list:
                 return parts
-            return self.refilled(found, parts) if isinstance(found, list) else tuple.__new__(type(found), parts)
-        if isinstance(found, (set, frozenset)):
-            self.hashed(*found)
-            return found
-        if isinstance(found, dict):
-            self.hashed(*dict.keys(found))
-            parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in dict.items(found)}
-            if all([parts[key] is item for key, item in dict.items(found)]):
-                return found
-            return parts if type(found) is dict else self.refilled(found, parts)
-        if isinstance(found, deque):
-            parts = [self.plain(item, seen, mirrored=mirrored) for item in found]
-            return found if all([a is b for a, b in zip(parts, found, strict=True)]) else self.refilled(found, parts)
-        return found
+            return self.refilled(container, parts) if isinstance(container, list) else tuple.__new__(type(container), parts)
+        if isinstance(container, (set, frozenset)):
+            self.hashed(*container)
+            return container
+        if isinstance(container, dict):
+            self.hashed(*dict.keys(container))
+            parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in dict.items(container)}
+            if all([parts[key] is item for key, item in dict.items(container)]):
+                return container
+            return parts if type(container) is dict else self.refilled(container, parts)
+        if isinstance(container, deque):
+            parts = [self.plain(item, seen, mirrored=mirrored) for item in container]
+            return container if all([a is b for a, b in zip(parts, container, strict=True)]) else self.refilled(container, parts)
+        return container
 
     def mirror(self, value: Any) -> Any:
         """Return `value` as C code may call its methods: they are interpreted."""
@@ -319,11 +319,11 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         items = self._each(iterator) if self.method(iterator, "__next__") is not None else iterator
         return map(self.mirror, items)
 
-    def made_function(self, function: FunctionType) -> FunctionType:
+    def register_function(self, function: FunctionType) -> FunctionType:
         self.fresh[id(function)] = function
         return function
 
-    def made_class(self, cls: Any) -> Any:
+    def register_class(self, cls: Any) -> Any:
         self.fresh[id(cls)] = cls
         return cls
 

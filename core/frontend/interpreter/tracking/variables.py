@@ -45,9 +45,9 @@ class Variables:
     def load_global(self, frame: Frame, name: str) -> Any:
         if id(frame.globals) in self.fresh or self._looks_up_itself(frame):
             return super().load_global(frame, name)
-        found = self.from_namespace(frame.globals, name)
-        if found is not NULL:
-            return found
+        value = self.from_namespace(frame.globals, name)
+        if value is not NULL:
+            return value
         builtins = frame.builtins
         if name in builtins:
             return self.reach(builtins[name], self.sources.item(self.sources.const(builtins), name))
