@@ -1,4 +1,4 @@
-"""Who is asked first: what all layers of configuration make of the executors that there are."""
+"""Resolve the order of executors from all layers of configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CAUSE_OF = {  # the status of a plugin -> the cause that `strict` may forbid
 
 
 class Identity(NamedTuple):
-    """One executor as programs depend on it."""
+    """One executor, as compiled programs depend on it."""
 
     executor: Executor
     version: str
@@ -46,7 +46,7 @@ class Identity(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a compiled program depends on, besides what it is compiled from."""
+    """The configuration that a compiled program depends on."""
 
     executors: tuple[Identity, ...]
     operations: tuple[tuple[str, tuple], ...]
@@ -57,7 +57,7 @@ class Key(NamedTuple):
 
 
 class Override(NamedTuple):
-    """Who is asked for the operations that `pattern` fits."""
+    """The order for the operations that match `pattern`, as one setting has it."""
 
     pattern: str
     items: tuple[Any, ...]
@@ -66,7 +66,7 @@ class Override(NamedTuple):
 
     @property
     def weight(self) -> tuple:
-        """The later counts more: its layer, then how much of a name it spells out."""
+        """The precedence among overrides: a later layer wins, then a more exact name."""
         literal = not _is_pattern(self.pattern)
         return (self.rank, literal, len(self.pattern.replace("*", "")))
 
@@ -93,16 +93,16 @@ class Priority(tuple[Executor, ...]):
 
     @property
     def executors(self) -> tuple[Executor, ...]:
-        """The order for operations that nothing is said of."""
+        """The order for operations without an override."""
         return tuple(self)
 
     def for_symbol(self, symbol: Symbol) -> tuple[Executor, ...]:
-        """Who is asked for `symbol`, the first one first."""
+        """Return the order for one operation."""
         if not self._overrides:
             return self
         if symbol.id not in self._orders:
-            fitting = [each for each in self._overrides if each.pattern == symbol.id or fnmatchcase(symbol.id, each.pattern)]
-            self._orders[symbol.id] = self._resolution.changed(self, fitting) if fitting else self
+            matching = [override for override in self._overrides if override.pattern == symbol.id or fnmatchcase(symbol.id, override.pattern)]
+            self._orders[symbol.id] = self._resolution.overridden(self, matching) if matching else self
         return self._orders[symbol.id]
 
     def __reduce__(self) -> tuple:
@@ -111,7 +111,7 @@ class Priority(tuple[Executor, ...]):
 
 @dataclass(frozen=True, eq=False)
 class Missing:
-    """An executor that is named and not there: its plugin does not work, or is not installed."""
+    """An executor that configuration names and that cannot be used: its plugin does not work, or is not installed."""
 
     name: str
     row: Plugin | None
@@ -120,26 +120,26 @@ class Missing:
 
 @dataclass
 class _Resolution:
-    """Makes a Priority of the settings of all layers."""
+    """Resolves the settings of all layers to a Priority."""
 
     wanted: Setting | None
-    local: dict[str, Executor] = field(default_factory=dict)  # handed over in a call, whether or not they are registered
+    local: dict[str, Executor] = field(default_factory=dict)  # passed to a call as objects, whether or not they are registered
     missing: dict[str, Missing] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     restated: int = -1
 
     def priority(self) -> Priority:
-        """The order that all layers make together."""
+        """Return the order.  Raises ExecutorError where a setting cannot be met."""
         settings = options.settings(options.EXECUTORS) + ([self.wanted] if self.wanted else [])
         for setting in settings:
             self.local |= {each.name: each for each in setting.value if isinstance(each, Executor)}
         configuration.check_names(_known())
-        order = Order(*_usual())
+        order = Order(*_default())
         _hints(order)
         for setting in settings:
             order.apply(setting, _rank(setting), self.lookup)
         self.restated = order.restated
-        made = Priority(self.present(order, order.sorted()))
+        priority = Priority(self.present(order, order.sorted()))
         self.notes += [
             *order.dropped,
             *(f"{node.name} is not asked: {message}" for node, message in order.removed.items() if isinstance(node, Executor)),
@@ -147,62 +147,62 @@ class _Resolution:
         self.notes += [f"{row.name} ({row.source}) is not asked: {row.reason}" for row in REGISTRY.plugins or () if row.status == "disabled"]
         if order.restated < 0:
             self.degrade()
-        self.require(made)
-        made._overrides, made._orders, made._resolution = self.overrides(), {}, self
-        for override in made._overrides:
-            self.changed(made, [override])  # what is wrong in it is an error now
-        made.notes = tuple(dict.fromkeys(self.notes))
-        made.provenance = tuple([(ex.name, order.by.get(ex, _place_of(ex))) for ex in made])
-        made.sources = tuple([str(setting.source) for setting in settings])
-        made.key = Key(
-            tuple(map(_identity, made)),
-            tuple([(each.pattern, each.items) for each in made._overrides]),
+        self.require(priority)
+        priority._overrides, priority._orders, priority._resolution = self.overrides(), {}, self
+        for override in priority._overrides:
+            self.overridden(priority, [override])  # what is wrong in it is an error now
+        priority.notes = tuple(dict.fromkeys(self.notes))
+        priority.provenance = tuple([(ex.name, order.by.get(ex, _place_of(ex))) for ex in priority])
+        priority.sources = tuple([str(setting.source) for setting in settings])
+        priority.key = Key(
+            tuple(map(_identity, priority)),
+            tuple([(each.pattern, each.items) for each in priority._overrides]),
             options.STRICT.read(),
             options.CHECK.read(),
             options.RANDOM.read(),
             tuple(sorted(options.trial_modes().items())),
         )
-        return made
+        return priority
 
     def lookup(self, item: Any, source: Source, text: str, optional: bool) -> Executor | Missing:
-        """The executor that `item` is or names; one that is known and not ready is Missing, an unknown one an error."""
+        """Return the executor that `item` is or names, or Missing for a known one that is not ready.  Raises ExecutorError for an unknown one."""
         if isinstance(item, Executor):
             return item
         if not isinstance(item, str):
             raise ExecutorError(f"executors in {source} has {item!r}; it expects executors, their names, and edits such as '+name'")
-        found = self.local.get(item) or REGISTRY.executors.get(item) or self.missing.get(item)
-        if found is None:
+        node = self.local.get(item) or REGISTRY.executors.get(item) or self.missing.get(item)
+        if node is None:
             row = next((row for row in REGISTRY.plugins or () if item in (row.name, *row.executors)), None)
             if row is None and not optional:
                 raise ExecutorError(f"executors in {source}: no executor is called {item!r}; {_like(item, self.local)}")
-            found = self.missing[item] = Missing(item, row)
-        return found
+            node = self.missing[item] = Missing(item, row)
+        return node
 
     def present(self, order: Order, nodes: list[Executor | Missing]) -> list[Executor]:
-        """Those that can be asked; an error for one that was asked for by name and cannot."""
-        found = []
+        """Return the executors that can be used.  Raises ExecutorError for one that is requested by name and cannot."""
+        usable = []
         for node in nodes:
-            asked = order.asked.get(node)
+            request = order.asked.get(node)
             distribution = (getattr(node, "distribution", None) or ("",))[0]
-            disabling_setting = configuration.disabling_setting(node.name, distribution) if self.may_be_kept(node) else None
-            if disabling_setting is not None and asked is not None:
-                raise ExecutorError(_contradiction(node.name, asked, disabling_setting))
-            if isinstance(node, Missing) and asked is not None:
+            disabling_setting = configuration.disabling_setting(node.name, distribution) if self.is_plugin(node) else None
+            if disabling_setting is not None and request is not None:
+                raise ExecutorError(_contradiction(node.name, request, disabling_setting))
+            if isinstance(node, Missing) and request is not None:
                 raise ExecutorError(
-                    f"{asked[0].option.key} in {asked[0].source} asks for {node.name} ({asked[1]}), which cannot be used: {_state(node)}"
+                    f"{request[0].option.key} in {request[0].source} asks for {node.name} ({request[1]}), which cannot be used: {_state(node)}"
                 )
             if isinstance(node, Missing):
                 self.notes.append(f"{node.name} is not asked: {_state(node)}")
             elif disabling_setting is None:
-                found.append(node)
-        return found
+                usable.append(node)
+        return usable
 
-    def may_be_kept(self, node: Executor | Missing) -> bool:
-        """Whether `disable` and `allow` speak of it: executors that a program hands over itself are not plugins."""
+    def is_plugin(self, node: Executor | Missing) -> bool:
+        """Whether `disable` and `allow` apply: not to executors that a program passes as objects."""
         return isinstance(node, Missing) or REGISTRY.executors.get(node.name) is node
 
     def degrade(self) -> None:
-        """A note for each plugin that would be asked if it worked; an error where `strict` forbids its cause."""
+        """Note each plugin that would be asked if it worked.  Raises ExecutorError where `strict` forbids its cause."""
         strict = options.STRICT.read()
         for row in REGISTRY.plugins or ():
             cause = CAUSE_OF.get(row.status)
@@ -214,42 +214,43 @@ class _Resolution:
             if cause != "unavailable":
                 _warn_once(row)
 
-    def require(self, made: Priority) -> None:
-        """An error for a required executor that is not ready, or that is kept out."""
-        there = {ex.name for ex in made} | {row.name for row in REGISTRY.plugins or () if {ex.name for ex in made} & set(row.executors)}
+    def require(self, priority: Priority) -> None:
+        """Raise ExecutorError for a required executor that is not ready, or that no layer lets in."""
+        names = {ex.name for ex in priority}
+        present = names | {row.name for row in REGISTRY.plugins or () if names & set(row.executors)}
         for setting in options.settings(options.REQUIRE):
             for name in setting.value:
                 disabling_setting = configuration.disabling_setting(name)
                 if disabling_setting is not None:
                     raise ExecutorError(_contradiction(name, (setting, name), disabling_setting))
                 row = next((row for row in REGISTRY.plugins or () if row.name == name), None)
-                if name not in there:
+                if name not in present:
                     message = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer lets it be asked"
                     raise ExecutorError(f"require in {setting.source} names {name}, and {message}")
 
     def overrides(self) -> tuple[Override, ...]:
-        """What is said of single operations, the weightiest last."""
-        found = []
+        """Return the orders for single operations, the one that takes precedence last."""
+        overrides = []
         for setting in options.settings(options.OPERATIONS):
             for pattern, items in setting.value:
-                found.append(Override(_operation(pattern, setting.source), items, setting, _rank(setting)))
-        return tuple(sorted(found, key=lambda each: each.weight))
+                overrides.append(Override(_operation(pattern, setting.source), items, setting, _rank(setting)))
+        return tuple(sorted(overrides, key=lambda override: override.weight))
 
-    def changed(self, made: Priority, overrides: Iterable[Override]) -> tuple[Executor, ...]:
-        """The order for one operation: the global one, changed by each override in turn."""
-        order = Order(list(made), tuple([ex for ex in made if ex.last_resort]))
-        members = set(made)
+    def overridden(self, priority: Priority, overrides: Iterable[Override]) -> tuple[Executor, ...]:
+        """Return the order for one operation: the global one, changed by each override in turn."""
+        order = Order(list(priority), tuple([ex for ex in priority if ex.last_resort]))
+        members = set(priority)
         for rank, override in enumerate(overrides):
             before = list(order.sequence)
             order.apply(override.setting, rank, self.lookup, items=override.items)
-            if override.rank < self.restated:  # a whole list in a higher layer says who may be asked at all
+            if override.rank < self.restated:  # a whole list in a higher layer limits who may be asked at all
                 order.sequence = [node for node in order.sequence if node in members or isinstance(node, Missing)]
                 order.sequence = order.sequence if set(order.sequence) - set(order.last) else before
         return tuple(self.present(order, order.sorted()))
 
 
 def _rank(setting: Setting) -> int:
-    """The later layer before the earlier; of several files or scopes the nearer one."""
+    """Return the precedence of a setting: that of its layer, and of several files or scopes the nearer one."""
     layer = options.LAYERS.index(setting.source.layer)
     peers = {"file": options.PROCESS.files, "use": options.SCOPE.get()}.get(setting.source.layer, ())
     return layer * 1000 + next((i for i, each in enumerate(peers) if _together(each.source, setting.source)), 0)
@@ -260,8 +261,8 @@ def _together(one: Source, other: Source) -> bool:
     return one.where.rpartition(":")[0] == other.where.rpartition(":")[0] if one.layer == "file" else one is other
 
 
-def _usual() -> tuple[list[Executor], tuple[Executor, ...]]:
-    """The order that nobody changed, and the executors of last resort, which stand at its end."""
+def _default() -> tuple[list[Executor], tuple[Executor, ...]]:
+    """Return the default order, and the executors of last resort, which are its end."""
     known = list(REGISTRY.executors.values())
     added = [ex for name in REGISTRY.defaults if (ex := REGISTRY.executors.get(name))]
     local = {*REGISTRY.defaults, *_NOT_DEFAULT}
@@ -271,7 +272,7 @@ def _usual() -> tuple[list[Executor], tuple[Executor, ...]]:
 
 
 def _hints(order: Order) -> None:
-    """What executors say of their own place; of executors that are not there they may say anything."""
+    """Add the hints that executors declare about their own place; hints about executors that are not installed count for nothing."""
     for ex in order.sequence:
         for other in ex.before:
             if other in REGISTRY.executors:
@@ -292,23 +293,23 @@ def _identity(ex: Executor) -> Identity:
 
 
 def options_of(ex: Executor) -> dict[str, Any]:
-    """The options of `ex` as they are configured here: `ex.options`, a dictionary of names and defaults, changed by what the layers say.
+    """Return the options of `ex` as they are configured: `ex.options`, a dictionary of names and defaults, changed by the layers.
 
-    For checkers, transforms and `fuse`, while something is compiled; another value compiles again.
+    Call it in checkers, transforms and `fuse`; a function is compiled again where an option has another value.
     """
     return configuration.option_values(ex.name, ex.options)
 
 
 def _known(local: Iterable[str] = ()) -> dict[str, str]:
-    """Every name that means an executor or a plugin here, and its status."""
+    """Return every name of an executor, a plugin or a distribution, and its status."""
     rows = REGISTRY.plugins or ()
-    found = {row.distribution: row.status for row in rows if row.distribution}
-    found |= {name: row.status for row in rows for name in (row.name, *row.executors)}
-    return found | dict.fromkeys([*REGISTRY.executors, *local], "ready")
+    status = {row.distribution: row.status for row in rows if row.distribution}
+    status |= {name: row.status for row in rows for name in (row.name, *row.executors)}
+    return status | dict.fromkeys([*REGISTRY.executors, *local], "ready")
 
 
 def _like(name: str, local: Iterable[str] = ()) -> str:
-    """What was probably meant by `name`."""
+    """Return a sentence with the names most like `name`."""
     distributions = {row.distribution for row in REGISTRY.plugins or ()}
     known = {each: status for each, status in _known(local).items() if each not in distributions}
     return configuration.near(name, known) if known else "none is installed: install a distribution with an entry point in dovetail.executors"
@@ -332,7 +333,7 @@ def _is_pattern(words: str) -> bool:
 
 
 def _operation(words: str, source: Source) -> str:
-    """The id of the operation that is named, or the pattern; an error for one that no operation has."""
+    """Return the id of the named operation, or the pattern.  Raises ExecutorError where no operation matches."""
     if _is_pattern(words):
         if any([fnmatchcase(id, words) for id in SYMBOLS]):
             return words
@@ -343,7 +344,7 @@ def _operation(words: str, source: Source) -> str:
     raise ExecutorError(f"operations in {source} names {words!r}, and no operation is called so; {suggestion(words, SYMBOLS)}")
 
 
-_warned: set[tuple[str, str]] = set()  # the registry: plugins that a warning was given of
+_warned: set[tuple[str, str]] = set()  # the registry: plugins that were warned about
 
 
 def _warn_once(row: Plugin) -> None:
@@ -353,10 +354,10 @@ def _warn_once(row: Plugin) -> None:
 
 
 class _Memo(dict):
-    """The orders that were worked out since configuration changed last: the registry."""
+    """The registry: the orders that were resolved since configuration changed last."""
 
     seen: Any = None
-    held: Any = None  # under which configuration the lock file was compared last
+    held: Any = None  # the configuration that the lock file was compared under last
 
 
 _MEMO = _Memo()
@@ -364,66 +365,66 @@ LONGEST_MEMO = 256
 
 
 def resolve_executors(wanted: Iterable[Executor | str] | str | Setting | None = None) -> Priority:
-    """The order in which executors are asked, as all layers have it; `wanted` is the highest of them.
+    """Return the order in which executors are asked, resolved from all layers; `wanted` is the highest of them.
 
-    By default those added with add_operator_executor come first, the newest before the others, then those of installed plugins, by the
-    plugin's name and as its hook gives them, and those of last resort behind them.  `wanted` is a list of executors and names, or edits:
+    By default executors added with add_operator_executor come first, the newest before the others, then those of installed plugins, by the
+    plugin's name and in the order of its hook, then those of last resort.  `wanted` is a list of executors and names, or edits:
     "+name", "-name", "a > b".
     """
     if isinstance(wanted, Priority):
         return wanted
-    asked = wanted if isinstance(wanted, Setting) else requested_order(wanted)
+    setting = wanted if isinstance(wanted, Setting) else requested_order(wanted)
     now = configuration.refresh()
     if options.FROZEN.read() and _MEMO.held != configuration.WATCH.seen:
         _hold()
     REGISTRY.load()
     if _MEMO.seen is not None and _MEMO.seen[0] != now:
         REGISTRY.refresh()
-    there = (now, tuple(REGISTRY.executors.items()), tuple(REGISTRY.defaults), frozenset(_NOT_DEFAULT), REGISTRY.generation)
-    if there != _MEMO.seen:
-        if _MEMO.seen is not None and _MEMO.seen[1:] != there[1:]:
+    installed = (now, tuple(REGISTRY.executors.items()), tuple(REGISTRY.defaults), frozenset(_NOT_DEFAULT), REGISTRY.generation)
+    if installed != _MEMO.seen:
+        if _MEMO.seen is not None and _MEMO.seen[1:] != installed[1:]:
             configuration.WATCH.changed()
-            there = (configuration.WATCH.generation, *there[1:])
+            installed = (configuration.WATCH.generation, *installed[1:])
         _MEMO.clear()
-        _MEMO.seen = there
-    return remembered(asked)
+        _MEMO.seen = installed
+    return remembered(setting)
 
 
 def process_wide() -> Priority:
-    """The order outside any `dovetail.use`, as a new process with this configuration has it."""
+    """Return the order outside any `dovetail.use`, as a new process with this configuration has it."""
     return Context().run(resolve_executors)
 
 
 def _hold() -> None:
-    """An error unless plugins, before any of them is imported, and then their order are those in the lock file."""
+    """Raise unless the plugins, before any of them is imported, and then their order are those of the lock file."""
     path = configuration.lock_path()
-    locked, found = lockfile.read(path), lockfile.plugins()
-    if differences := locked.differences(lockfile.Lock(found, locked.order)):
+    locked, installed = lockfile.read(path), lockfile.plugins()
+    if differences := locked.differences(lockfile.Lock(installed, locked.order)):
         raise lockfile.drift(path, differences)
     _MEMO.held = configuration.WATCH.seen
     try:
-        if differences := locked.differences(lockfile.Lock(found, lockfile.order_of(process_wide()))):
+        if differences := locked.differences(lockfile.Lock(installed, lockfile.order_of(process_wide()))):
             raise lockfile.drift(path, differences)
     except ExecutorError:
         _MEMO.held = None
         raise
 
 
-def remembered(asked: Setting | None) -> Priority:
-    """The order for these wishes in this scope, without looking whether files or the environment have changed."""
-    key = (configuration.WATCH.generation, options.SCOPE.get(), asked)
-    found = _MEMO.get(key)
-    if found is None:
+def remembered(setting: Setting | None) -> Priority:
+    """Return the order for a call's setting in this scope, without looking whether files or the environment have changed."""
+    key = (configuration.WATCH.generation, options.SCOPE.get(), setting)
+    priority = _MEMO.get(key)
+    if priority is None:
         if len(_MEMO) > LONGEST_MEMO:
             _MEMO.clear()
-        found = _Resolution(asked).priority()
-        if all([REGISTRY.executors.get(ex.name) is ex for ex in found]):  # an executor of one program goes with that program
-            _MEMO[key] = found
-    return found
+        priority = _Resolution(setting).priority()
+        if all([REGISTRY.executors.get(ex.name) is ex for ex in priority]):  # an executor of one program goes with that program
+            _MEMO[key] = priority
+    return priority
 
 
 def requested_order(wanted: Iterable[Executor | str] | str | None, where: str = "") -> Setting | None:
-    """What a call asks for, as a setting."""
+    """Return the order that a call requests, as a setting; None where it requests none."""
     return None if wanted is None else options.EXECUTORS.setting(wanted, Source("jit", where or user_line()))
 
 
@@ -442,39 +443,40 @@ def use(
     trial: str | Mapping[str, str] | None = None,
     **unknown: Any,
 ) -> AbstractContextManager[None]:
-    """Configuration for a `with` block: for what is called in it, in this thread or asynchronous task and in the tasks it starts.
+    """Configure what is called in a `with` block, in this thread or asynchronous task and in the tasks that it starts.
 
     `executors` is an order or edits of it, `operations` maps operations and patterns to such, `options` executors to their options.
     The arguments mean what the options of these names mean in a file.  A function that was compiled under another configuration is
-    compiled again where the programs would differ, and finds its earlier programs again.
+    compiled again where the programs would differ, and runs its earlier programs again afterwards.  Raises ExecutorError where a name is
+    unknown or an executor cannot be used.
     """
-    given = {"executors": executors, "operations": operations, "options": options, "disable": disable, "strict": strict}
-    return _using(configuration.call_settings({**given, "check": check, "debug": debug, "trial": trial, **unknown}, user_line()))
+    settings = {"executors": executors, "operations": operations, "options": options, "disable": disable, "strict": strict}
+    return _using(configuration.call_settings({**settings, "check": check, "debug": debug, "trial": trial, **unknown}, user_line()))
 
 
 @contextmanager
-def _using(made: tuple[Setting, ...]) -> Iterator[None]:
-    with configuration.scope(made):
-        resolve_executors()  # a name that means nothing is an error here, not at the first call
+def _using(settings: tuple[Setting, ...]) -> Iterator[None]:
+    with configuration.scope(settings):
+        resolve_executors()  # an unknown name is an error here, not at the first call
         yield
 
 
 def difference(old: Key, new: Priority) -> str:
-    """Why a program that was made for `old` does not do for `new`."""
-    found, now = [], new.key
+    """Return why a program that was compiled for `old` does not fit `new`."""
+    changes, now = [], new.key
     were, are = [each.executor.name for each in old.executors], [each.executor.name for each in now.executors]
     if were != are:
-        why = f" by {', '.join(new.sources)}" if new.sources else ""
-        found.append(f"the executors are {', '.join(are) or 'none'}{why}, and were {', '.join(were) or 'none'}")
+        by = f" by {', '.join(new.sources)}" if new.sources else ""
+        changes.append(f"the executors are {', '.join(are) or 'none'}{by}, and were {', '.join(were) or 'none'}")
     for before, after in zip(old.executors, now.executors):
         if before.executor.name == after.executor.name and before != after:
-            found.append(f"executor {before} became {after}" if str(before) != str(after) else f"executor {after} was replaced")
+            changes.append(f"executor {before} became {after}" if str(before) != str(after) else f"executor {after} was replaced")
     if old.operations != now.operations:
-        found.append(f"who runs single operations changed to {options.shown(now.operations)}")
+        changes.append(f"who runs single operations changed to {options.shown(now.operations)}")
     for name in ("strict", "check", "random", "trial"):
         if getattr(old, name) != getattr(now, name):
-            found.append(f"{name} is {options.shown(getattr(now, name))}")
-    return "; ".join(found)
+            changes.append(f"{name} is {options.shown(getattr(now, name))}")
+    return "; ".join(changes)
 
 
 def add_operator_executor(
@@ -484,11 +486,11 @@ def add_operator_executor(
     add_to_default_executors: bool = True,
     replace: bool = False,
 ) -> OperatorExecutor:
-    """An executor from a table of torch operation -> (implementation's name, checker, implementation).
+    """Register an executor from a table of torch operation -> (implementation's name, checker, implementation), and return it.
 
-    Implementations get real tensors and the operation's own signature, checkers get proxies and the same.  It takes effect for functions
-    compiled afterwards: at the head of the default order, or only where it is named when `add_to_default_executors` is False.  A function
-    that is compiled already is compiled again at its next call if its order has changed.
+    Implementations take real tensors in the operation's own signature, checkers proxies in the same.  The executor is put at the head of the
+    default order, or runs only where it is named when `add_to_default_executors` is False.  A function that is compiled already is
+    compiled again at its next call if its order has changed.  Raises ExecutorError where a row is malformed or the name is in use.
     """
     REGISTRY.load()
     ex = OperatorExecutor(name)
