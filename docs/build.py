@@ -111,15 +111,17 @@ def figures() -> str:
         lines.append(f"| {' | '.join([kept['titles'][name], *map(warm, found), *map(first, found[1:])])} |")
     about, executors = kept["about"], ", ".join(f"`{name}`" for name in kept["about"]["executors"])
     where = f"{about['cores']} cores of an {about['cpu']}, torch {about['torch']}, commit {about['commit']}, {about['date']}"
-    message = f"Medians on {where}; in brackets the speed beside eager's in the same run. Dovetail's executors are {executors}."
+    message = f"Medians on {where}; in parentheses the speed relative to eager in the same run. Dovetail's executors are {executors}."
     return "\n".join([*lines, "", message, "", *map(overall, kept["summary"])])
 
 
 def overall(beside: dict) -> str:
     """Geometric means over all rows, and the rows in which Dovetail is slower."""
     slower = ", ".join(f"`{name}`" for name in beside["slower"]) or "none"
-    means = f"{beside['warm']:.2f}x warm, {beside['first']:.2g}x in the first call"
-    return f"- Beside {beside['other']}, geometric means over all {beside['rows']} rows: {means}; slower in {slower}."
+    ratio = beside["first"]
+    first_calls = f"first calls {ratio:.2g} times shorter" if ratio >= 1 else f"first calls {1 / ratio:.2g} times longer"
+    means = f"{beside['warm']:.2f} times as fast once compiled, {first_calls}"
+    return f"- Compared with {beside['other']}, geometric means over all {beside['rows']} rows: {means}; slower in {slower}."
 
 
 def warm(row: dict) -> str:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.trials
 EXECUTED = (
     "README.md",
     "docs/walkthrough.md",
+    "docs/life_of_a_call.md",
     "docs/executors.md",
     "docs/explain.md",
     "docs/configuration.md",
