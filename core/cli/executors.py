@@ -22,6 +22,7 @@ from dovetail.errors import DovetailError
 from dovetail.executors import Executor, ExecutorWarning, Plugin, get_executor, plugins, resolve_executors
 from dovetail.executors.discovery.find_plugins import MANIFEST
 from dovetail.executors.discovery.registry import REGISTRY, unknown
+from dovetail.executors.ordering.unordered import unordered_notes
 
 COLOURS = {"ready": "green", "disabled": "dim", "absent": "dim", "unavailable": "yellow", "unmet-requirement": "yellow", "incompatible": "yellow"}
 NOTHING = "No executor is installed, so programs can be traced but not run; the README lists the available executors."
@@ -47,6 +48,8 @@ def executors(context: click.Context, as_json: bool) -> None:
     for plugin in records:
         explain(console, plugin)
     console.print(order_line(), soft_wrap=True)
+    for note in notes():
+        console.print(f"Note: {escape(note)}.", soft_wrap=True)
 
 
 def report(records: list[Plugin]) -> dict[str, Any]:
@@ -69,6 +72,14 @@ def order_line() -> str:
     except DovetailError as error:
         return f"The order cannot be resolved: {escape(str(error))}"
     return f"Priority order: {', '.join(order)}." if order else NOTHING
+
+
+def notes() -> list[str]:
+    """Return a sentence for each pair of executors that only their names order."""
+    try:
+        return unordered_notes(resolve_executors())
+    except DovetailError:
+        return []
 
 
 def coloured(plugin: Plugin) -> str:

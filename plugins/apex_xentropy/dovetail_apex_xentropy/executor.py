@@ -38,6 +38,7 @@ def apex_executor(find: Callable[[], tuple[ModuleType | None, str]] = kernel.fin
 
 def equip(ex: OperatorExecutor, calls: Kernel, devices: Iterable[str] = ("cuda",)) -> OperatorExecutor:
     """Give `ex` the operation and what it becomes where it is differentiated."""
+    ex.before = ("cross_entropy_triton",)
     of = {"dtypes": DECLARED, "devices": devices}
     ex.implements(OPERATION, calls.cross_entropy, checker=takes, grad=rule, name=NAME, **of)
     ex.implements(forward, calls.forward, **of)

@@ -36,7 +36,8 @@ class NvfuserExecutor(FusionExecutor):
     def __init__(self, devices: Iterable[str] = ("cuda",), **options: Any) -> None:
         declared = {"dtypes": list(DTYPES), "devices": list(devices), "available": availability.available}
         super().__init__("nvfuser", version=__version__, last_resort=True, **declared)
-        self.after = ("torch",)  # behind the reference: there is nvFuser for a few pairs of Python and torch, so it is asked where somebody names it
+        # behind the reference: nvFuser exists for a few pairs of Python and torch, so it is asked where it is named
+        self.after = ("torch", "inductor")
         self.options = OPTIONS | options
         self.definitions = Definitions()
 

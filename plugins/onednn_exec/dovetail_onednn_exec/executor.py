@@ -54,6 +54,7 @@ class OneDNN(OperatorExecutor):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(choices.NAME, version=__version__, dtypes=DTYPES, devices=["cpu"], available=library.available)
+        self.after = ("llvm",)  # which fuses what surrounds a product, and refuses the product itself
         self.options = choices.OPTIONS | options
         for symbol, case_of in CASES.items():
             how = {"stateful": Stateful(STATES[symbol.id], self)} if symbol.id in STATES else {"fn": FUNCTIONS[symbol.id]}
