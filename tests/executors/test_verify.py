@@ -137,7 +137,7 @@ def test_verify_takes_functions_that_are_not_compiled():
     with dovetail.use(executors=["torch"]):
         found = dovetail.verify(lambda x, scale: torch.sin(x) * scale, torch.ones(3), scale=2.0)
     assert found and found.compared == 0
-    assert str(found) == "compared 0 operations of nobody but the reference with the reference: none differ"
+    assert str(found) == "compared 0 operations of no executor but the reference with the reference: none differ"
 
 
 def test_random_numbers_of_another_generator_are_not_compared():

@@ -25,9 +25,16 @@ SLACK = 100  # a whole program may be that much further off than one operation
 
 @dataclass(frozen=True)
 class Difference:
-    """One operation whose executor computes something else than the reference.
+    """One operation whose executor does not compute what the reference computes.
 
-    `message` has the figures; `call` the operation with its arguments' types; `where` the user's line.
+    Attributes:
+        program: the program's name, such as "forward".
+        executor: the executor that claimed the operation.
+        operation: its id.
+        results: the names of its results in the program.
+        call: the operation with the types of its arguments.
+        where: the user's line.
+        message: the figures.
     """
 
     program: str
@@ -46,10 +53,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `dovetail.verify` found: `differences` in program order, `compared` operations, those it could not compare, and the end result.
+    """The result of `dovetail.verify`; true where nothing differs.
 
-    `end` says how the results of the whole differ from those that the reference computes; `culprit` who brings that in, where no single
-    operation showed it.  It is true when nothing differs.
+    Attributes:
+        compared: how many operations were compared.
+        differences: the operations that differ, in program order.
+        skipped: the operations that could not be compared, with the reasons.
+        end: how the results of the whole program differ from the reference's; empty where they do not.
+        culprit: the executor and the claim that make them differ, where no single operation does.
+        executors: those whose operations were compared.
     """
 
     compared: int
@@ -68,9 +80,9 @@ class Verification:
         return self.differences[0] if self.differences else None
 
     def __str__(self) -> str:
-        whose = ", ".join(self.executors) or "nobody but the reference"
+        executors = ", ".join(self.executors) or "no executor but the reference"
         n, wrong = self.compared, len(self.differences)
-        rows = [f"compared {n} operation{'s' * (n != 1)} of {whose} with the reference: {wrong or 'none'} differ{'s' * (wrong == 1)}"]
+        rows = [f"compared {n} operation{'s' * (n != 1)} of {executors} with the reference: {wrong or 'none'} differ{'s' * (wrong == 1)}"]
         rows += [f"the first: {self.first}"] if self.differences else []
         rows += [f"and {len(self.differences) - 1} more"] if len(self.differences) > 1 else []
         rows += [f"the results of the whole differ: {self.end}"] if self.end else []
@@ -80,7 +92,7 @@ class Verification:
 
 
 class Comparison:
-    """Runs a dispatched program line by line, and each line that is claimed once more by the reference."""
+    """Runs a dispatched program line by line, and each claimed line by the reference, too."""
 
     def __init__(self, trace: Trace, reference: Priority):
         self.trace, self.reference = trace, reference
@@ -89,19 +101,19 @@ class Comparison:
         self.differences: list[Difference] = []
         self.skipped: list[str] = []
         self.compared = 0
-        self.random = False  # whether somebody else draws random numbers, so that the whole cannot be compared
+        self.random = False  # whether an executor draws random numbers, so that whole programs cannot be compared
         self.unwritten = uninitialized(trace.lines)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs, by the executors that claimed the lines."""
+        """Return the outputs, computed by the executors that claimed the lines."""
         self.values |= dict(zip(self.trace.inputs, inputs, strict=True))
         units, last = _units(self.trace), {}
         for i, (_, lines) in enumerate(units):
             last.update(dict.fromkeys([p for line in lines for p in (*line.reads, *line.writes)], i))
         kept = {*self.trace.inputs, *self.trace.constants, *[p for p in leaves(self.trace.outputs) if is_proxy(p)]}
-        for i, (asked, lines) in enumerate(units):
-            self._unit(asked, lines)
-            for p in [p for line in (asked, *lines) for p in (*line.reads, *line.writes)]:
+        for i, (operation, lines) in enumerate(units):
+            self._unit(operation, lines)
+            for p in [p for line in (operation, *lines) for p in (*line.reads, *line.writes)]:
                 if last.get(p, i) <= i and p not in kept:
                     self.values.pop(p, None)
         return tree_map(self._value, self.trace.outputs)
@@ -109,31 +121,31 @@ class Comparison:
     def _value(self, leaf: Any) -> Any:
         return self.values[leaf] if is_proxy(leaf) else leaf
 
-    def _unit(self, asked: BoundSymbol, lines: list[BoundSymbol]) -> None:
-        """Run `lines`, which stand for the operation `asked`, and compare when they are somebody's claim."""
+    def _unit(self, operation: BoundSymbol, lines: list[BoundSymbol]) -> None:
+        """Run `lines`, which run in place of `operation`, and compare where an executor other than the reference runs them."""
         executor = lines[0].implementation.executor
         if executor in self.trusted:
             for line in lines:
                 self._run(line)
             return
-        inputs = {p: self.values[p] for p in asked.reads}
+        inputs = {p: self.values[p] for p in operation.reads}
         state = generators()
-        expected = self._expected(asked, inputs, executor)
+        expected = self._expected(operation, inputs, executor)
         restore(state)
         message = next((message for message in [self._run(line) for line in lines] if message is not None), None)
         if expected is None:
             if message is not None:
-                self._differs(executor, asked, lines, message)
+                self._differs(executor, operation, lines, message)
             return
         self.compared += 1
-        if message is None and not draws(asked):
-            message = self._compared(asked, expected, inputs)
-        self.random |= draws(asked)
+        if message is None and not draws(operation):
+            message = self._compared(operation, expected, inputs)
+        self.random |= draws(operation)
         if message is not None:
-            self._differs(executor, asked, lines, message, inputs)
+            self._differs(executor, operation, lines, message, inputs)
 
     def _run(self, line: BoundSymbol) -> str | None:
-        """Run one line; what it breaks of its contract."""
+        """Run one line; return how it breaks its contract, None where it keeps it."""
         args, kwargs = tree_map(self._value, line.args), tree_map(self._value, line.kwargs)
         before = copies(line, args, kwargs)
         try:
@@ -148,20 +160,21 @@ class Comparison:
         self.values.update({p: x for p, x in paired(line.out, result) if is_proxy(p)})
         return message
 
-    def _expected(self, asked: BoundSymbol, inputs: dict[Proxy, Any], executor: str) -> list[Any] | None:
-        """What the reference computes in place of `asked`; None where it has no way to."""
+    def _expected(self, operation: BoundSymbol, inputs: dict[Proxy, Any], executor: str) -> list[Any] | None:
+        """Return what the reference computes for `operation`; None where it cannot."""
         try:
-            return program(asked, list(inputs), self.reference, self.trace.constants)(*inputs.values())
+            return program(operation, list(inputs), self.reference, self.trace.constants)(*inputs.values())
         except DovetailError as error:
-            why = str(error).partition("\n")[0]
-            self.skipped.append(f"{call(asked)}, which {executor} runs: {why}")
+            reason = str(error).partition("\n")[0]
+            self.skipped.append(f"{call(operation)}, which {executor} runs: {reason}")
             return None
 
-    def _compared(self, asked: BoundSymbol, expected: list[Any], inputs: dict[Proxy, Any]) -> str | None:
-        env = self.trace.dispatch_record.replaced
+    def _compared(self, operation: BoundSymbol, expected: list[Any], inputs: dict[Proxy, Any]) -> str | None:
+        """Return how results differ from what is expected; None where they do not."""
+        replaced = self.trace.dispatch_record.replaced
         wide: tuple[list[Any] | None, list[list[Any]]] | None = None
-        for i, p in enumerate(asked.writes):
-            now = env.get(p, p)
+        for i, p in enumerate(operation.writes):
+            now = replaced.get(p, p)
             if now not in self.values or p in self.unwritten or now in self.unwritten:
                 continue  # nothing needs it, or nothing wrote it
             message = differs(self.values[now], expected[i])
@@ -169,55 +182,53 @@ class Comparison:
                 continue
             if wide is None:
                 values = self.trace.constants | inputs
-                wide = exact(asked, values, self.reference), rounded(asked, values, self.reference, SAMPLES)
+                wide = exact(operation, values, self.reference), rounded(operation, values, self.reference, SAMPLES)
             exactly, samples = wide
             if exactly and differs(self.values[now], expected[i], exactly[i], rounded=[each[i] for each in samples]) is None:
                 continue
             return f"{p.name}: {message}"
         return None
 
-    def _differs(self, executor: str, asked: BoundSymbol, lines: list[BoundSymbol], message: str, inputs: dict[Proxy, Any] | None = None) -> None:
-        where = asked.where or next((line.where for line in lines if line.where), None)
+    def _differs(self, executor: str, operation: BoundSymbol, lines: list[BoundSymbol], message: str, inputs: dict[Proxy, Any] | None = None) -> None:
+        where = operation.where or next((line.where for line in lines if line.where), None)
         ex = ASKED.get(executor)
         look = not self.differences and inputs and isinstance(ex, FusionExecutor)
-        if look and (line := _first_inside(ex, self.trace, asked, inputs, self.reference)) is not None:
+        if look and (line := _first_inside(ex, self.trace, operation, inputs, self.reference)) is not None:
             message += f"; in the region, {call(line)} is the first to differ"
-        names = tuple(p.name for p in asked.writes)
-        self.differences.append(Difference(self.trace.name, executor, str(asked.symbol), names, call(asked), where, message))
+        names = tuple(p.name for p in operation.writes)
+        self.differences.append(Difference(self.trace.name, executor, str(operation.symbol), names, call(operation), where, message))
 
 
 def _units(trace: Trace) -> list[tuple[BoundSymbol, list[BoundSymbol]]]:
-    """The lines of a dispatched trace in order, those of one execution transform together, with the operation that was asked for."""
-    asked: dict[int, BoundSymbol] = {}
+    """Return the operations of a dispatched trace, in order, each with the lines that run in its place."""
+    operation_of: dict[int, BoundSymbol] = {}
     for decision in trace.dispatch_record.decisions:
         for line in decision.runs:
-            asked.setdefault(id(line), decision.line)  # the outermost comes first
+            operation_of.setdefault(id(line), decision.line)  # the outermost comes first
     units: list[tuple[BoundSymbol, list[BoundSymbol]]] = []
     for line in trace.lines:
-        of = line if is_region(line) else asked.get(id(line), line)
-        if units and units[-1][0] is of and of is not line:
+        operation = line if is_region(line) else operation_of.get(id(line), line)
+        if units and units[-1][0] is operation and operation is not line:
             units[-1][1].append(line)
         else:
-            units.append((of, [line]))
+            units.append((operation, [line]))
     return units
 
 
-def _first_inside(
-    ex: FusionExecutor, trace: Trace, region: BoundSymbol, inputs: dict[Proxy, Any], reference: Sequence[Executor]
-) -> BoundSymbol | None:
-    """The last line of the shortest beginning of `region` that `ex` fuses to something else than the reference computes."""
+def _first_inside(ex: FusionExecutor, trace: Trace, region: BoundSymbol, inputs: dict[Proxy, Any], reference: Priority) -> BoundSymbol | None:
+    """Return the last line of the shortest prefix of `region` for which `ex` computes something else than the reference."""
 
     unwritten = uninitialized(region.body)
 
     def wrong(n: int) -> bool:
         lines = region.body[:n]
-        made = list(dict.fromkeys(p for line in lines for p in line.writes))
-        given = {p: x for p, x in inputs.items() if any([p in set(line.reads) for line in lines])}
-        part = trace.derive("dispatch", name="part", inputs=list(given), outputs=tuple(made), constants={})
+        results = list(dict.fromkeys(p for line in lines for p in line.writes))
+        read = {p: x for p, x in inputs.items() if any([p in set(line.reads) for line in lines])}
+        part = trace.derive("dispatch", name="part", inputs=list(read), outputs=tuple(results), constants={})
         part.lines = list(lines)
-        whole = BoundSymbol(region.symbol, tuple(given), {}, tuple(made), list(given), body=tuple(lines))
-        pairs = zip(ex.fuse(part)(*given.values()), program(whole, list(given), reference)(*given.values()), strict=True)
-        return any([differs(got, expected) is not None for p, (got, expected) in zip(made, pairs, strict=True) if p not in unwritten])
+        whole = BoundSymbol(region.symbol, tuple(read), {}, tuple(results), list(read), body=tuple(lines))
+        pairs = zip(ex.fuse(part)(*read.values()), program(whole, list(read), reference)(*read.values()), strict=True)
+        return any([differs(got, expected) is not None for p, (got, expected) in zip(results, pairs, strict=True) if p not in unwritten])
 
     low, high = 0, len(region.body)  # the first `low` lines are right, the first `high` wrong
     try:
@@ -226,25 +237,25 @@ def _first_inside(
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if wrong(middle) else (middle, high)
-    except Exception:  # an executor may refuse what is no region of its own making
+    except Exception:  # an executor may refuse a region that it would not have been offered
         return None
     return region.body[high - 1]
 
 
 def ends_differ(got: Any, expected: Any) -> str | None:
-    """How the results of two programs differ, the first of them that does."""
+    """Return how the results of two programs differ, for the first that does; None where they agree."""
     pairs = zip(leaves(got), leaves(expected), strict=True)
     return next((f"result {i}: {message}" for i, (a, b) in enumerate(pairs) if (message := differs(a, b, slack=SLACK)) is not None), None)
 
 
 def private(inputs: Iterable[Any]) -> list[Any]:
-    """Copies of the tensors among `inputs`, laid out as they are, that nobody else sees."""
+    """Return the inputs with copies of the tensors among them, in the same layout."""
     return [own_copy(x) for x in inputs]
 
 
 @contextmanager
 def same_numbers() -> Iterator[Callable[[], None]]:
-    """Gives a function that puts the random generators back to where they were; they are put back at the end, too."""
+    """Yield a function that restores the random generators; they are restored at the end, too."""
     state = generators()
     try:
         yield lambda: restore(state)
@@ -287,31 +298,31 @@ class Limited(Priority):
 
 
 def bisect(claimers: Sequence[Executor], wrong: Callable[[dict[str, int]], tuple[str | None, Limited]]) -> str:
-    """Which executor, and then which of its claims, brings a difference in.
+    """Return a sentence with the executor, and its claim, that makes a program differ from the reference.
 
-    `wrong(limits)` says how the whole differs when executors take no more lines than these, and who took part.
+    `wrong(limits)` runs the program with executors that claim at most so many lines; it returns how the results differ, or None, and the
+    limited executors.
     """
     limits = {ex.name: 0 for ex in claimers}
     if wrong(limits)[0] is not None:
         return "no executor brings that in: it differs without them, too"
     for ex in claimers:
         limits[ex.name] = MANY
-        message, took = wrong(limits)
-        if message is not None:
+        difference, limited = wrong(limits)
+        if difference is not None:
             break
-        limits[ex.name] = MANY
     else:
         return "it does not differ when it is run again"
-    low, high = 0, took.counts.get(ex.name, 0)  # with `low` claims it is right, with `high` wrong
+    low, high = 0, limited.counts.get(ex.name, 0)  # with `low` claims it is right, with `high` wrong
     while high - low > 1:
         middle = (low + high) // 2
         limits[ex.name] = middle
         low, high = (low, middle) if wrong(limits)[0] is not None else (middle, high)
     limits[ex.name] = high
-    message, took = wrong(limits)
-    line = took.last.get(ex.name)
-    what = f"{call(line)}" + (f", called at {line.where}" if line.where else "") if line is not None else "no single line"
-    return f"{ex.name} brings it in, with its claim {high} of that program: {what}"
+    _, limited = wrong(limits)
+    line = limited.last.get(ex.name)
+    claim = f"{call(line)}" + (f", called at {line.where}" if line.where else "") if line is not None else "no single line"
+    return f"{ex.name} brings it in, with its claim {high} of that program: {claim}"
 
 
 MANY = 1 << 30
