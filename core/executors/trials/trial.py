@@ -28,14 +28,17 @@ from dovetail.trace import BoundSymbol, Proxy, Trace, release, to_callable
 
 
 class Trial:
-    """The trials of one program: `trace` as it runs, of which `dispatched` says what each line stands for."""
+    """The trials of one program.
 
-    def __init__(self, trace: Trace, dispatched: Trace, executors: Priority, account: Account, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()):
-        self.trace, self.account, self.ruled = trace, account, ruled
+    `trace` is the program as it runs, `dispatched` as it was dispatched; `by_rules` are the lines that executors differentiate by own rules.
+    """
+
+    def __init__(self, trace: Trace, dispatched: Trace, executors: Priority, account: Account, by_rules: Sequence[tuple[BoundSymbol, Executor]] = ()):
+        self.trace, self.account, self.by_rules = trace, account, by_rules
         self.reference = referees(executors)
         self.judge = Judge(self.reference, trace.constants, account)
-        self.asked = _asked(dispatched)
-        self.env = dispatched.dispatch_record.replaced
+        self.stands_for = _stands_for(dispatched)
+        self.replaced = dispatched.dispatch_record.replaced
         self.modes = options.trial_modes()
         self.executors = {ex.name: ex for ex in executors}
         self.tried: list[TriedLine] = []
@@ -48,12 +51,12 @@ class Trial:
         return bool(self.tried)
 
     def run(self, *inputs: Any) -> Any:
-        """Run the program, each line that is its turn beside the reference."""
+        """Run the program; lines whose turn it is also run by the reference.  Raises GradientDisagreement where a grad rule is wrong."""
         with self.lock:
             if self.run_lines is None:
                 self.run_lines = to_callable(self.trace_run)
             turn = next_round(self.tried, self.account)
-        token, before = ROUND.set(turn), generators() if self.ruled else None
+        token, before = ROUND.set(turn), generators() if self.by_rules else None
         try:
             return self.run_lines(*inputs)
         except GradientDisagreement:
@@ -71,7 +74,7 @@ class Trial:
     # --- the program of a trial
 
     def _program(self) -> Trace:
-        """The trace with every line that is tried run by a function that compares."""
+        """Return the trace with every tried line run by a function that compares."""
         new = self.trace.derive("trial")
         units = self._units()
         lines: list[BoundSymbol] = []
@@ -91,13 +94,13 @@ class Trial:
                 if unit[1] == 1:
                     lines += self._behind(unit[0], line, known, len(self.tried))
         new.lines = lines + [
-            self._gradient(line, ex, i) for i, (line, ex) in enumerate(self.ruled) if known.issuperset(line.reads) and self._mode(ex.name)
+            self._gradient(line, ex, i) for i, (line, ex) in enumerate(self.by_rules) if known.issuperset(line.reads) and self._mode(ex.name)
         ]
         return release(new)
 
-    def _gradient(self, asked: BoundSymbol, ex: Executor, number: int) -> BoundSymbol:
-        """The line that differentiates an operation by an executor's own rule and by the reference's, and compares."""
-        tried, reads = self._new(asked, ex.name, asked.where), list(dict.fromkeys(asked.reads))
+    def _gradient(self, operation: BoundSymbol, ex: Executor, number: int) -> BoundSymbol:
+        """Return a line that compares the gradients of an operation by an executor's own rule with the reference's."""
+        tried, reads = self._new(operation, ex.name, operation.where), list(dict.fromkeys(operation.reads))
         tried.gradient = True
 
         def run(*values: Any) -> None:
@@ -108,16 +111,16 @@ class Trial:
         return line
 
     def _units(self) -> dict[Any, list[Any]]:
-        """For each line that is tried, the operation that it stands for, and one more than how many lines do so; 1 for a line alone."""
+        """Return, for each tried line, the operation that it stands for, and one more than how many lines do so; 1 for a line alone."""
         shown = {_mark(line) for line in self.trace.lines}
         units: dict[Any, list[Any]] = {}
         several: dict[int, list[Any]] = {}
         for line in self.trace.lines:
             if line.implementation is None or not self._mode(line.implementation.executor):
                 continue
-            asked, marks = (line, ()) if is_region(line) else self.asked.get(_mark(line), (line, ()))
+            operation, marks = (line, ()) if is_region(line) else self.stands_for.get(_mark(line), (line, ()))
             if len(marks) > 1 and all([mark in shown for mark in marks]):
-                unit = several.setdefault(id(asked), [asked, 1])
+                unit = several.setdefault(id(operation), [operation, 1])
                 unit[1] += 1
                 units[_mark(line)] = unit
             else:
@@ -125,35 +128,35 @@ class Trial:
         return units
 
     def _mode(self, executor: str) -> str | None:
-        """How an executor is tried; None where it is not."""
+        """Return how an executor is tried; None where it is not."""
         ex = self.executors.get(executor)
         if ex is None or ex in self.reference:
             return None
         mode = self.modes.get(executor, self.modes["*"])
         return None if mode == "off" else mode
 
-    def _new(self, asked: BoundSymbol, executor: str, where: str | None) -> TriedLine:
-        tried = TriedLine(asked, self.executors[executor], asked.where or where, self._mode(executor) == "always")
+    def _new(self, operation: BoundSymbol, executor: str, where: str | None) -> TriedLine:
+        tried = TriedLine(operation, self.executors[executor], operation.where or where, self._mode(executor) == "always")
         self.tried.append(tried)
         return tried
 
-    def _beside(self, line: BoundSymbol, asked: BoundSymbol, number: int) -> BoundSymbol:
-        """`line`, run by a function that compares."""
-        made = line.implementation
-        tried = self._new(asked, made.executor, line.where)
-        into = made.writes if isinstance(made, FusedRegion) else ()
+    def _beside(self, line: BoundSymbol, operation: BoundSymbol, number: int) -> BoundSymbol:
+        """Return `line`, run by a function that compares."""
+        implementation = line.implementation
+        tried = self._new(operation, implementation.executor, line.where)
+        into = implementation.writes if isinstance(implementation, FusedRegion) else ()
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return self.judge.run_line(tried, line, made.fn, args, kwargs, into)
+            return self.judge.run_line(tried, line, implementation.fn, args, kwargs, into)
 
-        return line.replace(implementation=replace(made, name=f"{made.name}_trial_{number}", fn=run, path=None))
+        return line.replace(implementation=replace(implementation, name=f"{implementation.name}_trial_{number}", fn=run, path=None))
 
-    def _behind(self, asked: BoundSymbol, last: BoundSymbol, known: set[Proxy], number: int) -> list[BoundSymbol]:
-        """The line that compares the results of an operation which several lines stand for, after the last of them."""
+    def _behind(self, operation: BoundSymbol, last: BoundSymbol, known: set[Proxy], number: int) -> list[BoundSymbol]:
+        """Return a line that compares the results of an operation that several lines stand for, after the last of them."""
         executor = last.implementation.executor
-        tried = self._new(asked, executor, last.where)
-        results = [_now(p, self.env) for p in asked.writes]
-        reads = list(dict.fromkeys(asked.reads))
+        tried = self._new(operation, executor, last.where)
+        results = [_now(p, self.replaced) for p in operation.writes]
+        reads = list(dict.fromkeys(operation.reads))
         if not all([p in known for p in (*reads, *results)]):
             tried.outcome = "not tried: parts of it are computed elsewhere"
             return []
@@ -170,9 +173,9 @@ class Trial:
 
 
 def trial_of(
-    traces: Sequence[Trace], executors: Priority, account: Account | None, ruled: Sequence[tuple[BoundSymbol, Executor]] = ()
+    traces: Sequence[Trace], executors: Priority, account: Account | None, by_rules: Sequence[tuple[BoundSymbol, Executor]] = ()
 ) -> Trial | None:
-    """Return the trials of a program, given what its passes made of it; None where there is nothing to try."""
+    """Return the trials of a program, of which `traces` are the steps; None where there is nothing to try."""
     modes = options.trial_modes()
     if account is None or set(modes.values()) == {"off"}:
         return None
@@ -180,29 +183,29 @@ def trial_of(
     running = {line.implementation.executor for line in trace.lines if line.implementation is not None}
     reference = referees(executors)
     names = {ex.name for ex in executors if ex not in reference and modes.get(ex.name, modes["*"]) != "off"}
-    if not reference or not (running & names or ruled):
+    if not reference or not (running & names or by_rules):
         return None
     dispatched = next(trace for trace in traces if trace.dispatch_record is not None)
-    return Trial(trace, dispatched, executors, account, ruled) or None
+    return Trial(trace, dispatched, executors, account, by_rules) or None
 
 
-def _asked(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ...]]]:
-    """For each line the outermost operation that it stands for, and all lines that do so."""
-    found: dict[Any, tuple[BoundSymbol, tuple[Any, ...]]] = {}
+def _stands_for(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ...]]]:
+    """Return, for each line, the outermost operation that it stands for, and all lines that do so."""
+    stands_for: dict[Any, tuple[BoundSymbol, tuple[Any, ...]]] = {}
     for decision in dispatched.dispatch_record.decisions:
         marks = tuple(_mark(line) for line in decision.runs)
         for mark in marks:
-            found.setdefault(mark, (decision.line, marks))
-    return found
+            stands_for.setdefault(mark, (decision.line, marks))
+    return stands_for
 
 
 def _mark(line: BoundSymbol) -> Any:
-    """What a line is known by, whatever passes made of it: its results."""
+    """Return what identifies a line across passes: its results."""
     return tuple(map(id, line.writes)) or id(line)
 
 
 def _now(p: Proxy, env: dict[Proxy, Proxy]) -> Proxy:
-    """What stands for a result in the program that runs."""
+    """Return what replaces a result in the program that runs."""
     while p in env:
         p = env[p]
     return p
