@@ -265,9 +265,9 @@ def test_scenario_27_bad_input_raises_what_eager_raises(case):
 def test_a_kept_proxy_says_so():
     kept = []
     dovetail.jit(lambda x: kept.append(x) or x * 2, interpretation="native")(torch.ones(2))
-    with pytest.raises(dovetail.errors.NotTracing, match="used after"):
+    with pytest.raises(dovetail.errors.NotTracing, match="kept after make_trace or jit returned"):
         kept[0] + 1
-    with pytest.raises(dovetail.errors.NotTracing, match="used after"):
+    with pytest.raises(dovetail.errors.NotTracing, match=r"used after dovetail\.make_trace or jit returned"):
         kept[0].sum()
 
 
