@@ -84,7 +84,7 @@ def test_28_the_kernels_own_operation_is_refused_for_its_device(trained):
     (message,) = [message for message in found.differentiated if "torch.nn.functional.cross_entropy" in message]
 
     assert "torch.nn.functional.cross_entropy: apex_xentropy refuses: expected tensors on cuda, got t" in message
-    assert f"said of operations that were differentiated:\n  {message}\n" in str(found)
+    assert f"refusals of operations that were differentiated:\n  {message}\n" in str(found)
 
 
 def test_28_json_and_page_hold_the_same_rows(trained):

@@ -1,4 +1,4 @@
-"""Who runs each operation of a compiled function, who else was asked, and what they said."""
+"""Explanations: which executor runs each operation of a compiled function, which others were asked, and why they refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS = "runs it"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One executor that was to be asked for an operation.  `status` is runs, refused or not-asked; `said` is the sentence."""
+    """One executor in the order for an operation.  `status` is runs, refused or not-asked; `message` is the reason, as a sentence."""
 
     executor: str
     status: str
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def spoken(self) -> str:
-        """What it said after its name: `refuses: ...`, or `runs it: ...`."""
+        """The message as a report shows it after the executor's name: `refuses: ...`, or `runs it: ...`."""
         return f"refuses: {self.message}" if self.status == "refused" else self.message
 
 
@@ -41,8 +41,19 @@ class Candidate:
 class Row:
     """One operation.
 
-    `requested` is the executor that is asked first, `actual` the one that runs it; None where its parts run instead, which follow as rows
-    of a greater `depth`.  `region` is the fused line that it became a part of.  `needed` is False where nothing needs what it computes.
+    Attributes:
+        program: the program's name, such as "forward".
+        results: the names of its results.
+        operation: its id.
+        call: the operation with the types of its arguments.
+        type: the types of its results.
+        where: the user's line.
+        requested: the executor that is asked first.
+        actual: the executor that runs it; None where its decomposition runs instead, which follows as rows of a greater depth.
+        candidates: the executors in the order for the operation, with their answers.
+        depth: how many operations it is a part of.
+        region: the fused line that it is a part of.
+        needed: whether a result of the program depends on it.
     """
 
     program: str
@@ -60,18 +71,18 @@ class Row:
 
     @property
     def refusals(self) -> tuple[Candidate, ...]:
-        """Those who said no."""
+        """The executors that refused."""
         return tuple(each for each in self.candidates if each.status == "refused")
 
     @property
     def reasons(self) -> tuple[Candidate, ...]:
-        """Those who gave a sentence: who said no, and who runs it and says why."""
+        """The executors that gave a reason: those that refused, and one that claimed with a sentence."""
         return tuple(each for each in self.candidates if each.status == "refused" or (each.status == "runs" and each.message != RUNS))
 
 
 @dataclass(frozen=True)
 class Part:
-    """One executor's part in it: how often it was asked and took something, and the seconds it took.
+    """One executor's share: how many lines it was offered and claimed, how many operations it runs, and the seconds it took.
 
     `run_calls` and `run_seconds` are None until the function was run inside `dovetail.profile`.
     """
@@ -101,8 +112,9 @@ class Line:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """What trials showed of one line.  `said` is "agreed, largest error 2 ulp", "agreed on 64 of 1,000,000 rows, ...", "not tried: over budget"
-    or "disagreed: ...".
+    """The outcome of the trials of one line.
+
+    `message` is "agreed, largest error 2 ulp", "agreed on 64 of 1,000,000 rows, ...", "not tried: over budget" or "disagreed: ...".
     """
 
     program: str
@@ -126,11 +138,16 @@ class Program:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What dispatch decided for the last call: `rows`, one for each operation; `executors`; `programs`, as they run.
+    """What dispatch decided for the last call; str() is a table in plain text.
 
-    `trials` says for each line that is not the reference's own whether it agreed with the reference.
-    `left_out` says who was asked for and takes no part, and why; `differentiated` what executors said of operations that were differentiated,
-    whose rows are those of their parts or of a grad rule.  str() is a table in plain text.
+    Attributes:
+        function: the function's name.
+        rows: one for each operation.
+        executors: one for each executor that could be asked.
+        programs: as they run.
+        left_out: the executors that were requested and cannot be used, and why.
+        differentiated: why executors refused operations that were differentiated; `rows` has the parts of these, or the lines of a grad rule.
+        trials: for each line that is not the reference's own, whether it agreed with the reference.
     """
 
     function: str
@@ -145,7 +162,7 @@ class Explanation:
         return "\n".join(self.text())
 
     def text(self, width: int | None = None) -> Iterator[str]:
-        """The lines of the table; no line is longer than `width` where that can be."""
+        """Yield the lines of the table, not longer than `width` where that is possible."""
         for program in self.programs:
             rows = [row for row in self.rows if row.program == program.name]
             if not rows:
@@ -159,23 +176,23 @@ class Explanation:
             if tried:
                 yield from (f"trials of {program.name}:", *(f"  {each}" for each in tried), "")
         if self.differentiated:
-            yield from ("said of operations that were differentiated:", *(f"  {message}" for message in self.differentiated), "")
+            yield from ("refusals of operations that were differentiated:", *(f"  {message}" for message in self.differentiated), "")
         for each in self.executors:
             yield one_part(each)
         yield from self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold, as docs/explain.md describes it."""
+        """Return plain data that JSON can hold, as docs/explain.md describes it."""
         return {"schema": SCHEMA, **asdict(self)}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The same as JSON."""
+        """Return `to_dict()` as JSON."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """One page that needs nothing else: the programs with each line in its executor's colour, and who said what at a click.
+        """Return one page that needs nothing else: the programs with each line in its executor's colour, and its offers at a click.
 
-        It is also written to `path` where one is given.
+        The page is written to `path`, too, unless that is None.
         """
         data = json.dumps(_packed(self), separators=(",", ":")).replace("<", "\\u003c")
         page = files("dovetail.executors.reports").joinpath(PAGE).read_text(encoding="utf-8").replace("{{data}}", data)
@@ -185,7 +202,7 @@ class Explanation:
 
 
 def counted(rows: list[Row]) -> str:
-    """`4 operations; torch runs 3, mine 1`, with the parts of what was taken apart in place of the whole."""
+    """Return `4 operations; torch runs 3, mine 1`; an operation that was decomposed counts as its parts."""
     running = [row for row in rows if row.actual is not None and row.needed]
     by: dict[str, int] = {}
     for row in running:
@@ -215,7 +232,7 @@ def _short(where: str) -> str:
 
 
 def one_part(each: Part) -> str:
-    """The line about one executor."""
+    """Return the line about one executor."""
     origin = " ".join(filter(None, each.distribution)) if each.distribution else "made in this process"
     spent = f"claiming {each.claim_seconds * 1e3:.2f} ms, compiling {each.compile_seconds * 1e3:.2f} ms"
     ran = "" if each.run_calls is None else f", running {each.run_calls} calls in {each.run_seconds * 1e3:.2f} ms"
@@ -229,10 +246,14 @@ def explanation(
     before: Iterable[Offer] = (),
     trials: Iterable[Trial] = (),
 ) -> Explanation:
-    """The explanation of (dispatched, running) pairs of traces: what dispatch made, and what the passes after it made of that.
+    """Explain programs.
 
-    `ran` has the calls and seconds of each executor, where they were measured; `before` are the offers before differentiation,
-    `trials` those of the programs.
+    Args:
+        function: the function's name.
+        programs: (as dispatched, as it runs) for each program.
+        ran: the calls and seconds of each executor, where they were measured.
+        before: the refusals before differentiation.
+        trials: those of the programs.
     """
     rows: list[Row] = []
     shown: list[Program] = []
@@ -253,7 +274,7 @@ def explanation(
 
 
 def _tried(program: str, line: TriedLine) -> TrialRow:
-    """The row about one line; a region is named so."""
+    """Return the row about one line."""
     operation = str(line.operation.symbol) if not is_region(line.operation) else f"the region {line.operation.symbol.name}"
     operation = f"the gradient of {operation}" if line.gradient else operation
     return TrialRow(program, line.results, operation, line.executor.name, line.outcome, line.tries)
@@ -274,7 +295,7 @@ def _parts(parts: dict[str, tuple[Executor, list[DispatchRecord]]], rows: list[R
 
 
 class _Rows:
-    """The rows of one dispatch, and which of them each line that runs came from."""
+    """The rows of one dispatch, and which of them each line that runs stands for."""
 
     def __init__(self, trace: Trace, first: int):
         self.of_line: dict[int, list[int]] = {}
@@ -291,7 +312,7 @@ class _Rows:
         for p in line.writes:
             self.of_result.setdefault(p.name, []).append(index)
         claimer = decision.offers[-1].executor if decision.runs else None
-        candidates = [Candidate(offer.executor, "runs" if offer.claimed else "refused", said_of(offer)) for offer in decision.offers]
+        candidates = [Candidate(offer.executor, "runs" if offer.claimed else "refused", sentence_of(offer)) for offer in decision.offers]
         candidates += [Candidate(ex.name, "not-asked", f"{claimer} took it first") for ex in decision.order[len(decision.offers) :]]
         known = {each.executor for each in candidates}
         others = [ex.name for ex in trace.dispatch_record.executors if ex.name not in known]
@@ -312,15 +333,15 @@ class _Rows:
         )
 
     def behind(self, line: BoundSymbol) -> tuple[int, ...]:
-        """The rows that `line` came from; of one that a later pass rewrote, those that made its results."""
+        """Return the rows that `line` stands for; for a line that a later pass rewrote, those of its results."""
         if line.symbol.id not in SYMBOLS and line.body:
             return tuple(i for inner in line.body for i in self.behind(inner))
-        found = self.of_line.get(id(line))
-        return tuple(found or [i for p in line.writes for i in self.of_result.get(p.name, ())[-1:]])
+        rows = self.of_line.get(id(line))
+        return tuple(rows or [i for p in line.writes for i in self.of_result.get(p.name, ())[-1:]])
 
 
 def _lines(trace: Trace, rows: _Rows) -> Iterator[Line]:
-    """The program's text, line by line."""
+    """Yield the program's text, line by line."""
     text = trace.python(depth=0).splitlines()
     first = next(i for i, row in enumerate(text) if row.startswith("def ")) + 1
     while first < len(text) and text[first].startswith("    # "):
@@ -357,19 +378,19 @@ def _packed(explained: Explanation) -> dict[str, Any]:
     }
 
 
-def said_of(offer: Offer) -> str:
-    """The sentence of an offer: a refusal as it stands, `runs it`, or with a Claim `runs it: 0.8 ms, and 1.3 ms without`."""
+def sentence_of(offer: Offer) -> str:
+    """Return an offer as a sentence: the refusal, `runs it`, or for a Claim `runs it: 0.8 ms, and 1.3 ms without`."""
     if isinstance(offer.verdict, Claim) and offer.verdict.why:
         return f"{RUNS}: {offer.verdict.why}"
     return RUNS if offer.claimed else str(offer.verdict)
 
 
 def refusals(trace: Trace) -> str:
-    """A line for each offer that dispatch made: `t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
+    """Return a line for each offer of a dispatched trace: `t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
     return "\n".join(map(spoken, trace.dispatch_record.offers))
 
 
 def spoken(offer: Offer) -> str:
     """`t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
-    message = said_of(offer) if offer.claimed else f"refuses: {offer.verdict}"
+    message = sentence_of(offer) if offer.claimed else f"refuses: {offer.verdict}"
     return f"{', '.join(p.name for p in offer.line.writes) or '-'} = {offer.line.symbol}: {offer.executor} {message}"
