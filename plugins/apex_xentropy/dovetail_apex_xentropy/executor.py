@@ -31,7 +31,7 @@ MOST_ELEMENTS = 2**32  # the backward counts them in 32 bits
 
 
 def apex_executor(find: Callable[[], tuple[ModuleType | None, str]] = kernel.find, devices: Iterable[str] = ("cuda",)) -> OperatorExecutor:
-    """The executor; `find` gives the kernel and why there is none."""
+    """Return the executor; `find` gives the kernel and why there is none."""
     ex = OperatorExecutor(NAME, version=__version__, available=kernel.available)
     return equip(ex, Kernel(find), devices)
 
@@ -67,7 +67,7 @@ def takes(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> bool | str:
-    """The checker: whether the kernel can compute this loss, or why not.  Devices and dtypes are declared, and were looked at before."""
+    """Return the checker: whether the kernel can compute this loss, or why not.  Devices and dtypes are declared, and were looked at before."""
     x, y = input.spec, target.spec
     if x.dtype.kind != "float" or x.dtype.bytes > 4:
         return f"expected logits of f16, bf16 or f32, got {x}"
@@ -89,7 +89,7 @@ def takes(
 
 
 def _fits(x: TensorSpec) -> bool | str:
-    """Whether the kernel reads the logits within their bounds."""
+    """Return whether the kernel reads the logits within their bounds."""
     if x.numel == 0:
         return f"expected at least one row and one class, got {x}"
     if x.numel >= MOST_ELEMENTS:
@@ -100,7 +100,7 @@ def _fits(x: TensorSpec) -> bool | str:
 
 
 def _forward(input: TensorSpec, target: TensorSpec, *, ignore_index: int, reduction: str, smoothing: float) -> tuple[TensorSpec, TensorSpec]:
-    """The loss of logits [N, C] for classes [N], and the logarithm of each row's sum of exponentials, for the backward."""
+    """Return the loss of logits [N, C] for classes [N], and the logarithm of each row's sum of exponentials, for the backward."""
     rows = (input.shape[0],)
     kept = dtypes.float32 if input.dtype is dtypes.float16 else input.dtype
     return input.fresh(rows if reduction == "none" else ()), input.fresh(rows, kept)
@@ -109,7 +109,7 @@ def _forward(input: TensorSpec, target: TensorSpec, *, ignore_index: int, reduct
 def _backward(
     g: TensorSpec, input: TensorSpec, target: TensorSpec, sums: TensorSpec, *, ignore_index: int, reduction: str, smoothing: float
 ) -> TensorSpec:
-    """The cotangent of the logits [N, C], from that of the loss and what the forward kept."""
+    """Return the cotangent of the logits [N, C], from that of the loss and what the forward kept."""
     return input.fresh()
 
 
@@ -127,7 +127,7 @@ def rule(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """The grad rule, which is asked where the checker said yes: the forward keeps one number for each row, the backward reads it."""
+    """Return the grad rule, which is asked where the checker said yes: the forward keeps one number for each row, the backward reads it."""
     how = {"ignore_index": ignore_index, "reduction": reduction, "smoothing": float(label_smoothing)}
     loss, sums = forward(input, target, **how)
     put_grad(input, backward(get_grad(loss), input, target, sums, **how))
@@ -166,7 +166,7 @@ class Kernel:
     def forward(
         self, input: torch.Tensor, target: torch.Tensor, *, ignore_index: int, reduction: str, smoothing: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss in the dtype of the logits, and what the backward needs."""
+        """Return the loss in the dtype of the logits, and what the backward needs."""
         ignored, labels = _labels(input, target, ignore_index)
         losses, sums = self.module.forward(input.contiguous(), labels, smoothing, input.dtype is torch.float16)
         losses = losses.masked_fill(ignored, 0.0)
@@ -187,7 +187,7 @@ class Kernel:
         reduction: str,
         smoothing: float,
     ) -> torch.Tensor:
-        """The cotangent of the logits; the kernel takes those of rows in the dtype in which it kept their sums."""
+        """Return the cotangent of the logits; the kernel takes those of rows in the dtype in which it kept their sums."""
         ignored, labels = _labels(input, target, ignore_index)
         rows = g.float() / (~ignored).sum() if reduction == "mean" else g.float()
         rows = rows.expand(labels.shape).masked_fill(ignored, 0.0).to(sums.dtype)
@@ -195,7 +195,7 @@ class Kernel:
 
 
 def _labels(input: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which targets are ignored, and the others; the ignored are class 0, since the kernel reads input[label] unchecked."""
+    """Return which targets are ignored, and the others; the ignored are class 0, since the kernel reads input[label] unchecked."""
     ignored = target == ignore_index
     labels = target.masked_fill(ignored, 0).contiguous()
     torch_internals.aten("_assert_async.msg")(((labels >= 0) & (labels < input.shape[1])).all(), "cross_entropy: a target is out of bounds")

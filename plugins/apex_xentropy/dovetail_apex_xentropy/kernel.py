@@ -15,7 +15,7 @@ BUILD = "build NVIDIA's from source with APEX_CPP_EXT=1 APEX_CUDA_EXT=1 APEX_XEN
 
 
 def find() -> tuple[ModuleType | None, str]:
-    """The kernel and "", or None and a sentence that says what is missing and what helps."""
+    """Return the kernel and "", or None and a sentence that says what is missing and what helps."""
     try:
         kernel = importlib.import_module(NAME)
     except ModuleNotFoundError as error:
@@ -40,13 +40,13 @@ def _without() -> str:
 
 
 def _apex_folder() -> Path | None:
-    """Where the package apex lies; it is not imported."""
+    """Return where the package apex lies; it is not imported."""
     try:
-        found = importlib.util.find_spec("apex")
+        spec = importlib.util.find_spec("apex")
     except ValueError:  # a module without a spec was put into sys.modules by hand
         return None
-    places = list(found.submodule_search_locations or ()) if found else []
-    return Path(places[0]) if places else Path(found.origin or ".").parent if found else None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(places[0]) if places else Path(spec.origin or ".").parent if spec else None
 
 
 def _is_unrelated(folder: Path) -> bool:

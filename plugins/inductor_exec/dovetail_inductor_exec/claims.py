@@ -35,7 +35,7 @@ _DIVISIONS = _FLOORED | {prims.truncdiv, prims.fmod}
 
 
 def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
-    """Whether a prim can be part of a region."""
+    """Return whether a prim can be part of a region."""
     if line.symbol in PRODUCTS:
         return bool(options["matmul"]) or "leaves sums of products to executors that call a library; its option `matmul` takes them in"
     if line.symbol not in OPERATIONS:
@@ -55,7 +55,7 @@ def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
 
 
 def _safe(line: BoundSymbol) -> bool:
-    """Whether a division cannot meet an integer 0."""
+    """Return whether a division cannot meet an integer 0."""
     if all([p.spec.dtype.kind == "float" for p in line.reads]):
         return True
     divisor = line.args[1]

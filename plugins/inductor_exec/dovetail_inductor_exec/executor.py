@@ -39,7 +39,7 @@ class InductorExecutor(FusionExecutor):
         super().__init__("inductor", version=__version__, last_resort=True, **declared)
         self.after = ("torch",)  # behind the reference: it is asked where somebody names it, since C++ takes seconds to compile
         self.options = OPTIONS | options
-        self.made: WeakValueDictionary[Any, Kernel] = WeakValueDictionary()  # by structure, for as long as a program holds them
+        self.kernels: WeakValueDictionary[Any, Kernel] = WeakValueDictionary()  # by structure, for as long as a program holds them
         self.lock = Lock()  # Inductor keeps global state while it compiles
 
     def available(self) -> Verdict:
@@ -47,16 +47,16 @@ class InductorExecutor(FusionExecutor):
         return machine.available() if options_of(self)["backend"] == "inductor" else True
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
-        """Whether one line could be part of a region, by what is on it."""
+        """Return whether one line could be part of a region, by what is on it."""
         return verdict(line, options_of(self))
 
     def worth(self, region: Trace) -> Verdict:
-        """Whether a region computes enough for a kernel; views, copies and what is known beforehand are made by others for less."""
+        """Return whether a region computes enough for a kernel; views, copies and what is known beforehand are made by others for less."""
         least = options_of(self)["least"]
         return computing(region) >= least or f"is asked for regions of at least {least} operations that compute, as its option `least` says"
 
     def fuse(self, region: Trace) -> Kernel:
-        """The region as a function; regions of equal structure share one."""
+        """Return the region as a function; regions of equal structure share one."""
         backend = options_of(self)["backend"]
         if backend not in BACKENDS:
             raise ExecutorError(f"the option backend of inductor is {', '.join(BACKENDS)}, not {backend!r}")
@@ -64,11 +64,11 @@ class InductorExecutor(FusionExecutor):
         gm = dovetail.to_fx(region)
         key = (backend, *structure(gm, region))
         with self.lock:
-            found = self.made.get(key)
-            if found is None:
-                found = self.made[key] = BACKENDS[backend](gm, region)
-                found.by = backend
-        return found
+            kernel = self.kernels.get(key)
+            if kernel is None:
+                kernel = self.kernels[key] = BACKENDS[backend](gm, region)
+                kernel.by = backend
+        return kernel
 
 
 def by_inductor(gm: fx.GraphModule, region: Trace) -> Kernel:
@@ -103,7 +103,7 @@ def by_torchscript(gm: fx.GraphModule, region: Trace) -> Kernel:
 
 
 def by_torch(gm: fx.GraphModule, region: Trace) -> Kernel:
-    """The functions of the graph, one by one."""
+    """Return the functions of the graph, one by one."""
     run = gm.forward
     return lambda *inputs: run(*inputs)
 
@@ -116,5 +116,5 @@ BACKENDS: dict[str, Callable[[fx.GraphModule, Trace], Kernel]] = {
 
 
 def inductor_executor(**options: Any) -> InductorExecutor:
-    """An executor called "inductor"; `options` are what its options are where configuration says nothing."""
+    """Return an executor called "inductor"; `options` are what its options are where configuration says nothing."""
     return InductorExecutor(**options)

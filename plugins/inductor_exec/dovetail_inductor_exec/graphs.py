@@ -14,7 +14,7 @@ from dovetail.langs.torch import TO_TORCH, torch_device
 
 
 def structure(gm: fx.GraphModule, region: Trace) -> tuple:
-    """A graph without its names: equal where the same is computed of tensors laid out the same."""
+    """Return a graph without its names: equal where the same is computed of tensors laid out the same."""
     numbers = {node: i for i, node in enumerate(gm.graph.nodes)}
     rows: list[tuple] = [(p.spec.shape, p.spec.dtype.name, str(p.spec.device), p.spec.steps) for p in region.inputs]
     for node in gm.graph.nodes:
@@ -34,12 +34,12 @@ class _Number:
 
 
 def computing(region: Trace) -> int:
-    """How many of a region's prims compute, rather than arrange or make what is known."""
+    """Return how many of a region's prims compute, rather than arrange or make what is known."""
     return sum(line.symbol.tags.isdisjoint((Tag.VIEW, Tag.CREATION)) for line in prims_of(region.lines))
 
 
 def example(spec: TensorSpec) -> torch.Tensor:
-    """A tensor of this spec, with whatever is in its memory."""
+    """Return a tensor of this spec, with whatever is in its memory."""
     return torch.empty_strided(spec.shape, spec.steps, dtype=TO_TORCH[spec.dtype], device=torch_device(spec.device))
 
 
@@ -47,7 +47,7 @@ WHOLE = {symbol_for("torch.nn.functional.linear"), symbol_for("torch.nn.function
 
 
 def apart(region: Trace) -> Trace:
-    """The region as prims, and the products that a library computes whole.
+    """Return the region as prims, and the products that a library computes whole.
 
     What torch operations mean to a compiler is not always what they do: some of PyTorch's rules for them lose an argument or a dtype.
     """
@@ -59,7 +59,7 @@ def apart(region: Trace) -> Trace:
 
 
 def decomposed(gm: fx.GraphModule, region: Trace, mode: Any = None) -> tuple[fx.GraphModule, list[torch.Tensor]]:
-    """The graph in operations that Inductor has code for, and fake tensors like its inputs.
+    """Return the graph in operations that Inductor has code for, and fake tensors like its inputs.
 
     Each output is laid out as the region promises.
     """

@@ -15,21 +15,21 @@ REMEDY = "install one (Debian: apt install g++; Fedora: dnf install gcc-c++; mac
 
 
 def available() -> bool | str:
-    """Whether there is Inductor, and a C++ compiler for it; nothing is compiled to find out."""
+    """Return whether there is Inductor, and a C++ compiler for it; nothing is compiled to find out."""
     if (problem := torch_internals.inductor_problem()) is not None:
         return f"{problem}; install a torch from 2.10 on whose Inductor imports"
     return True if compiler() is not None else f"Inductor compiles C++ when a program is compiled, and there is no compiler; {REMEDY}"
 
 
 def compiler() -> str | None:
-    """The C++ compiler that Inductor would call: what CXX names, else the first that is installed."""
+    """Return the C++ compiler that Inductor would call: what CXX names, else the first that is installed."""
     named = os.environ.get("CXX", "").strip()
     words = named.split()
     return shutil.which(words[-1]) if words else next((path for name in COMPILERS if (path := shutil.which(name))), None)
 
 
 def compiles() -> bool | str:
-    """Whether the compiler makes a library of a line of C++."""
+    """Return whether the compiler makes a library of a line of C++."""
     path = compiler()
     if path is None:
         return f"there is no C++ compiler; {REMEDY}"

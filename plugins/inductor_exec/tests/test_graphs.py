@@ -72,7 +72,7 @@ def test_models_forward_and_backward_equal_eager(name, backend):
     same_gradients(run, model, [p for p in model.parameters() if p.requires_grad], *args, tolerance=1e-3)
 
     assert len({id(line.implementation.fn) for line in regions(run)}) < len(regions(run)), "equal layers share kernels"
-    assert {kernel.by for kernel in ex.made.values()} == {backend}
+    assert {kernel.by for kernel in ex.kernels.values()} == {backend}
 
 
 @pytest.mark.parametrize(
@@ -111,18 +111,18 @@ def test_regions_that_differ_in_names_alone_share_a_kernel():
     (mine,), (theirs,) = map(regions, runs)
 
     assert mine.symbol.name != theirs.symbol.name
-    assert mine.implementation.fn is theirs.implementation.fn and list(ex.made.values()) == [mine.implementation.fn]
+    assert mine.implementation.fn is theirs.implementation.fn and list(ex.kernels.values()) == [mine.implementation.fn]
 
 
 def test_a_kernel_goes_with_the_last_program_that_runs_it():
     ex = inductor_executor(backend="torchscript")
     run = compiled(lambda x: torch.softmax(x, -1) * 2, ex)
     run(torch.ones(2))
-    assert len(ex.made) == 1
+    assert len(ex.kernels) == 1
 
     del run
     gc.collect()
-    assert not ex.made
+    assert not ex.kernels
 
 
 @pytest.mark.parametrize(

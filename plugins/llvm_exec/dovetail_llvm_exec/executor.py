@@ -10,7 +10,7 @@ from dovetail.extend.advanced import Executor, is_claim, prims_of
 from dovetail.prims.spec import prod
 from dovetail_llvm_exec.call.entry import entry
 from dovetail_llvm_exec.call.kernel import Kernels
-from dovetail_llvm_exec.region.biases import SHOWN, apart
+from dovetail_llvm_exec.region.biases import SHOWN, split_bias
 from dovetail_llvm_exec.region.claims import verdict
 from dovetail_llvm_exec.region.graph import REDUCTIONS
 from dovetail_llvm_exec.scalars.kinds import STORED
@@ -19,7 +19,7 @@ SHORTEST = 8  # elements of a row from which a logarithm for each of them costs 
 
 
 def _width(region: Trace) -> int:
-    """How many elements the first reduction of a region makes one of."""
+    """Return how many elements the first reduction of a region makes one of."""
     reduction = next(line for line in prims_of(region.lines) if "dims" in line.kwargs and line.symbol.name in REDUCTIONS)
     return prod(reduction.args[0].spec.shape[d] for d in reduction.kwargs["dims"])
 
@@ -32,20 +32,20 @@ class LLVMExecutor(FusionExecutor):
         self.kernels = Kernels()
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
-        """Whether there is code for a prim."""
+        """Return whether there is code for a prim."""
         return verdict(line)
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
-        """What is added to a product becomes a part of the kernel that reads it, unless an executor that is no last resort runs both as one."""
+        """Split the bias off a product for the kernel that reads it, unless an executor other than a last resort claims both."""
         others = [ex for ex in executors if isinstance(ex, OperatorExecutor) and not ex.last_resort]
-        return apart(trace, self._fuses, lambda line: any(is_claim(ex.verdict(line)) for ex in others))
+        return split_bias(trace, self._fuses, lambda line: any(is_claim(ex.verdict(line)) for ex in others))
 
     def _fuses(self, line: BoundSymbol) -> bool:
-        """Whether all of a line can be part of a region."""
+        """Return whether all of a line can be part of a region."""
         return all(map(self._fuses, line.body)) if line.body else is_claim(self.verdict(line))
 
     def worth(self, region: Trace) -> Verdict:
-        """Whether a region computes anything: views alone are made by others for less."""
+        """Return whether a region computes anything: views alone are cheaper elsewhere."""
         if all(line.symbol.name in SHOWN for line in prims_of(region.lines)):
             return "leaves views that no kernel of its own reads to executors that make them one by one"
         if len(region.lines) == 1 and region.lines[0].symbol.id == "torch.logsumexp" and (width := _width(region)) < SHORTEST:
@@ -53,18 +53,18 @@ class LLVMExecutor(FusionExecutor):
         return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """The region as a function; regions of equal structure share one."""
+        """Return the region as a function; regions of equal structure share one."""
         return self.kernels.get(region)
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
-        """The guards in C, and the kernels one after the other where there is nothing else."""
+        """Return the guards in C, and the kernels one after the other where there is nothing else."""
         return entry(prologue, computation, slow, self.name)
 
     def fuse_in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
-        """The region as a function that writes results into inputs, where each element is read before."""
+        """Return the region as a function that writes results into inputs, where each element is read before."""
         return self.kernels.in_place(region, into)
 
 
 def llvm_executor() -> LLVMExecutor:
-    """An executor called "llvm"."""
+    """Return an executor called "llvm"."""
     return LLVMExecutor()

@@ -49,7 +49,7 @@ class Emulated:
         subprocess.run(["aarch64-linux-gnu-gcc", "-w", "-static", source, made, "-o", self.program], check=True)
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
-        """The function's values."""
+        """Return the function's values."""
         size = arrays[0].size
         padded = [np.pad(array.ravel(), (0, -size % self.lanes)) for array in arrays]
         command = ["qemu-aarch64", "-cpu", "max", self.program, str(padded[0].size)]

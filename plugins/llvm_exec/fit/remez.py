@@ -19,7 +19,7 @@ Function = Callable[[mp.mpf], mp.mpf]
 
 
 def rounded(value: mp.mpf, element: str) -> mp.mpf:
-    """The nearest number of the format."""
+    """Return the nearest number of the format."""
     return mp.mpf(float(np.float32(float(value)))) if element == "float" else mp.mpf(float(value))
 
 
@@ -30,7 +30,7 @@ def grid(low: mp.mpf, high: mp.mpf, count: int) -> list[mp.mpf]:
 
 
 def extrema(errors: Sequence[mp.mpf], wanted: int) -> list[int] | None:
-    """Where the error is largest in each run of one sign; `wanted` of them, or None where there are fewer."""
+    """Return where the error is largest in each run of one sign; `wanted` of them, or None where there are fewer."""
     runs: list[int] = []
     for i, error in enumerate(errors):
         if error == 0:
@@ -46,7 +46,7 @@ def extrema(errors: Sequence[mp.mpf], wanted: int) -> list[int] | None:
 
 
 def minimax(xs: Sequence[mp.mpf], targets: Sequence[mp.mpf], weights: Sequence[mp.mpf], powers: Sequence[int]) -> tuple[list[mp.mpf], mp.mpf]:
-    """The coefficients of `powers`, and the greatest weighted error on the points."""
+    """Return the coefficients of `powers`, and the greatest weighted error on the points."""
     wanted = len(powers) + 1
     usable = [i for i, weight in enumerate(weights) if weight > 0]
     chosen = [usable[round((1 - mp.cos(mp.pi * k / (wanted - 1))) / 2 * (len(usable) - 1))] for k in range(wanted)]

@@ -22,7 +22,7 @@ RANGES |= dict.fromkeys(("log", "log2", "log10"), (0.01, 50)) | {"rsqrt": (0.1, 
 
 
 def repeated(name: str, element: str) -> tuple[jit.Kernel, Callable[..., None]]:
-    """A kernel that applies the function `REPEATS` times to arrays given by address."""
+    """Return a kernel that applies the function `REPEATS` times to arrays given by address."""
     target, arity = host(), 2 if name in BINARY else 1
     lanes = target.lanes(element)
     module = ir.Module(target)

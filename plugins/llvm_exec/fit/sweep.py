@@ -18,7 +18,7 @@ from dovetail_llvm_exec.vmath import FUNCTIONS
 
 
 def measured(name: str, element: str, options: argparse.Namespace) -> tuple[float, str]:
-    """The greatest error and where it is."""
+    """Return the greatest error and where it is."""
     arity = 2 if name in BINARY else 1
     target = named(host().triple, "x86-64") if options.portable else host()
     evaluator = Evaluator(FUNCTIONS[name], arity, element, target=target)

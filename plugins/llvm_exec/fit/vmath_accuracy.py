@@ -29,7 +29,7 @@ BY_MPMATH |= {"reciprocal": lambda x: 1 / x, "rsqrt": lambda x: 1 / mp.sqrt(x), 
 
 
 def true_values(name: str, *xs: np.ndarray) -> np.ndarray:
-    """The function's values with many more digits than `xs` have."""
+    """Return the function's values with many more digits than `xs` have."""
     single = xs[0].dtype == np.float32
     with np.errstate(all="ignore"):
         if name in ("erf", "erfc"):
@@ -45,7 +45,7 @@ def true_values(name: str, *xs: np.ndarray) -> np.ndarray:
 
 
 def by_mpmath(name: str, *xs: float) -> np.longdouble:
-    """One value to the digits of a long double."""
+    """Return one value to the digits of a long double."""
     with mp.workdps(60):
         value = BY_MPMATH[name](*(mp.mpf(float(x)) for x in xs))
         if not isinstance(value, mp.mpf) or not mp.isfinite(value):
@@ -72,7 +72,7 @@ def errors(found: np.ndarray, true: np.ndarray) -> np.ndarray:
 
 
 def worst(function: object, name: str, arrays: Iterable[tuple[np.ndarray, ...]]) -> tuple[float, tuple[float, ...]]:
-    """The greatest error of `function`, which takes arrays, over all of `arrays`, and where it is."""
+    """Return the greatest error of `function`, which takes arrays, over all of `arrays`, and where it is."""
     most, where = 0.0, ()
     for xs in arrays:
         found = errors(function(*xs), true_values(name, *xs))
@@ -83,13 +83,13 @@ def worst(function: object, name: str, arrays: Iterable[tuple[np.ndarray, ...]])
 
 
 def patterns(step: int, chunk: int = 1 << 22) -> Iterator[tuple[np.ndarray]]:
-    """Every `step`-th float32 by its bits, NaN of all kinds included."""
+    """Yield every `step`-th float32 by its bits, NaN of all kinds included."""
     for start in range(0, 1 << 32, chunk * step):
         yield (np.arange(start, min(start + chunk * step, 1 << 32), step, dtype=np.uint32).view(np.float32),)
 
 
 def special(element: str) -> np.ndarray:
-    """Zeros, infinities, NaN with all sorts of bits, the ends of the normal and denormal numbers, and what lies around turns of functions."""
+    """Return zeros, infinities, NaN with all sorts of bits, the ends of the normal and denormal numbers, and what lies around turns of functions."""
     dtype = DTYPES[element]
     info = np.finfo(dtype)
     numbers = [0, 1, 2, 3, 0.5, 0.25, 1.5, 0.6, 0.9, 10, np.pi, np.pi / 2, np.pi / 4, np.log(2), 1e9, 30000, 2.0**info.nmant, 2.0 ** (info.nmant + 1)]
@@ -129,7 +129,7 @@ def points(name: str, element: str, count: int, seed: int = 0) -> Iterator[tuple
 
 
 def pairs(name: str, element: str, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All pairs of special numbers, any bits at all, and pairs for which the result is neither 0 nor infinite."""
+    """Yield all pairs of special numbers, any bits at all, and pairs for which the result is neither 0 nor infinite."""
     dtype, random = DTYPES[element], np.random.default_rng(seed)
     first, second = np.meshgrid(special(element), special(element))
     yield first.ravel(), second.ravel()

@@ -18,7 +18,7 @@ Function = Callable[..., ir.Value]
 
 
 def loop(target: Target, function: Function, arity: int, element: str, lanes: int) -> str:
-    """The IR of `apply(x0, ..., out, n)`: out[i] = function(x0[i], ...) for i below n, which the number of lanes divides."""
+    """Return the IR of `apply(x0, ..., out, n)`: out[i] = function(x0[i], ...) for i below n, which the number of lanes divides."""
     type = ir.vector(element, lanes)
     module = ir.Module(target)
     b = module.function("apply", "void", [*((f"x{i}", "ptr") for i in range(arity)), ("out", "ptr"), ("n", "i64")])
@@ -39,7 +39,7 @@ class Evaluator:
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1), ctypes.c_int64)(self.kernel.address)
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
-        """The function's values for arrays of one size, of the format it was compiled for."""
+        """Return the function's values for arrays of one size, of the format it was compiled for."""
         size = arrays[0].size
         padded = [np.ascontiguousarray(np.pad(array.ravel(), (0, -size % self.lanes))) for array in arrays]
         out = np.empty_like(padded[0])
@@ -53,13 +53,13 @@ def _compiler(target: Target) -> jit.Compiler:
 
 
 def assembly(target: Target, function: Function, arity: int, element: str) -> str:
-    """What the loop becomes on some machine, which need not be this one."""
+    """Return the assembly of the loop for any machine."""
     module = llvm.parse_assembly(loop(target, function, arity, element, target.lanes(element)))
     module.verify()
     return target.machine(jit=False).emit_assembly(module)
 
 
 def calls(assembly: str) -> list[str]:
-    """The functions that assembly for x86-64 or aarch64 calls by name, each once."""
+    """Return the functions that assembly for x86-64 or aarch64 calls by name, each once."""
     found = re.findall(r"^\s+(?:callq?|bl|jmp|b)\s+([A-Za-z_][\w$.]*)", assembly, re.MULTILINE)
     return sorted({name for name in found if not name.startswith("L")})

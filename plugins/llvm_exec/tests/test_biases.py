@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import dovetail
 from dovetail.extend import OperatorExecutor
-from dovetail_llvm_exec.region.biases import apart
+from dovetail_llvm_exec.region.biases import split_bias
 
 X, W, B = torch.randn(6, 32), torch.randn(16, 32), torch.randn(16)
 M = torch.randn(6, 16)
@@ -78,10 +78,10 @@ def test_a_training_step_is_right():
 
 def test_the_pass_leaves_the_program_that_it_was_given():
     before = dovetail.make_trace(TAKEN_APART["linear"])(X, W, B, M)
-    after = apart(before, lambda line: True, lambda line: False)
+    after = split_bias(before, lambda line: True, lambda line: False)
     assert [str(line.symbol) for line in before.lines] == ["torch.nn.functional.linear", "torch.nn.functional.gelu"]
     names = ["prims.linear", "prims.broadcast_in_dim", "prims.add", "torch.nn.functional.gelu"]
     assert [str(line.symbol) for line in after.lines] == names
     assert after.lines[2].out is before.lines[0].out and after.outputs is before.outputs
-    assert apart(before, lambda line: False, lambda line: False) is before
-    assert apart(before, lambda line: True, lambda line: True) is before
+    assert split_bias(before, lambda line: False, lambda line: False) is before
+    assert split_bias(before, lambda line: True, lambda line: True) is before

@@ -269,10 +269,10 @@ def test_arguments_that_overlap():
 def test_a_region_that_makes_no_loop_nests_runs_line_by_line(monkeypatch):
     from dovetail_llvm_exec.call import kernel as regions
     from dovetail_llvm_exec.executor import llvm_executor
-    from dovetail_llvm_exec.region.forms import Cut
+    from dovetail_llvm_exec.region.forms import CannotLower
 
     def cut(region):
-        raise Cut("as a test")
+        raise CannotLower("as a test")
 
     monkeypatch.setattr(regions, "_compiled", cut)
     ours, x = dovetail.jit(lambda x: (F.softmax(x, -1) * 2).t(), executors=[llvm_executor(), "torch"]), torch.randn(4, 5)

@@ -7,7 +7,7 @@ import torch
 from llvm_against_eager import assert_like_eager, assert_same, compiled, program_of
 from torch.nn import functional as F
 
-from dovetail_llvm_exec.loops.shares import blind
+from dovetail_llvm_exec.loops.shares import nan_blind
 from dovetail_llvm_exec.region import groups
 
 INF, NAN = float("inf"), float("nan")
@@ -69,7 +69,7 @@ def test_only_a_largest_element_that_is_for_shares_alone_overlooks_nan(fn, count
     (group,) = program_of(fn, torch.randn(8, 64)).plan.groups
     results = [i.expr.data for i in group.items if i.kind == "result"]
     stored = [i.expr for i in group.items if i.kind == "store"]
-    assert len(blind(results, group.lowering.table.known.values(), stored)) == count
+    assert len(nan_blind(results, group.lowering.table.known.values(), stored)) == count
 
 
 CASES = {

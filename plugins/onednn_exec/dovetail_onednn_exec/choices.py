@@ -134,7 +134,7 @@ def table(folder: str = "") -> str:
 
 
 def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:
-    """The refusal: both times."""
+    """Return the refusal: both times."""
     tried = [way for way in ways if way in row.times]
     if not tried:
         return f"{case}: {row.lost.get(ways[-1], 'oneDNN has no way to compute it')}"

@@ -23,12 +23,12 @@ HEADS_INSIDE = (0, 2, 1, 3)  # [batch, length, heads, width] in memory
 
 
 def rule(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None) -> Any:
-    """The grad rule of attention without mask and dropout; NotImplemented where no kernel takes these tensors."""
+    """Return the grad rule of attention without mask and dropout; NotImplemented where no kernel takes these tensors."""
     q, k, v = query.spec, key.spec, value.spec
-    found = _kernel(q, k, v, is_causal)
-    if found is None:
+    kernels = _kernel(q, k, v, is_causal)
+    if kernels is None:
         return NotImplemented
-    forward, backward = found
+    forward, backward = kernels
     out, sums = forward(query, key, value, is_causal=is_causal, scale=scale)
     grads = backward(get_grad(out), query, key, value, out, sums, is_causal=is_causal, scale=scale)
     for x, gx in zip((query, key, value), grads, strict=True):
@@ -37,7 +37,7 @@ def rule(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None)
 
 
 def _kernel(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: bool) -> tuple[Symbol, Symbol] | None:
-    """The forward and the backward that take these tensors, as eager PyTorch would choose."""
+    """Return the forward and the backward that take these tensors, as eager PyTorch would choose."""
     heads = q.device.type == "cuda" and q.rank == k.rank == v.rank == 4 and q.shape[:2] == k.shape[:2] == v.shape[:2]
     square = not is_causal or (heads and q.shape[2] == k.shape[2])
     if not heads or not square or not (q.numel and k.numel) or q.shape[3] != v.shape[3] or not (q.steps[3] == k.steps[3] == v.steps[3] == 1):
@@ -53,7 +53,7 @@ def _kernel(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: bool) -> tup
 
 
 def _ampere() -> bool:
-    """Whether the device is of compute capability 8.0 or more; one that is not here is taken for one."""
+    """Return whether the device is of compute capability 8.0 or more; one that is not here is taken for one."""
     return not torch.cuda.is_available() or (torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 0))
 
 
@@ -67,12 +67,12 @@ def _copied(x: Tensor, like: tuple[int, ...]) -> Tensor:
 
 
 def _steps(x: Tensor) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions lie in the order of those of x."""
+    """Return the strides of a dense tensor whose dimensions lie in the order of those of x."""
     return torch.empty_like(x, device="meta").stride()
 
 
 def _inside(x: Tensor) -> tuple[int, ...]:
-    """The strides of a dense tensor of this shape with its heads inside."""
+    """Return the strides of a dense tensor of this shape with its heads inside."""
     _, heads, length, width = x.shape
     return (heads * length * width, width, heads * width, 1)
 

@@ -28,7 +28,7 @@ def sequence(out: Tensor) -> Tensor:
 
 
 def _by_parts(fn: Callable, a: Tensor, b: Tensor, keywords: dict) -> Tensor:
-    """A bilinear `fn` of complex tensors, from its values on their real and imaginary parts."""
+    """Return a bilinear `fn` of complex tensors, from its values on their real and imaginary parts."""
     (ar, ai), (br, bi) = ((x.real.clone(), x.imag.clone()) for x in (a, b))
     return torch.complex(fn(ar, br, **keywords) - fn(ai, bi, **keywords), fn(ar, bi, **keywords) + fn(ai, br, **keywords))
 
@@ -62,12 +62,12 @@ def _convolution_backward(
     output_padding: tuple,
     groups: int,
 ) -> tuple:
-    found = torch.ops.aten.convolution_backward(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
-    return tuple([out if out is None else sequence(out) for out in found])
+    grads = torch.ops.aten.convolution_backward(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
+    return tuple([out if out is None else sequence(out) for out in grads])
 
 
 def _blank(shape: tuple, like: Tensor) -> Tensor:
-    """A tensor whose layout, not its numbers, tells torch which layout to use."""
+    """Return a tensor whose layout, not its numbers, tells torch which layout to use."""
     return in_format(torch.empty(shape, dtype=like.dtype, device=like.device), like)
 
 
@@ -80,7 +80,7 @@ def in_format(out: Tensor, *inputs: Tensor) -> Tensor:
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether channels are innermost, gaps allowed, and the sizes can tell."""
+    """Return whether channels are innermost, gaps allowed, and the sizes can tell."""
     if x.ndim not in (4, 5) or x.is_contiguous() or x.shape[1] == 1 or x.stride(1) == 0:
         return False
     least = x.stride(1) * x.shape[1]

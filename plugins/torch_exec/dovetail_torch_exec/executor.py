@@ -48,7 +48,7 @@ class TorchExecutor(OperatorExecutor):
 
 
 def torch_executor() -> OperatorExecutor:
-    """An executor called "torch", asked when no other takes a line."""
+    """Return the executor "torch", the last resort for lines that no other claims."""
     ex = TorchExecutor("torch", version="0.1.0", last_resort=True)
     for symbol, fn in (PRIMS | FUSED).items():
         ex.implements(symbol, fn, grad=RULES.get(symbol), devices=DEVICES.get(symbol))
@@ -69,7 +69,7 @@ def torch_executor() -> OperatorExecutor:
 
 
 def torch_itself(symbol: Symbol) -> tuple[Callable, str] | None:
-    """An operation of the torch language is run by the torch function it stands for, and prints as that."""
+    """Run an operation of the torch language by its torch function, and print it as a call of that."""
     if isinstance(symbol, (TorchSymbol, OpaqueSymbol)) and symbol.callable is not None:
         return symbol.callable, symbol.path
     return None

@@ -22,7 +22,7 @@ DEVICES: dict[Symbol, tuple[str, ...]] = {}  # the kinds of device that those ru
 
 
 def fused(name: str, fn: Callable[..., Any], meta: Callable[..., Any], tags: tuple[Tag, ...] = (), devices: tuple[str, ...] = ()) -> Symbol:
-    """A prim `aten.<name>` that `fn` runs, on `devices` or on any."""
+    """Return a prim `aten.<name>` that `fn` runs, on `devices` or on any."""
     symbol = make_prim(f"aten.{name}", name, meta=meta, tags=tags)
     FUSED[symbol] = fn
     if devices:
@@ -31,7 +31,7 @@ def fused(name: str, fn: Callable[..., Any], meta: Callable[..., Any], tags: tup
 
 
 def pointwise(g: TensorSpec, x: TensorSpec, **_: Any) -> TensorSpec:
-    """The cotangent of x, laid out as an elementwise operation on both would lay it out."""
+    """Return the cotangent of x, laid out as an elementwise operation on both would lay it out."""
     return dense(g, x)
 
 
@@ -80,22 +80,22 @@ def _dropout_noise(x: Tensor, *, p: float) -> Tensor:
 dropout_noise = fused("dropout_noise", _dropout_noise, lambda x, *, p: dense(x), (Tag.RANDOM, Tag.NO_GRAD))
 
 
-def _chosen(found: tuple[Any, ...], mask: tuple[bool, ...]) -> tuple[Any, ...]:
-    """What `mask` asks for."""
-    return tuple([x for x, wanted in zip(found, mask, strict=True) if wanted])
+def _masked(results: tuple[Any, ...], mask: tuple[bool, ...]) -> tuple[Any, ...]:
+    """Return the results selected by `mask`."""
+    return tuple([x for x, selected in zip(results, mask, strict=True) if selected])
 
 
 def _layer_norm_backward(
     g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, bias: Any, *, shape: tuple[int, ...], mask: tuple[bool, ...]
 ) -> tuple[Tensor, ...]:
-    return _chosen(aten("native_layer_norm_backward.default")(g, x, shape, mean, rstd, weight, bias, mask), mask)
+    return _masked(aten("native_layer_norm_backward.default")(g, x, shape, mean, rstd, weight, bias, mask), mask)
 
 
 def _layer_norm_backward_meta(
     g: TensorSpec, x: TensorSpec, mean: TensorSpec, rstd: TensorSpec, weight: Any, bias: Any, *, shape: tuple[int, ...], mask: tuple[bool, ...]
 ) -> tuple[TensorSpec, ...]:
     of = x if weight is None else weight
-    return _chosen((x.fresh(), of.fresh(shape), of.fresh(shape)), mask)
+    return _masked((x.fresh(), of.fresh(shape), of.fresh(shape)), mask)
 
 
 layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_norm_backward_meta)
@@ -103,8 +103,8 @@ layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_
 
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    found = aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
-    return tuple(map(sequence, _chosen(found, mask)))
+    grads = aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
+    return tuple(map(sequence, _masked(grads, mask)))
 
 
 def _convolution_backward_meta(
@@ -112,7 +112,7 @@ def _convolution_backward_meta(
 ) -> tuple[TensorSpec, ...]:
     last = any(map(is_channels_last, (x, weight)))  # the layout of g does not count: it is brought into theirs
     images = [laid_out(one, channels_last_order(one.rank)) if last else one.fresh() for one in (x, weight)]
-    return _chosen((*images, g.fresh((g.shape[1],))), mask)
+    return _masked((*images, g.fresh((g.shape[1],))), mask)
 
 
 convolution_backward = fused("convolution_backward", _convolution_backward, _convolution_backward_meta, (Tag.MATMUL,))
@@ -171,13 +171,13 @@ attention_backward = fused("attention_backward", _attention_backward, _attention
 
 
 def _batch_norm_backward(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]) -> tuple[Tensor, ...]:
-    return _chosen(aten("native_batch_norm_backward.default")(g, x, weight, None, None, mean, rstd, True, eps, mask), mask)
+    return _masked(aten("native_batch_norm_backward.default")(g, x, weight, None, None, mean, rstd, True, eps, mask), mask)
 
 
 def _batch_norm_backward_meta(
     g: TensorSpec, x: TensorSpec, mean: TensorSpec, rstd: TensorSpec, weight: Any, *, eps: float, mask: tuple[bool, ...]
 ) -> tuple[TensorSpec, ...]:
-    return _chosen((image(g, x), mean.fresh(), mean.fresh()), mask)
+    return _masked((image(g, x), mean.fresh(), mean.fresh()), mask)
 
 
 batch_norm_backward = fused("batch_norm_backward", _batch_norm_backward, _batch_norm_backward_meta)

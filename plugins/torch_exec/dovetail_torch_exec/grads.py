@@ -41,7 +41,7 @@ def sigmoid(x: Any) -> Any:
 
 
 def of_input(name: str, backward: Callable[..., Any], keywords: Callable[..., dict[str, Any]] = lambda: {}) -> Callable[..., Any]:
-    """The rule of an activation whose backward reads its input; `keywords(*args)` are the backward's other arguments."""
+    """Return the rule of an activation whose backward reads its input; `keywords(*args)` are the backward's other arguments."""
 
     def rule(input: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         if input.spec.dtype.kind != "float":
@@ -131,7 +131,7 @@ def convolution(x: Any, weight: Any, **window: Any) -> Any:
 
 
 def convolution_of(name: str, spatial: int) -> Callable[..., Any]:
-    """The rule of conv1d, conv2d or conv3d, bias and all; padding by name is left to the decomposition."""
+    """Return the rule of conv1d, conv2d or conv3d, bias and all; padding by name is left to the decomposition."""
 
     def rule(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
         whole = input.spec.dtype.kind == "float" and input.spec.numel and len(input.spec.shape) == spatial + 2
@@ -189,7 +189,7 @@ def plain_dropout(input: Any, p: float, train: bool) -> Any:
 
 
 def _countable(input: Any, target: Any, size_average: Any, reduce: Any) -> bool:
-    """Whether the loss is one that torch's kernels compute: class indices, no legacy argument."""
+    """Return whether the loss is one that torch's kernels compute: class indices, no legacy argument."""
     ranks = (len(input.spec.shape), len(target.spec.shape))
     legacy = size_average is not None or reduce is not None
     return not legacy and input.spec.dtype.kind == "float" and target.spec.dtype is dtypes.int64 and ranks in ((1, 0), (2, 1), (4, 3))
@@ -259,7 +259,7 @@ def attention(
 
 
 def _additive(mask: Any, dtype: dtypes.DType) -> Any:
-    """A boolean mask as what is added to the scores."""
+    """Return a boolean mask as what is added to the scores."""
     if mask is None or mask.spec.dtype is not dtypes.bool_:
         return mask
     none = prims.full(shape=mask.spec.shape, value=-math.inf, dtype=dtype, device=mask.spec.device)

@@ -40,7 +40,7 @@ LARGE = 32 << 20  # bytes from which the system's allocator asks for new pages e
 
 
 def large_results(line: BoundSymbol) -> bool:
-    """Whether a result of `line` lies on a CPU and has LARGE bytes or more."""
+    """Return whether a result of `line` lies on a CPU and has LARGE bytes or more."""
     tensors = [p.spec for p in line.writes if type(p.spec) is TensorSpec]
     return any([spec.device.type == "cpu" and spec.numel * spec.dtype.bytes >= LARGE for spec in tensors])
 

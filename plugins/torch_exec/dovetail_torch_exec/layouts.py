@@ -24,7 +24,7 @@ PRODUCTS = frozenset((prims.linear, symbol_for("torch.nn.functional.linear"), MA
 
 
 def in_rows(trace: Trace) -> Trace:
-    """The trace with copies of what linear layers on CPUs read, where its rows do not lie evenly; one copy for all who read it."""
+    """Return the trace with copies of what linear layers on CPUs read, where its rows do not lie evenly; one copy for all who read it."""
     if not any([_gathers(line) for line in trace.lines]):
         return trace
     new = trace.derive("in_rows")
@@ -41,7 +41,7 @@ def in_rows(trace: Trace) -> Trace:
 
 
 def _gathers(line: BoundSymbol) -> bool:
-    """Whether a line multiplies rows that do not lie evenly by one matrix."""
+    """Return whether a line multiplies rows that do not lie evenly by one matrix."""
     if line.symbol not in PRODUCTS or len(line.args) < 2:
         return False
     x, weight = line.args[0].spec, line.args[1].spec
@@ -51,5 +51,5 @@ def _gathers(line: BoundSymbol) -> bool:
 
 
 def _even(x: TensorSpec) -> bool:
-    """Whether all dimensions but the last can be seen as one, by PyTorch's own rule, which makes no difference of those of size 1."""
+    """Return whether all dimensions but the last can be seen as one, by PyTorch's own rule, which makes no difference of those of size 1."""
     return all([a == b * n for a, b, n in zip(x.steps[:-2], x.steps[1:-1], x.shape[1:-1], strict=True)])

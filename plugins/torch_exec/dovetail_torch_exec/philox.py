@@ -15,7 +15,7 @@ BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16:
 
 
 def _product(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The high and the low word of a * b, by halves of a, since int64 holds 63 bits."""
+    """Return the high and the low word of a * b, by halves of a, since int64 holds 63 bits."""
     low = (a & 0xFFFF) * b
     high = (a >> 16) * b + (low >> 16)
     return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)
@@ -34,7 +34,7 @@ def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor
 
 
 def words(seed: Tensor, offset: Tensor, count: int, device: torch.device) -> Tensor:
-    """The first `count` words of the stream of `seed` and `offset`: the words of block 0, of block 1, ..."""
+    """Return the first `count` words of the stream of `seed` and `offset`: the words of block 0, of block 1, ..."""
     seed, offset = seed.to(device), offset.to(device)
     block = torch.arange(-(-count // 4), dtype=torch.int64, device=device)
     blank = torch.zeros_like(block)

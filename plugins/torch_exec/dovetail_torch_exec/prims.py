@@ -289,7 +289,7 @@ def copy_(x: Tensor, value: Tensor) -> None:
 
 
 def _placed(x: Tensor) -> tuple:
-    """How a tensor lies in its storage, and what its numbers mean."""
+    """Return how a tensor lies in its storage, and what its numbers mean."""
     return x.storage_offset(), x.stride(), x.dtype, x.is_neg(), x.is_conj()
 
 

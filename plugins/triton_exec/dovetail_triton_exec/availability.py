@@ -16,12 +16,12 @@ WORDS_FOR_YES = frozenset({"1", "true", "on", "yes", "y"})  # as triton reads it
 
 
 def interpreting() -> bool:
-    """Whether kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET is set, before triton was first imported."""
+    """Return whether kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET is set, before triton was first imported."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in WORDS_FOR_YES
 
 
 def version() -> str | None:
-    """The version of triton that is installed, None without one."""
+    """Return the version of triton that is installed, None without one."""
     if importlib.util.find_spec("triton") is None:
         return None
     for name in ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm"):
@@ -48,5 +48,5 @@ def available() -> bool | str:
 
 
 def devices() -> tuple[str, ...]:
-    """The kinds of device that kernels run on here."""
+    """Return the kinds of device that kernels run on here."""
     return ("cpu",) if interpreting() else ("cuda",)

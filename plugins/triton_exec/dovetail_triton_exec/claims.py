@@ -25,7 +25,7 @@ ELSEWHERE = {
 
 
 def verdict(line: BoundSymbol) -> Verdict:
-    """Whether a prim can be part of a kernel."""
+    """Return whether a prim can be part of a kernel."""
     name = line.symbol.name
     check = CHECKS.get(name)
     if line.symbol.module != "prims" or (check is None and name not in PLAIN):

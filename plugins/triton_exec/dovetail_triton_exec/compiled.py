@@ -57,7 +57,7 @@ def to_bfloat16(x):
 
 @triton.jit
 def check(index, size: tl.constexpr, mask):
-    """The index; out of bounds it stops the program."""
+    """Return the index; out of bounds it stops the program."""
     tl.device_assert((index >= 0) & (index < size), "index out of bounds", mask=mask)
     return index
 

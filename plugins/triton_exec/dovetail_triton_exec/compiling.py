@@ -36,7 +36,7 @@ class Resources(NamedTuple):
 
 
 def resources(region: Region, capability: int = 90) -> list[Resources]:
-    """Each kernel of a region compiled for a capability (90 is H100 and H200, 80 is A100), not in the interpreter."""
+    """Return each kernel of a region compiled for a capability (90 is H100 and H200, 80 is A100), not in the interpreter."""
     return [_resources(kernel, launch, capability) for launch, kernel in zip(region.launches, region.kernels(), strict=True)]
 
 
@@ -47,17 +47,17 @@ def _resources(kernel: Any, launch: Launch, capability: int) -> Resources:
 
 
 def signature(buffers: Iterable[Buffer]) -> dict[str, str]:
-    """What triton calls the types of a kernel's parameters."""
+    """Return what triton calls the types of a kernel's parameters."""
     return {b.name: pointer(b.dtype) for b in buffers}
 
 
 def pointer(dtype: DType) -> str:
-    """What triton calls a pointer to elements of `dtype`."""
+    """Return what triton calls a pointer to elements of `dtype`."""
     return POINTERS[dtype.name]
 
 
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any], capability: int, warps: int) -> Any:
-    """A kernel compiled for a device that need not be here; pointers are multiples of 16, as PyTorch's allocator gives them."""
+    """Return a kernel compiled for a device that need not be here; pointers are multiples of 16, as PyTorch's allocator gives them."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

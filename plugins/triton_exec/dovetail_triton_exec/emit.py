@@ -37,7 +37,7 @@ class Writer:
     # --- the whole
 
     def text(self) -> str:
-        """The kernel's source."""
+        """Return the kernel's source."""
         kernel = self.kernel
         reduced = [e for _, e in kernel.results.values()] + [s.value for s in kernel.stores if s.node.op == "part"]
         alive = needed(kernel.roots)
@@ -144,7 +144,7 @@ class Writer:
     # --- values
 
     def _inner(self, store: Store) -> bool:
-        """Whether a store is within the rows."""
+        """Return whether a store is within the rows."""
         return self.r in store.value.free or self.r in store.form.vars()
 
     def _store(self, store: Store) -> None:
@@ -175,7 +175,7 @@ class Writer:
         return " & ".join(rows) or "True"
 
     def _value(self, value: Any) -> str:
-        """The name of an expression, after it has been written."""
+        """Return the name of an expression, after it has been written."""
         found = self.names.get(value) or self.within.get(value)
         if found is not None:
             return found
@@ -253,7 +253,7 @@ class Writer:
     # --- positions
 
     def _form(self, form: Form, inner: bool) -> str:
-        """A form as text; digits that are no whole variables get names."""
+        """Return a form as text; digits that are no whole variables get names."""
         parts = []
         for digit, k in form.terms:
             text = self._digit(digit)
@@ -299,7 +299,7 @@ def _address(buffer: Buffer, position: str) -> str:
 
 
 def _loops(base: Var | Form) -> frozenset[Var]:
-    """The loop variables behind a digit."""
+    """Return the loop variables behind a digit."""
     found: set[Var] = set()
     for var in base.vars() if isinstance(base, Form) else {base}:
         found |= {var} if var.value is None else var.value.free
@@ -307,7 +307,7 @@ def _loops(base: Var | Form) -> frozenset[Var]:
 
 
 def needed(roots: list[Expr]) -> set[Expr]:
-    """The expressions that some are computed from, and those themselves."""
+    """Return the expressions that some are computed from, and those themselves."""
     found: set[Expr] = set()
     stack = list(roots)
     while stack:
@@ -319,12 +319,12 @@ def needed(roots: list[Expr]) -> set[Expr]:
 
 
 def _reduction(e: Expr) -> Expr:
-    """The reduction that an expression is, or rounds."""
+    """Return the reduction that an expression is, or rounds."""
     return _reduction(e.args[0]) if e.op == "narrow" else e
 
 
 def _far(kernel: Kernel) -> bool:
-    """Whether positions need 64 bits: of what is read and written, and of what is only counted, as in a slice of `arange`."""
+    """Return whether positions need 64 bits: of what is read and written, and of what is only counted, as in a slice of `arange`."""
     found = [s.form for s in (*kernel.stores, *kernel.sweeps)]
     found += [c.form for s in kernel.stores for c in s.guard]
     found += [form for e in needed(kernel.roots) for form in forms(e.data)]
@@ -332,14 +332,14 @@ def _far(kernel: Kernel) -> bool:
 
 
 def buffers(kernel: Kernel) -> list[Buffer]:
-    """What a kernel reads and writes, in the order of its parameters."""
+    """Return what a kernel reads and writes, in the order of its parameters."""
     read = [e.data[0] for e in needed(kernel.roots + _positions(kernel)) if e.op == "load"]
     written = [s.buffer for s in (*kernel.stores, *kernel.sweeps)]
     return sorted(set(read) | set(written), key=lambda b: (("in", "tmp", "out").index(b.kind), b.number))
 
 
 def checks(kernel: Kernel) -> bool:
-    """Whether a kernel stops the program where a loaded position is out of bounds."""
+    """Return whether a kernel stops the program where a loaded position is out of bounds."""
     return any(e.op == "checked" for e in needed(kernel.roots))
 
 
@@ -362,7 +362,7 @@ def _identity(op: str, dtype: DType) -> str:
 
 
 def _accumulated(op: str, acc: str, at: str, new: str, dtype: DType) -> list[str]:
-    """How a block joins the lanes' own results."""
+    """Return how a block joins the lanes' own results."""
     if op in ("argmax", "argmin"):
         better = f"({new} {'>' if op == 'argmax' else '<'} {acc})"
         if dtype.kind == "float":
@@ -373,7 +373,7 @@ def _accumulated(op: str, acc: str, at: str, new: str, dtype: DType) -> list[str
 
 
 def _finished(op: str, value: str, at: str, dtype: DType) -> str:
-    """A block of lanes as one column."""
+    """Return a block of lanes as one column."""
     if op == "sum":
         return f"tl.sum({value}, 1, keep_dims=True).to({ops.TRITON[dtype]})"
     if op in ("any", "all"):
@@ -390,7 +390,7 @@ def _rounded(text: str, dtype: str) -> str:
 
 
 def _as_stored(text: str, dtype: DType, memory: DType) -> str:
-    """A value as its memory holds it."""
+    """Return a value as its memory holds it."""
     if memory is bfloat16:
         return f"native.to_bfloat16({text})"
     if memory is float16:
@@ -399,5 +399,5 @@ def _as_stored(text: str, dtype: DType, memory: DType) -> str:
 
 
 def source(kernels: list[tuple[Kernel, str, bool]]) -> str:
-    """A file with some kernels: each with its name, and whether it walks along its rows in blocks."""
+    """Return a file with some kernels: each with its name, and whether it walks along its rows in blocks."""
     return "\n\n".join([HEADER, *(Writer(kernel, name, looped).text() for kernel, name, looped in kernels)])

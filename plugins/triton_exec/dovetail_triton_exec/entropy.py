@@ -19,7 +19,7 @@ LONGEST = 4096  # classes that are held at once
 
 
 def operations_executor(devices: Iterable[str] | None = None) -> OperatorExecutor:
-    """The executor of whole operations."""
+    """Return the executor of whole operations."""
     of = {"dtypes": DECLARED, "devices": list(devices or availability.devices())}
     ex = OperatorExecutor(NAME, version=__version__, available=availability.available)
     ex.implements(OPERATION, cross_entropy, checker=takes, grad=rule, name="cross_entropy", **of)
@@ -38,7 +38,7 @@ def takes(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> bool | str:
-    """The checker: whether the kernels compute this loss, or why not."""
+    """Return the checker: whether the kernels compute this loss, or why not."""
     x, y = input.spec, target.spec
     if x.dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
         return f"expected logits of f16, bf16 or f32, got {x}"
@@ -64,7 +64,7 @@ def takes(
 def _forward(
     input: TensorSpec, target: TensorSpec, weight: TensorSpec | None, *, ignore_index: int, reduction: str, smoothing: float
 ) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """The loss of logits [N, C] for classes [N]; each row's log of the sum of exponentials, and what the rows weigh together."""
+    """Return the loss of logits [N, C] for classes [N]; each row's log of the sum of exponentials, and what the rows weigh together."""
     rows = (input.shape[0],)
     return input.fresh(rows if reduction == "none" else ()), input.fresh(rows, dtypes.float32), input.fresh((), dtypes.float32)
 
@@ -81,7 +81,7 @@ def _backward(
     reduction: str,
     smoothing: float,
 ) -> TensorSpec:
-    """The cotangent of the logits [N, C], from that of the loss and what the forward kept."""
+    """Return the cotangent of the logits [N, C], from that of the loss and what the forward kept."""
     return input.fresh()
 
 
@@ -99,7 +99,7 @@ def rule(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """The grad rule: the forward keeps one number for each row, the backward reads the logits again."""
+    """Return the grad rule: the forward keeps one number for each row, the backward reads the logits again."""
     how = {"ignore_index": ignore_index, "reduction": reduction, "smoothing": float(label_smoothing)}
     loss, sums, total = forward(input, target, weight, **how)
     put_grad(input, backward(get_grad(loss), input, target, weight, sums, total, **how))
@@ -123,7 +123,7 @@ def cross_entropy(
 def run_forward(
     input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, *, ignore_index: int, reduction: str, smoothing: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The loss in the dtype of the logits, and what the backward needs."""
+    """Return the loss in the dtype of the logits, and what the backward needs."""
     from dovetail_triton_exec import entropy_kernels
 
     rows, classes = input.shape
@@ -154,7 +154,7 @@ def run_backward(
     reduction: str,
     smoothing: float,
 ) -> torch.Tensor:
-    """The cotangent of the logits."""
+    """Return the cotangent of the logits."""
     from dovetail_triton_exec import entropy_kernels
 
     rows, classes = input.shape
@@ -167,12 +167,12 @@ def run_backward(
 
 
 def _laid_out(x: torch.Tensor) -> torch.Tensor:
-    """The logits with the classes of a row side by side."""
+    """Return the logits with the classes of a row side by side."""
     return x if x.stride(1) == 1 else x.contiguous()
 
 
 def _weights(weight: torch.Tensor | None, input: torch.Tensor) -> torch.Tensor:
-    """The weights, or some tensor where there are none, which is not read."""
+    """Return the weights, or some tensor where there are none, which is not read."""
     return input if weight is None else weight.contiguous()
 
 
@@ -181,11 +181,11 @@ def _kind(x: torch.Tensor) -> dict[str, bool]:
 
 
 def _block(size: int) -> dict[str, int]:
-    """How much of a row is held at once, and by how many warps."""
+    """Return how much of a row is held at once, and by how many warps."""
     block = min(power_of_two(size), LONGEST)
     return {"BLOCK": block, "num_warps": 4 if block < 2048 else 8}
 
 
 def _on(x: torch.Tensor) -> Any:
-    """Where kernels are launched: on the device of x, or by one thread at a time in the interpreter."""
+    """Return where kernels are launched: on the device of x, or by one thread at a time in the interpreter."""
     return torch.cuda.device(x.device) if x.device.type == "cuda" else availability.INTERPRETER

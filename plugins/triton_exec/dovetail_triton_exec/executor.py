@@ -29,17 +29,17 @@ class TritonExecutor(FusionExecutor):
         self.kernels = KernelCache[Region](MOST)
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
-        """Whether there is a kernel for a prim."""
+        """Return whether there is a kernel for a prim."""
         return verdict(line)
 
     def worth(self, region: Trace) -> Verdict:
-        """Whether a region computes anything: views alone are no kernel, and others make them for less."""
+        """Return whether a region computes anything: views alone are no kernel, and others make them for less."""
         if all(line.symbol.name in VIEWS for line in prims_of(region.lines)):
             return "leaves views that no kernel of its own reads to executors that make them one by one"
         return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """The region as a function; regions of equal structure share one.  Triton is imported when it is first called.
+        """Return the region as a function; regions of equal structure share one.  Triton is imported when it is first called.
 
         A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
         """
@@ -55,7 +55,7 @@ class TritonExecutor(FusionExecutor):
             raise CannotFuse(f"has no right plan for the region: {broken}") from broken
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
-        """The same guards before a CUDA graph, where the option asks for one and the program can be one."""
+        """Return the same guards before a CUDA graph, where the option asks for one and the program can be one."""
         return entry(prologue, computation) if options_of(self)["cuda_graphs"] else None
 
 

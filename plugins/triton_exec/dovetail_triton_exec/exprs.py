@@ -52,12 +52,12 @@ class Expr:
 
 
 def computes_in(dtype: DType) -> DType:
-    """The dtype in which values of `dtype` are computed."""
+    """Return the dtype in which values of `dtype` are computed."""
     return float32 if dtype is float16 or dtype is bfloat16 else dtype
 
 
 def forms(data: Any) -> list[Form]:
-    """The index forms in what an expression holds besides its arguments."""
+    """Return the index forms in what an expression holds besides its arguments."""
     if isinstance(data, Form):
         return [data]
     if isinstance(data, Condition):
@@ -68,12 +68,12 @@ def forms(data: Any) -> list[Form]:
 
 
 def _dynamic(data: Any) -> list[Expr]:
-    """The expressions whose values are part of an index."""
+    """Return the expressions whose values are part of an index."""
     return [v.value for form in forms(data) for v in sorted(form.vars(), key=lambda v: v.name) if v.value is not None]
 
 
 def variables(data: Any) -> frozenset[Var]:
-    """The loop variables in an index, those of loaded positions with them."""
+    """Return the loop variables in an index, those of loaded positions with them."""
     found: set[Var] = set()
     for form in forms(data):
         for var in form.vars():
@@ -89,7 +89,7 @@ class Table:
         self.positions: dict[tuple[Expr, int], Var] = {}
 
     def make(self, op: str, args: tuple, dtype: DType, data: Any = None, *, drop: Var | None = None) -> Expr:
-        """The expression; `drop` is the loop variable that a reduction runs over."""
+        """Return the expression; `drop` is the loop variable that a reduction runs over."""
         key = (op, tuple((type(a).__name__, repr(a)) if not isinstance(a, Expr) else a for a in args), dtype, data)
         found = self.known.get(key)
         if found is None:
@@ -102,7 +102,7 @@ class Table:
         return found
 
     def position(self, value: Expr, size: int) -> Var:
-        """A loaded position, as a variable of index forms."""
+        """Return a loaded position, as a variable of index forms."""
         key = (value, size)
         if key not in self.positions:
             self.positions[key] = Var(f"p{value.number}_{size}", size, value)

@@ -20,17 +20,17 @@ _LOCK = Lock()
 
 
 def folder(named: str = "") -> Path:
-    """Where generated files lie: the folder that the user named, else one in the user's cache."""
+    """Return where generated files lie: the folder that the user named, else one in the user's cache."""
     return Path(named) if named else user_cache_path("dovetail") / "triton"
 
 
 def digest(text: str) -> str:
-    """What names a file: of its text, and of the version whose helpers it calls."""
+    """Return what names a file: of its text, and of the version whose helpers it calls."""
     return hashlib.sha256(f"{__version__}\n{text}".encode()).hexdigest()[:20]
 
 
 def written(text: str, named: str = "") -> Path:
-    """The file that holds `text`, written unless it is there: first beside its place, then moved to it, which is one step."""
+    """Return the file that holds `text`, written unless it is there: first beside its place, then moved to it, which is one step."""
     name = digest(text)
     path = folder(named) / name[:2] / f"{name}.py"
     if path.is_file() and path.read_text() == text:
@@ -48,7 +48,7 @@ def written(text: str, named: str = "") -> Path:
 
 
 def module(path: Path) -> ModuleType:
-    """A generated file, imported once."""
+    """Return a generated file, imported once."""
     name = PREFIX + path.stem
     with _LOCK:
         if name not in sys.modules:

@@ -77,7 +77,7 @@ class Node:
 
 
 def product(sizes: Iterable[int]) -> int:
-    """The product of sizes."""
+    """Return the product of sizes."""
     total = 1
     for n in sizes:
         total *= n
@@ -85,7 +85,7 @@ def product(sizes: Iterable[int]) -> int:
 
 
 def _offset(op: str, steps: tuple[int, ...], params: dict[str, Any]) -> int:
-    """How far into its base's elements a view starts."""
+    """Return how far into its base's elements a view starts."""
     if op == "strided_slice":
         return sum(start * step for start, step in zip(params["starts"], steps, strict=True))
     if op == "diagonal":
@@ -107,7 +107,7 @@ class Graph:
         self.outputs = [self.of[p] for p in region.outputs]
 
     def make(self, op: str, args: Iterable[Any], shape: tuple, dtype: DType, steps: tuple | None = None, /, **params: Any) -> Node:
-        """A new node; row-major without `steps`."""
+        """Return a new node; row-major without `steps`."""
         shape = tuple(shape)
         node = Node(len(self.nodes), op, tuple(args), params, shape, dtype, row_major(shape) if steps is None else steps)
         if node.dtype in LOW and op in EXACT and op not in ("input", "full", "iota"):
@@ -126,13 +126,13 @@ class Graph:
             self.of[proxy] = self._shown(node) if proxy in shown else self._inner(node, line)
 
     def _inner(self, node: Node, line: BoundSymbol) -> Node:
-        """A value within a composite, which is not rounded unless the program converts."""
+        """Return a value within a composite, which is not rounded unless the program converts."""
         if node.rounds and line.symbol.name != "convert_element_type":
             node.rounds = node.exact = False
         return node
 
     def _shown(self, node: Node) -> Node:
-        """A value that a line of the region shows: of its dtype's precision."""
+        """Return a value that a line of the region shows: of its dtype's precision."""
         if node.exact:
             return node
         steps = node.steps
@@ -144,15 +144,15 @@ class Graph:
         return self.of[value] if hasattr(value, "spec") else value
 
     def view(self, op: str, x: Node, shape: tuple[int, ...], /, **params: Any) -> Node:
-        """A view as it would lie; its strides matter only where its base is in memory, row-major else."""
+        """Return a view as it would lie; its strides matter only where its base is in memory, row-major else."""
         return self.make(op, (x,), shape, x.dtype, **params)
 
     def spread(self, x: Node, shape: tuple[int, ...], dims: tuple[int, ...]) -> Node:
-        """A reduced node repeated over the dims that it lost."""
+        """Return a reduced node repeated over the dims that it lost."""
         return self.view("broadcast_in_dim", x, shape, shape=shape, dims=tuple(d for d in range(len(shape)) if d not in dims))
 
     def reduce(self, op: str, x: Node, dims: tuple[int, ...], dtype: DType) -> Node:
-        """A reduction; over no dims a copy, of no elements its identity."""
+        """Return a reduction; over no dims a copy, of no elements its identity."""
         kept = tuple(n for d, n in enumerate(x.shape) if d not in dims)
         if any(x.shape[d] == 0 for d in dims):
             return self.make("full", (), kept, dtype, value=EMPTY[op])

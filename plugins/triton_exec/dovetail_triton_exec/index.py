@@ -55,7 +55,7 @@ class Form:
         return max(self.high, -self.low, *(d.base.reach for d, _ in self.terms if isinstance(d.base, Form)), 0)
 
     def vars(self) -> frozenset[Var]:
-        """The variables that it depends on."""
+        """Return the variables that it depends on."""
         found: frozenset[Var] = frozenset()
         for digit, _ in self.terms:
             found |= digit.base.vars() if isinstance(digit.base, Form) else {digit.base}
@@ -66,12 +66,12 @@ ZERO = Form()
 
 
 def whole(var: Var) -> Form:
-    """The variable itself."""
+    """Return the variable itself."""
     return ZERO if var.size == 1 else Form(0, ((Digit(var, 1, var.size), 1),))
 
 
 def plus(*forms: Form) -> Form:
-    """The sum of forms."""
+    """Return the sum of forms."""
     const, table = 0, dict[Digit, int]()
     for form in forms:
         const += form.const
@@ -81,7 +81,7 @@ def plus(*forms: Form) -> Form:
 
 
 def _opened(form: Form) -> Form:
-    """A form in which no digit is all of another form."""
+    """Return a form in which no digit is all of another form."""
     closed = [(d, k) for d, k in form.terms if isinstance(d.base, Form) and d.div == 1 and d.base.low >= 0 and d.base.high < d.size]
     if not closed:
         return form
@@ -90,12 +90,12 @@ def _opened(form: Form) -> Form:
 
 
 def times(form: Form, k: int) -> Form:
-    """A form multiplied by a number."""
+    """Return a form multiplied by a number."""
     return Form(form.const * k, _joined([(d, c * k) for d, c in form.terms])) if k else ZERO
 
 
 def shifted(form: Form, by: int) -> Form:
-    """A form plus a number."""
+    """Return a form plus a number."""
     return Form(form.const + by, form.terms)
 
 
@@ -141,14 +141,14 @@ def divmod_form(form: Form, k: int) -> tuple[Form, Form]:
 
 
 def _single(form: Form) -> Digit | None:
-    """The digit that a form is, when it is one."""
+    """Return the digit that a form is, when it is one."""
     if form.const == 0 and len(form.terms) == 1 and form.terms[0][1] == 1:
         return form.terms[0][0]
     return None
 
 
 def _halves(base: Var | Form, div: int, size: int, k: int) -> tuple[Form, Form]:
-    """The digit of `size` values divided by k, where k does not divide its size; its remainder reaches into what lies above when it is cut."""
+    """Return the digit of `size` values divided by k, where k does not divide its size; its remainder reaches into what lies above when it is cut."""
     if isinstance(base, Var) and base.size > div * size:  # the cut digit first, then its parts
         base, div = Form(0, ((Digit(base, div, size), 1),)), 1
     quotient = Digit(base, div * k, max(-(-size // k), 1))
@@ -161,7 +161,7 @@ def linear(coords: Sequence[Form], steps: Sequence[int], offset: int = 0) -> For
 
 
 def split(position: Form, shape: Sequence[int]) -> tuple[Form, ...]:
-    """The coordinates in a tensor of `shape` of the element at a row-major position."""
+    """Return the coordinates in a tensor of `shape` of the element at a row-major position."""
     coords: list[Form] = []
     for n in reversed(shape[1:]):
         position, inner = (position, ZERO) if n == 1 else divmod_form(position, n)
@@ -172,7 +172,7 @@ def split(position: Form, shape: Sequence[int]) -> tuple[Form, ...]:
 
 
 def regrouped(coords: Sequence[Form], old: Sequence[int], new: Sequence[int]) -> tuple[Form, ...]:
-    """The coordinates in `new` of what lies at `coords` in `old`, both row-major and of one number of elements."""
+    """Return the coordinates in `new` of what lies at `coords` in `old`, both row-major and of one number of elements."""
     if tuple(old) == tuple(new):
         return tuple(coords)
     return split(linear(coords, _row_major(old)), new)
@@ -187,7 +187,7 @@ def _row_major(shape: Iterable[int]) -> list[int]:
 
 
 def evaluate(form: Form, values: dict[Var, int]) -> int:
-    """What a form is where variables are `values`; what a kernel computes."""
+    """Return what a form is where variables are `values`; what a kernel computes."""
     total = form.const
     for digit, k in form.terms:
         base = evaluate(digit.base, values) if isinstance(digit.base, Form) else values[digit.base]

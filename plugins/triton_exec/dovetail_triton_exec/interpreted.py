@@ -12,7 +12,7 @@ from triton.runtime.interpreter import TensorHandle
 
 
 def _wrapped(data: np.ndarray, dtype: Any, *, scalar: bool = False) -> Any:
-    """An array as a block; a scalar is an array of one element too."""
+    """Return an array as a block; a scalar is an array of one element too."""
     if scalar:
         return tl.tensor(TensorHandle(data.reshape(1), dtype), dtype)
     return tl.tensor(TensorHandle(data, dtype), tl.block_type(dtype, list(data.shape)))
@@ -53,7 +53,7 @@ def to_bfloat16(x: Any) -> Any:
 
 
 def check(index: Any, size: Any, mask: Any) -> Any:
-    """The index; an error where it is out of bounds."""
+    """Return the index; an error where it is out of bounds."""
     held = np.broadcast_arrays(index.handle.data, mask.handle.data)
     wrong = ((held[0] < 0) | (held[0] >= int(getattr(size, "value", size)))) & held[1].astype(bool)
     if wrong.any():
@@ -62,7 +62,7 @@ def check(index: Any, size: Any, mask: Any) -> Any:
 
 
 def _row(fn: Callable[..., np.ndarray]) -> Callable[[Any], Any]:
-    """A reduction of the second dimension, which stays with size 1; NaN as NumPy has it, which is as eager."""
+    """Return a reduction of the second dimension, which stays with size 1; NaN as NumPy has it, which is as eager."""
 
     def reduce(x: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -75,7 +75,7 @@ reduce_amax, reduce_amin, reduce_prod = map(_row, (np.max, np.min, np.prod))
 
 
 def _place(fn: Callable[..., np.ndarray]) -> Callable[[Any, Any], Any]:
-    """The position of the element that is picked, the least of several."""
+    """Return the position of the element that is picked, the least of several."""
 
     def reduce(x: Any, position: Any) -> Any:
         data, places = np.broadcast_arrays(x.handle.data, position.handle.data)

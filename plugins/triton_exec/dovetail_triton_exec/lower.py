@@ -23,7 +23,7 @@ AS_HELD = frozenset(  # operations that eager gives a number as the tensor's dty
 )
 
 
-class Cut(Exception):
+class CannotLower(Exception):
     """A node cannot be computed in this kernel; `node` is what would have to lie in memory before."""
 
     def __init__(self, why: str, node: Node | None = None):
@@ -50,7 +50,7 @@ class Lowering:
         self.memo: dict[tuple, Expr] = {}
 
     def at(self, node: Node, coords: Coords, guard: Guard = OPEN) -> Expr:
-        """The element of `node` at `coords`.  Where `guard` does not hold nothing is read, and the value means nothing."""
+        """Return the element of `node` at `coords`.  Where `guard` does not hold nothing is read, and the value means nothing."""
         key = (node, coords, guard)
         expr = self.memo.get(key)
         if expr is None:
@@ -76,17 +76,17 @@ class Lowering:
         return self.table.make(node.op, args, computes_in(node.dtype), tuple(sorted(node.params.items())) or None)
 
     def holds(self, conditions: list[Condition]) -> Expr:
-        """Whether all conditions hold, as an expression."""
+        """Return whether all conditions hold, as an expression."""
         return self.table.make("inside", (), bool_, frozenset(conditions))
 
 
 def _held(value: Any, dtype: DType | None) -> Any:
-    """A number as float16 or bfloat16 holds it."""
+    """Return a number as float16 or bfloat16 holds it."""
     return value if dtype is None or isinstance(value, bool) or not math.isfinite(value) else float(torch.tensor(value, dtype=TO_TORCH[dtype]))
 
 
 def through(node: Node, coords: Coords) -> Coords:
-    """The coordinates in its argument of what a view shows at `coords`."""
+    """Return the coordinates in its argument of what a view shows at `coords`."""
     x, p = node.args[0], node.params
     if node.op == "reshape":
         return regrouped(coords, node.shape, x.shape)
@@ -120,7 +120,7 @@ def _copy(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
 
 
 def _convert(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
-    """A conversion to a dtype that computes in float32 is one to float32; the node's rounding does the rest."""
+    """Return a conversion to a dtype that computes in float32 is one to float32; the node's rounding does the rest."""
     x = low.at(node.args[0], coords, guard)
     to = computes_in(node.dtype)
     return x if x.dtype is to else low.table.make("convert", (x,), to)
@@ -191,7 +191,7 @@ def _gather(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
 
 
 def _position(low: Lowering, index: Node, coords: Coords, size: int, guard: Guard) -> Form:
-    """A loaded position; reading out of bounds is an error where the device says so."""
+    """Return a loaded position; reading out of bounds is an error where the device says so."""
     value = low.at(index, coords, guard)
     checked = low.table.make("checked", (value, size), int64, guard)
     return whole(low.table.position(checked, size)) if size > 1 else _zero_after(low, checked)
@@ -203,7 +203,7 @@ def _zero_after(low: Lowering, checked: Expr) -> Form:
 
 
 def _scatter(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
-    """One element of each row put, or added, where its index says."""
+    """Return one element of each row put, or added, where its index says."""
     x, index, value = node.args
     dim, kept = node.params["dim"], low.at(node.args[0], coords, guard)
     single = (*coords[:dim], ZERO, *coords[dim + 1 :])
@@ -226,7 +226,7 @@ def _philox(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
 
 
 def _part(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
-    raise Cut("the parts are known only when their kernel has run", node)
+    raise CannotLower("the parts are known only when their kernel has run", node)
 
 
 SPECIAL: dict[str, Any] = {

@@ -38,7 +38,7 @@ KINDS = {
 
 
 def literal(value: Any, dtype: DType) -> str:
-    """A number as an operand of `dtype`."""
+    """Return a number as an operand of `dtype`."""
     if dtype is float32 and not _negative_zero(value):
         return _float(value)
     if dtype in (int32, int64):
@@ -48,7 +48,7 @@ def literal(value: Any, dtype: DType) -> str:
 
 
 def wrapped(value: int, dtype: DType) -> int:
-    """An integer as `dtype` holds it: what does not fit goes around."""
+    """Return an integer as `dtype` holds it: what does not fit goes around."""
     if dtype is bool_:
         return int(bool(value))
     size = 2 ** (8 * dtype.bytes)
@@ -60,25 +60,25 @@ def _negative_zero(value: Any) -> bool:
 
 
 def _float(value: Any) -> str:
-    """A floating number as text; the sign of a zero gets lost, in a literal and in `tl.full` alike."""
+    """Return a floating number as text; the sign of a zero gets lost, in a literal and in `tl.full` alike."""
     text = repr(float(value))
     return f'float("{text}")' if text in ("inf", "-inf", "nan") else f"({text})" if text.startswith("-") else text
 
 
 def filled(value: Any, dtype: DType) -> str:
-    """A number as a value of its own: a block of one element, whose shape the writer knows."""
+    """Return a number as a value of its own: a block of one element, whose shape the writer knows."""
     if dtype.kind == "float" and _negative_zero(value):
         return f"(tl.full(ONE, -1.0, {TRITON[dtype]}) * 0.0)"
     return f"tl.full(ONE, {_float(value) if dtype.kind == 'float' else wrapped(int(value), dtype)}, {TRITON[dtype]})"
 
 
 def filled_text(text: str, dtype: DType) -> str:
-    """A number that is text already, as a value."""
+    """Return a number that is text already, as a value."""
     return f"tl.full(ONE, {text}, {TRITON[dtype]})"
 
 
 def converted(text: str, old: DType, new: DType) -> str:
-    """A value as another dtype that computes."""
+    """Return a value as another dtype that computes."""
     if new is bool_:
         return f"({text} != 0)"
     if old.kind == "float" and new is uint8:
@@ -87,7 +87,7 @@ def converted(text: str, old: DType, new: DType) -> str:
 
 
 def text_of(op: str, args: list[str], kinds: DType, numbers: list[Any]) -> str:
-    """An operation on operands of one dtype, written in Triton.  `numbers` are the operands' values where they are Python numbers."""
+    """Return an operation on operands of one dtype, written in Triton.  `numbers` are the operands' values where they are Python numbers."""
     special = TEXTS.get(op)
     if special is not None:
         return special(args, kinds, numbers)
@@ -113,7 +113,7 @@ def _rounding(op: str) -> Callable[..., str]:
 
 
 def _of_floats(op: str, otherwise: str) -> Callable[..., str]:
-    """A predicate of floats that has one answer for integers."""
+    """Return a predicate of floats that has one answer for integers."""
     return lambda args, dtype, numbers: f"device.{op}({args[0]})" if dtype.kind == "float" else f"{args[0]} {otherwise} {args[0]}"
 
 
@@ -128,12 +128,12 @@ def _extreme(op: str, boolean: str) -> Callable[..., str]:
 
 
 def _by_kind(op: str) -> Callable[..., str]:
-    """An operation with one function for floats and one for integers."""
+    """Return an operation with one function for floats and one for integers."""
     return lambda args, dtype, numbers: f"device.{op}_{dtype.kind}({', '.join(args)})"
 
 
 def _signed(op: str, unsigned: str) -> Callable[..., str]:
-    """An operation that unsigned integers and booleans have no use for."""
+    """Return an operation that unsigned integers and booleans have no use for."""
 
     def text(args: list[str], dtype: DType, numbers: list[Any]) -> str:
         return f"device.{op}_{dtype.kind}({args[0]})" if dtype.signed and dtype.kind != "bool" else unsigned.format(*args)

@@ -17,7 +17,7 @@ from dovetail.dtypes import int64
 from dovetail_triton_exec.exprs import Buffer, Condition, Expr, Guard, Table
 from dovetail_triton_exec.graph import LOW, Graph, Node, product
 from dovetail_triton_exec.index import ZERO, Form, Var, linear, plus, regrouped, split, times, whole
-from dovetail_triton_exec.lower import OPEN, Coords, Cut, Lowering
+from dovetail_triton_exec.lower import OPEN, CannotLower, Coords, Lowering
 
 MOST_MEMBERS = 24
 MOST_EXPRESSIONS = 600
@@ -110,7 +110,7 @@ class Kernel:
         return -(-self.x.size // self.share)
 
     def programs(self, x: int) -> int:
-        """How many programs there are with `x` rows or elements at a time."""
+        """Return how many programs there are with `x` rows or elements at a time."""
         return self.shares if self.sweeps else -(-self.x.size // x)
 
     @property
@@ -121,22 +121,22 @@ class Kernel:
     # --- what the lowering asks
 
     def buffer(self, node: Node) -> Buffer | None:
-        """The memory of a node that is there before this kernel runs."""
+        """Return the memory of a node that is there before this kernel runs."""
         if self.plan.written.get(node, self.index) >= self.index:
             return None
         return self.plan.memory.get(node)
 
     def result(self, node: Node, coords: Coords, guard: Guard) -> Expr:
-        """The result of a reduction of this row, or one that lies in memory."""
+        """Return the result of a reduction of this row, or one that lies in memory."""
         node = self.plan.final(node)
         found = self.results.get(node)
         if found is not None:
             if found[0] != coords:
-                raise Cut("the result of another row", node)
+                raise CannotLower("the result of another row", node)
             return found[1]
         home = self.plan.home.get(node)
         if home is None or home.index >= self.index:
-            raise Cut("the reduction is not known yet", node)
+            raise CannotLower("the reduction is not known yet", node)
         self.plan.keep(node)
         return self.lowering.at(node, coords, guard)
 
@@ -149,7 +149,7 @@ class Kernel:
 
     def _room(self) -> None:
         if len(self.stores) + len(self.results) + len(self.sweeps) >= MOST_MEMBERS or len(self.table.known) > MOST_EXPRESSIONS:
-            raise Cut("the kernel is large enough")
+            raise CannotLower("the kernel is large enough")
 
     def _store(self, node: Node) -> None:
         coords, guard = self._place(node)
@@ -164,38 +164,38 @@ class Kernel:
     def _written(self, node: Node, value: Expr, form: Form, guard: Guard = OPEN) -> None:
         buffer = self.plan.outputs.get(node) or Buffer("tmp", len(self.plan.temporaries), node.kept)
         if self.shape.parts > 1 and value.level and node.op != "part":
-            raise Cut("the sums are known only when all parts are done")
+            raise CannotLower("the sums are known only when all parts are done")
         self.stores.append(Store(node, buffer, value, form, guard))
         self.plan.remember(node, buffer, self)
 
     def _place(self, node: Node) -> tuple[Coords, Guard]:
-        """The coordinates of a node's elements: one for each step of the loops, or one for each row."""
+        """Return the coordinates of a node's elements: one for each step of the loops, or one for each row."""
         sizes = self.shape.sizes
         if node.numel == product(sizes) and (node.numel != self.rows or not self.shape.dims):
             return regrouped(self.coords, sizes, node.shape), self.guard
         kept = [d for d in range(len(sizes)) if d not in self.shape.dims]
         if node.numel != self.rows or self.shape.parts > 1:
-            raise Cut("another number of elements")
+            raise CannotLower("another number of elements")
         return regrouped([self.coords[d] for d in kept], [sizes[d] for d in kept], node.shape), OPEN
 
     def _body(self, node: Node) -> tuple[Expr, Coords]:
-        """What a reduction runs over, and the coordinates of its result."""
+        """Return what a reduction runs over, and the coordinates of its result."""
         x, dims, sizes = node.args[0], node.params["dims"], self.shape.sizes
         if x.numel != product(sizes) or not self.shape.dims:
-            raise Cut("another domain")
+            raise CannotLower("another domain")
         coords = regrouped(self.coords, sizes, x.shape)
         kept = tuple(coords[d] for d in range(len(x.shape)) if d not in dims)
         inside, outside = (frozenset().union(*(c.vars() for c in cs)) for cs in ([coords[d] for d in dims], kept))
         if self.shape.parts > 1:
             if x.shape != sizes or frozenset(dims) != self.shape.dims:
-                raise Cut("other parts")
+                raise CannotLower("other parts")
         elif not inside <= {self.r} or self.r in outside or product(n for d, n in enumerate(x.shape) if d not in dims) != self.rows:
-            raise Cut("other rows")
+            raise CannotLower("other rows")
         return self.lowering.at(x, coords, self.guard), kept
 
     def _reduce(self, node: Node) -> None:
         if self.shape.parts > 1:
-            raise Cut("the kernel reduces parts")
+            raise CannotLower("the kernel reduces parts")
         body, kept = self._body(node)
         place = None
         if node.op in ("argmax", "argmin"):
@@ -203,7 +203,7 @@ class Kernel:
             coords = regrouped(self.coords, self.shape.sizes, x.shape)
             place = linear([coords[d] for d in dims], _steps([x.shape[d] for d in dims]))
             if place != whole(self.r):
-                raise Cut("another order of elements")
+                raise CannotLower("another order of elements")
         expr = self.table.make(f"reduce_{node.op}", (body,), int64 if place else body.dtype, None, drop=self.r)
         if node.rounds:
             expr = self.table.make("narrow", (expr,), expr.dtype, node.dtype.name)
@@ -226,18 +226,18 @@ class Kernel:
         return parts
 
     def _across(self, node: Node) -> tuple[Expr, Coords]:
-        """What a sum across the rows runs over, and the coordinates of its result, in a program that goes over rows."""
+        """Return what a sum across the rows runs over, and the coordinates of its result, in a program that goes over rows."""
         x, sizes = node.args[0], self.shape.sizes
         down = frozenset(d for d, n in enumerate(sizes) if n > 1 and d not in node.params["dims"])
         if not down or x.shape != sizes or down != frozenset(d for d in self.shape.dims if sizes[d] > 1):
-            raise Cut("other columns")
+            raise CannotLower("other columns")
         if self.shape.parts > 1 or node.op != "sum" or len(self.sweeps) == MOST_SWEEPS or self.r.size > SWEPT or self.shares < 2:
-            raise Cut("rows that are held while others are read")
+            raise CannotLower("rows that are held while others are read")
         return self.lowering.at(x, self.coords), tuple(c for d, c in enumerate(self.coords) if d not in node.params["dims"])
 
 
 def _halved(x: Form, rows: int) -> tuple[Form, Form]:
-    """The part and the row that a program counts."""
+    """Return the part and the row that a program counts."""
     (digit, _) = x.terms[0]
     size = digit.size // rows
     parts, inner = split(x, (size, rows))
@@ -284,7 +284,7 @@ class Plan:
             self.keep(node)
 
     def final(self, node: Node) -> Node:
-        """The reduction that gives what `node` promises: itself, or the one over its parts."""
+        """Return the reduction that gives what `node` promises: itself, or the one over its parts."""
         return self.finals.get(node, node)
 
     def remember(self, node: Node, buffer: Buffer, home: Kernel) -> None:
@@ -311,7 +311,7 @@ class Plan:
             self._placed("store", node, node, frozenset(), 1)
 
     def _live(self) -> list[Node]:
-        """What the stored nodes need, in order."""
+        """Return what the stored nodes need, in order."""
         needed: set[Node] = set()
         stack = list(self.stored)
         while stack:
@@ -335,32 +335,32 @@ class Plan:
         self.home[node] = self._placed("reduce", node, x, dims, 1)
 
     def _left(self, node: Node, parts: int) -> Node:
-        """The parts of a reduction, left by a kernel that goes over the same rows, else by one for them."""
+        """Return the parts of a reduction, left by a kernel that goes over the same rows, else by one for them."""
         for kernel in self.kernels[-REACH:]:
             if kernel.r is not None:
                 try:
                     return kernel.sweep(node)
-                except Cut:
+                except CannotLower:
                     continue
         partial = self.parts_of(node, parts)
         self._placed("part", partial, node.args[0], frozenset(node.params["dims"]), parts)
         return partial
 
     def parts_of(self, node: Node, parts: int) -> Node:
-        """What a reduction leaves where it is done in parts, in float32 at least."""
+        """Return what a reduction leaves where it is done in parts, in float32 at least."""
         kept = tuple(n for d, n in enumerate(node.args[0].shape) if d not in node.params["dims"])
         partial = self.graph.make("part", node.args, (parts, *kept), node.dtype, of=node)
         partial.rounds, partial.exact = False, node.dtype not in LOW
         return partial
 
     def _placed(self, kind: str, node: Node, leader: Node, dims: frozenset[int], parts: int) -> Kernel:
-        """The first of the last kernels that takes `node`, or a new one, after what it needs is in memory."""
+        """Return the first of the last kernels that takes `node`, or a new one, after what it needs is in memory."""
         for kernel in self.kernels[-REACH:]:
             if kernel.shape.parts == parts or kind == "store":
                 try:
                     kernel.admit(kind, node)
                     return kernel
-                except Cut:
+                except CannotLower:
                     continue
         while True:
             kernel = Kernel(self, len(self.kernels), _shape(leader, dims, parts, node.op))
@@ -368,7 +368,7 @@ class Plan:
                 self.kernels.append(kernel)
                 kernel.admit(kind, node)
                 return kernel
-            except Cut as cut:
+            except CannotLower as cut:
                 self.kernels.remove(kernel)
                 if cut.node is None or cut.node in self.memory:
                     raise
@@ -376,19 +376,19 @@ class Plan:
 
 
 def _order(x: Node) -> tuple[int, ...]:
-    """The dims of a node, the one with the longest steps first."""
+    """Return the dims of a node, the one with the longest steps first."""
     steps = x.steps
     return tuple(sorted(range(len(x.shape)), key=lambda d: (-steps[d] if x.shape[d] > 1 else 0, d)))
 
 
 def _shape(x: Node, dims: frozenset[int], parts: int, op: str) -> Shape:
-    """The loops over x: sizes of 1 are no loops, and dims are in the order of memory where that is not a question of which comes first."""
+    """Return the loops over x: sizes of 1 are no loops, and dims are in the order of memory where that is not a question of which comes first."""
     order = tuple(range(len(x.shape))) if op in ("argmax", "argmin") else _order(x)
     return Shape(x.shape, dims, parts, order)
 
 
 def _down(x: Node, dims: Iterable[int]) -> bool:
-    """Whether a reduction runs down columns: what it adds up does not lie side by side."""
+    """Return whether a reduction runs down columns: what it adds up does not lie side by side."""
     loops = [d for d in _order(x) if x.shape[d] > 1]
     return bool(loops) and loops[-1] not in dims
 

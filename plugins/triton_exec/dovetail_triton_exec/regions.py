@@ -83,7 +83,7 @@ class Region:
             start(*[held[kind][number] for kind, number, _ in buffers])
 
     def _first(self, held: dict[str, Any], device: torch.device) -> list[tuple[Callable[..., Any], list[Buffer]]]:
-        """The first launches on a device; gives the kernels with all that is the same in every call.  What one is timed with, others computed."""
+        """Launch the kernels on a device for the first time and return them with their constant arguments."""
         bound = []
         for launch, kernel in zip(self.launches, self.kernels(), strict=True):
             args = [held[kind][number] for kind, number, _ in launch.buffers]
@@ -95,7 +95,7 @@ class Region:
         return bound
 
     def kernels(self) -> list[Any]:
-        """The kernels, imported from their file."""
+        """Return the kernels, imported from their file."""
         if self._kernels is None:
             self.path = files.written(self.text, self.folder)
             module = files.module(self.path)
@@ -104,18 +104,18 @@ class Region:
 
 
 def _started(kernel: Any, launch: Launch, tile: Tile) -> Callable[..., Any]:
-    """One kernel with a tile, as a function of its memory."""
+    """Return one kernel with a tile, as a function of its memory."""
     sizes = {"XB": tile.x} | ({} if launch.kernel.r is None else {"RB": tile.r})
     return functools.partial(kernel[(launch.kernel.programs(tile.x),)], **sizes, num_warps=tile.warps, **launch.options)
 
 
 def _ready(kernel: Any, launch: Launch, args: list[torch.Tensor], tile: Tile) -> Callable[[], Any]:
-    """One kernel with a tile and its memory."""
+    """Return one kernel with a tile and its memory."""
     return functools.partial(_started(kernel, launch, tile), *args)
 
 
 def _on(device: torch.device) -> Any:
-    """Where kernels are launched: on a device, or by one thread at a time in the interpreter."""
+    """Return where kernels are launched: on a device, or by one thread at a time in the interpreter."""
     if device.type != "cuda":
         return availability.INTERPRETER
     return _HERE if device.index == torch.cuda.current_device() else torch.cuda.device(device)
@@ -126,7 +126,7 @@ def _empty(memory: Memory, device: torch.device) -> torch.Tensor:
 
 
 def compiled(region: Trace, *, interpreted: bool | None = None, tiles: Callable[[Kernel], Tile] | None = None) -> Region:
-    """The function of a region, from its lines; `tiles` stands in for the table, but where a program sweeps over rows."""
+    """Return the function of a region, from its lines; `tiles` stands in for the table, but where a program sweeps over rows."""
     interpreted = availability.interpreting() if interpreted is None else interpreted
     graph = Graph(region)
     stored = list(dict.fromkeys(o.base for o in graph.outputs if o.base.op != "input" and o.numel))
@@ -149,7 +149,7 @@ def _launch(number: int, kernel: Kernel, chosen: Tile) -> Launch:
 
 
 def kind(kernel: Kernel) -> str:
-    """What a kernel's name begins with: pointwise, rows, columns, or the reductions that it does."""
+    """Return what a kernel's name begins with: pointwise, rows, columns, or the reductions that it does."""
     if kernel.r is None:
         return "pointwise"
     ops = [node.op for node in kernel.results] + [s.node.params["of"].op for s in kernel.stores if s.node.op == "part"]
@@ -157,7 +157,7 @@ def kind(kernel: Kernel) -> str:
 
 
 def _maker(graph: Graph, node: Node, stored: list[Node]) -> Maker:
-    """How an output is got: a result of the kernels, or a view of one or of an input."""
+    """Return how an output is got: a result of the kernels, or a view of one or of an input."""
     base, shape, steps, offset = node.base, node.shape, node.steps, node.offset
     if base.op == "input":
         given = graph.inputs.index(base)

@@ -70,7 +70,7 @@ class CudaRecorder:
 
 @functools.cache
 def _side(device: torch.device) -> torch.cuda.Stream:
-    """The stream of a device on which graphs are recorded."""
+    """Return the stream of a device on which graphs are recorded."""
     return torch.cuda.Stream(device)
 
 
@@ -83,7 +83,7 @@ def _settle(side: torch.cuda.Stream) -> None:
 def entry(
     prologue: Trace, computation: Trace | None, recorder: Recorder | None = None, devices: Sequence[str] = ("cuda",)
 ) -> Callable[[tuple, dict], Any] | None:
-    """The prologue with a graph in the place of the program that it runs; None, and a warning that says why, where there can be none."""
+    """Return the prologue with a graph in the place of the program that it runs; None, and a warning that says why, where there can be none."""
     last = prologue.lines[-1]
     message = refusal(None if last.kwargs.get("found") else computation, devices)
     if message is not True:
@@ -118,7 +118,7 @@ def refusal(computation: Trace | None, devices: Sequence[str] = ("cuda",)) -> bo
 
 
 def _forbidden(line: BoundSymbol) -> str | None:
-    """What of a line cannot be recorded."""
+    """Return what of a line cannot be recorded."""
     if _has(Tag.RANDOM, line):
         return f"a graph would draw the same numbers again, and {line.symbol} draws"
     if _has(Tag.HOST, line):
@@ -135,12 +135,12 @@ def _has(tag: Tag, line: BoundSymbol) -> bool:
 
 
 def _untraced(line: BoundSymbol) -> bool:
-    """Whether a function of the user's is called that is marked opaque."""
+    """Return whether a function of the user's is called that is marked opaque."""
     return "untraced" in line.symbol.path.split(".") or any(map(_untraced, line.body))
 
 
 def _apart(spec: TensorSpec) -> bool:
-    """Whether each element has a place of its own."""
+    """Return whether each element has a place of its own."""
     reach = 0
     for step, n in sorted((step, n) for step, n in zip(spec.steps, spec.shape, strict=True) if n > 1):
         if step <= reach:
@@ -233,7 +233,7 @@ class Replay:
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:
-    """A place of its own for what lies as x does, which may be written in inference mode and out of it."""
+    """Return a place of its own for what lies as x does, which may be written in inference mode and out of it."""
     with torch.inference_mode(False):
         place = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
     return place.copy_(x)

@@ -21,7 +21,7 @@ class Tile(NamedTuple):
 
 
 def tile(kernel: Kernel, *, interpreted: bool = False) -> Tile:
-    """The piece of work that the table gives."""
+    """Return the piece of work that the table gives."""
     if kernel.sweeps:
         return _sweeping(kernel, interpreted)
     if interpreted:
@@ -32,14 +32,14 @@ def tile(kernel: Kernel, *, interpreted: bool = False) -> Tile:
 
 
 def along_rows(kernel: Kernel) -> bool:
-    """Whether the elements of a row lie next to one another in memory."""
+    """Return whether the elements of a row lie next to one another in memory."""
     sizes, dims, _, order = kernel.shape
     loops = [d for d in order if sizes[d] > 1]
     return bool(loops) and loops[-1] in dims
 
 
 def candidates(kernel: Kernel) -> list[Tile]:
-    """What tuning tries: the table's choice first, then a half and a double of its blocks and warps where they make sense."""
+    """Return what tuning tries: the table's choice first, then a half and a double of its blocks and warps where they make sense."""
     first = tile(kernel)
     found = [first]
     for warps in (first.warps // 2, first.warps * 2):
@@ -55,7 +55,7 @@ def candidates(kernel: Kernel) -> list[Tile]:
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not less than n."""
+    """Return the least power of two that is not less than n."""
     return 1 << max(n - 1, 0).bit_length()
 
 
@@ -81,7 +81,7 @@ def _rows(kernel: Kernel) -> Tile:
 
 
 def rows_waiting(kernel: Kernel) -> int:
-    """How many values of each element are held while a reduction is waited for: 32 of each in a thread, which has 64 registers at least."""
+    """Return how many values of each element are held while a reduction is waited for: 32 of each in a thread, which has 64 registers at least."""
     wide = {kernel.x, kernel.r}
     users = [e for e in needed(kernel.roots) if not e.op.startswith("reduce_")]
     used = [(part, e.level) for e in users for part in e.parts if wide <= part.free and part.level < e.level]

@@ -31,7 +31,7 @@ class Choices:
         self.folder = folder
 
     def get(self, key: str) -> Tile | None:
-        """What was chosen for a kernel; None where nothing was, nothing that can be read, or what was chosen for another kernel or device."""
+        """Return what was chosen for a kernel; None where nothing was, nothing that can be read, or what was chosen for another kernel or device."""
         try:
             found = json.loads((self.folder / f"{key}.json").read_text())
             return Tile(*found["tile"]) if (found["device"], found["kernel"]) == (self.folder.name, key) else None
@@ -52,12 +52,12 @@ class Choices:
 
 
 def choices(device: str, folder: str = "") -> Choices:
-    """The choices for one kind of device."""
+    """Return the choices for one kind of device."""
     return Choices(files.folder(folder) / f"tiles-{re.sub(r'[^A-Za-z0-9]+', '-', device)}")
 
 
 def fastest(tiles: list[Tile], seconds: Callable[[Tile], float]) -> Tile:
-    """The tile that takes the least time, the first of equals; one that cannot run takes no part."""
+    """Return the tile that takes the least time, the first of equals; one that cannot run takes no part."""
     timed = []
     for number, tile in enumerate(tiles):
         try:
@@ -68,19 +68,19 @@ def fastest(tiles: list[Tile], seconds: Callable[[Tile], float]) -> Tile:
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """What a launch takes on the device, in the unit of all others."""
+    """Return what a launch takes on the device, in the unit of all others."""
     from triton.testing import do_bench
 
     return do_bench(run, warmup=5, rep=20)
 
 
 def kind(device: torch.device) -> str:
-    """What devices of its kind are called."""
+    """Return what devices of its kind are called."""
     return torch.cuda.get_device_name(device)
 
 
 def chosen(region: Any, launch: Any, device: torch.device, start: Start) -> Tile:
-    """The tile for a kernel of a region on a device, timed where none is written down yet."""
+    """Return the tile for a kernel of a region on a device, timed where none is written down yet."""
     table = choices(kind(device), region.folder)
     key = f"{files.digest(region.text)}-{launch.name}"
     with _LOCK:

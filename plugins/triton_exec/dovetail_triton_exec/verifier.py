@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from dovetail_triton_exec.exprs import Buffer, Expr, variables
 from dovetail_triton_exec.graph import Node
 from dovetail_triton_exec.index import Digit, Form, Var
-from dovetail_triton_exec.lower import Cut
+from dovetail_triton_exec.lower import CannotLower
 from dovetail_triton_exec.plan import Kernel, Plan
 
 
-class Broken(Cut):
+class Broken(CannotLower):
     """A plan breaks an invariant, so its region is not launched: it would compute something else."""
 
 
@@ -55,7 +55,7 @@ def verify(plan: Plan) -> None:
 
 
 def _walk(kernel: Kernel) -> Iterator[Expr]:
-    """Every expression that a kernel computes."""
+    """Yield every expression that a kernel computes."""
     seen: set[Expr] = set()
     stack = [*kernel.roots, *(v.value for s in kernel.stores for v in s.form.vars() if v.value is not None)]
     while stack:
@@ -80,7 +80,7 @@ def _verify_write(kernel: Kernel, node: Node, value: Expr, form: Form, summed: f
 
 
 def _count(form: Form, kernel: Kernel) -> int:
-    """How many places a form takes, if it takes each once: digits that lie apart, of loops that count as far; 0 if it does not."""
+    """Return how many places a form takes, if it takes each once: digits that lie apart, of loops that count as far; 0 if it does not."""
     count, reach = 1, 0
     for digit, step in sorted(form.terms, key=lambda term: abs(term[1])):
         if abs(step) <= reach:
@@ -99,7 +99,7 @@ def _guarded(count: int, form: Form, kernel: Kernel) -> int:
 
 
 def _overlap(a: Digit, b: Digit) -> bool:
-    """Whether two digits of a variable have bits in common."""
+    """Return whether two digits of a variable have bits in common."""
     return a.base is b.base and a.div < b.div * b.size and b.div < a.div * a.size
 
 
@@ -118,5 +118,5 @@ def _loops(form: Form) -> frozenset[Var]:
 
 
 def _extent(node: Node) -> int:
-    """How far the elements of a node reach in its memory."""
+    """Return how far the elements of a node reach in its memory."""
     return 1 + sum((n - 1) * step for n, step in zip(node.shape, node.steps, strict=True)) if node.numel else 0

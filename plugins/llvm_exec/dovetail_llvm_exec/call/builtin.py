@@ -42,16 +42,16 @@ class Builtin:
         raise NotImplementedError
 
     def text(self) -> str:
-        """The module."""
+        """Return the module."""
         self.body()
         return self.module.text()
 
     def field(self, name: str, type: str = "i64") -> Value:
-        """A word of `self` by its name."""
+        """Return a word of `self` by its name."""
         return self.word(self.fields.index(name), type)
 
     def word(self, number: Value | int, type: str = "i64") -> Value:
-        """A word of `self`."""
+        """Return a word of `self`."""
         return self.b.load(type, self.b.address(self.words, "i64", number), align=8)
 
     def pointers(self, count: Value) -> Value:
@@ -59,15 +59,15 @@ class Builtin:
         return self.b.emit("ptr", f"alloca ptr, {self.b.add(count, 1)}, align 16")
 
     def kind(self, object: Value) -> Value:
-        """The type of an object, as a number."""
+        """Return the type of an object, as a number."""
         return self.b.load("i64", self.b.address(object, "i64", 1), align=8)
 
     def holds(self, function: str, *operands: Value) -> Value:
-        """What a function of C++ that gives a bool says: of its byte only one bit counts."""
+        """Return what a function of C++ that gives a bool says: of its byte only one bit counts."""
         return self.b.compare("ne", self.b.and_(self.b.call(function, "i8", *operands), 1), 0)
 
     def vectorcall(self, function: Value, args: Value, count: Value) -> Value:
-        """What a Python function gives."""
+        """Return the result of a Python function."""
         return self.b.call("PyObject_Vectorcall", "ptr", function, args, count, NULL)
 
     def require(self, condition: Value) -> None:
@@ -95,7 +95,7 @@ class Compiled:
         self.method = MethodDef(name.encode(), kernel.address, METH_FASTCALL, None)
 
     def function(self, payload: bytes, kept: Sequence[Any]) -> Callable | None:
-        """The builtin with `payload` as its `self`, and what the words in it point to; None where these do not lie as expected."""
+        """Return the builtin with `payload` as its `self`, and what the words in it point to; None where these do not lie as expected."""
         if ctypes.string_at(id(payload) + PAYLOAD, len(payload)) != bytes(payload):
             return None
         new = ctypes.pythonapi.PyCFunction_NewEx
@@ -105,7 +105,7 @@ class Compiled:
 
 @cache
 def compiled(written: type[Builtin]) -> Compiled | None:
-    """A builtin for this process; None where it lacks what the code needs."""
+    """Return a builtin for this process; None where it lacks what the code needs."""
     offset, found = handle_offset(), addresses(written.symbols)
     if offset is None or found is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
         return None
@@ -116,18 +116,18 @@ def compiled(written: type[Builtin]) -> Compiled | None:
 
 
 def addresses(names: Sequence[str]) -> dict[str, int] | None:
-    """The addresses of torch's functions; None where one is missing."""
-    found: dict[str, int] = {}
+    """Return the addresses of torch's functions; None where one is missing."""
+    symbol_addresses: dict[str, int] = {}
     for name in names:
         for library in _libraries():
             try:
-                found[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+                symbol_addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
                 break
             except AttributeError:
                 continue
         else:
             return None
-    return found
+    return symbol_addresses
 
 
 @cache
@@ -143,7 +143,7 @@ def _libraries() -> tuple[ctypes.CDLL, ...]:
 
 
 def handle_offset() -> int | None:
-    """Where a tensor object holds its at::Tensor: the one word equal to `_cdata`, in tensors of several kinds; None when that is unclear."""
+    """Return where a tensor object holds its at::Tensor: the one word equal to `_cdata`, in tensors of several kinds; None when that is unclear."""
     kinds = (torch.zeros(3), torch.ones(2, 2, dtype=torch.int64)[1:], torch.nn.Parameter(torch.zeros(5)), torch.tensor(1.0), torch.zeros(4, 4).t())
     found = set()
     for x in kinds:

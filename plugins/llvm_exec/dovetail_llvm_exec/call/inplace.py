@@ -28,7 +28,7 @@ class Reads:
                     self.forms.setdefault(expr.data[0], []).append((group, expr.data[1]))
 
     def overwritable(self, node: Node, source: Node) -> bool:
-        """Whether `node` may be stored where the input `source` lies: each element is read before that, by what is stored there, if at all."""
+        """Return whether `node` may be stored where the input `source` lies: each element is read before that, by what is stored there, if at all."""
         home = self.plan.home.get(node)
         item = next((i for i in home.items if i.kind == "store" and i.node is node), None) if home is not None else None
         if self.faulty or item is None or node.dtype is not source.dtype or node.steps != source.steps or node.shape != source.shape:
@@ -39,13 +39,13 @@ class Reads:
 
 
 def _computed(group: Group) -> list[Expr]:
-    """The expressions of a loop nest."""
+    """Return the expressions of a loop nest."""
     bodies = [i.expr.data.body if i.kind == "result" else i.expr for i in group.items]
     return walk([*bodies, *(i.expr.data.place for i in group.items if i.kind == "result" and i.expr.data.place is not None)])
 
 
 def writing(bound: Bound, into: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple]:
-    """A function that gives the results of `bound`, those of `into` as the inputs that it names, written over; `plain` is for odd tensors."""
+    """Return a function that gives the results of `bound`, those of `into` as the inputs that it names, written over; `plain` is for odd tensors."""
     run, makers = filler(bound), [None if i in into else maker(out) for i, out in enumerate(bound.outputs)]
     over = tuple(into.values())
 
@@ -60,9 +60,9 @@ def writing(bound: Bound, into: dict[int, int], plain: Callable[..., tuple]) -> 
 
 
 def chosen(plan: Plan, stored: Sequence[Node], inputs: Sequence[Node], wanted: dict[int, int]) -> dict[int, int]:
-    """What of `wanted`, results by number into inputs by number, may be."""
-    reads, taken = Reads(plan), dict[int, int]()  # inputs into results, so that none is taken twice
-    for result, given in wanted.items():
-        if given not in taken and reads.overwritable(stored[result], inputs[given]):
-            taken[given] = result
-    return {result: given for given, result in taken.items()}
+    """Return what of `wanted`, results by number into inputs by number, may be."""
+    reads, result_by_input = Reads(plan), dict[int, int]()  # inputs into results, so that none is taken twice
+    for result, source in wanted.items():
+        if source not in result_by_input and reads.overwritable(stored[result], inputs[source]):
+            result_by_input[source] = result
+    return {result: source for source, result in result_by_input.items()}

@@ -18,7 +18,7 @@ from dovetail_llvm_exec.call.launch import Bound, Output, Payload, function
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.loops.program import Program, program
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
-from dovetail_llvm_exec.region.forms import Cut
+from dovetail_llvm_exec.region.forms import CannotLower
 from dovetail_llvm_exec.region.graph import Graph, Node
 
 MOST = 1024  # kernels that are kept for regions to come
@@ -55,7 +55,7 @@ class Region:
 
 
 def remade(region: Trace) -> Callable[..., tuple]:
-    """The function of a region that was pickled."""
+    """Return the function of a region that was pickled."""
     return picklable(compiled(region).call, region)
 
 
@@ -94,7 +94,7 @@ def _picklable(made: Made, region: Trace) -> Made:
 
 
 def compiled(region: Trace) -> Made:
-    """The function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
+    """Return the function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
 
     A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
     """
@@ -107,7 +107,7 @@ def compiled(region: Trace) -> Made:
             stacklevel=2,
         )
         raise CannotFuse(f"has no right plan for the region: {broken}") from broken
-    except Cut:
+    except CannotLower:
         return Made(line_by_line(region), 0)
 
 
@@ -130,7 +130,7 @@ def _compiled(region: Trace) -> Made:
 
 
 def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> tuple[Program, Bound]:
-    """The program that computes `stored`, and its kernel."""
+    """Return the program that computes `stored`, and its kernel."""
     compiler, parallel = jit.compiler(), bool(threads.pool())
     for name, address in threads.pool().items():
         compiler.provide(name, address)
@@ -154,13 +154,13 @@ def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple])
         taken = chosen(made.plan, list(stored), graph.inputs, wanted)
         into = {made.plan.outputs[list(stored)[result]]: made.plan.memory[graph.inputs[given]] for result, given in taken.items()}
         verify_phases(made.phases, made.rooms, made.plan.outputs.values(), into)
-    except Cut:
+    except CannotLower:
         return None
     return writing(bound, taken, plain) if taken else None
 
 
 def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
-    """The outputs that are views of inputs, as the program of the lines that make them: eager gives them their history, or detaches them."""
+    """Return the outputs that are views of inputs, as the program of the lines that make them: eager gives them their history, or detaches them."""
     wanted = tuple(p for p in region.outputs if graph.of[p].base.op == "input")
     needed, lines = set(wanted), []
     for line in reversed(list(prims_of(region.lines))):
@@ -173,7 +173,7 @@ def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
 
 
 def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker]:
-    """How each output is got: the number of a result of the kernel, or a function of its results."""
+    """Return how each output is got: the number of a result of the kernel, or a function of its results."""
     whole = {o for o in outputs if not o.is_view}
     made: list[int | Maker] = []
     for node in outputs:
@@ -182,7 +182,7 @@ def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker
             made.append(_empty(node))
             continue
         if base.dtype is not node.dtype:
-            raise Cut("a view is of another dtype than what it shows")
+            raise CannotLower("a view is of another dtype than what it shows")
         sole = node.is_view and base not in whole and sum(o.base is base for o in outputs) == 1
         direct = sole and node.numel == base.numel and node.offset == 0 and fills(node.shape, node.steps)
         if base not in stored:
@@ -205,13 +205,13 @@ def _alias(number: int) -> Maker:
 
 
 def _view(number: int, node: Node) -> Maker:
-    """A view of a result of the kernel."""
+    """Return a view of a result of the kernel."""
     shape, steps, offset = node.shape, node.steps, node.offset
     return lambda results: results[number].as_strided(shape, steps, offset)
 
 
 def _joined(call: Callable[..., tuple] | None, makers: list[int | Maker], views: Callable | None, seen: list[bool]) -> Callable[..., tuple]:
-    """A function of the inputs that gives every output: `seen` says which are views of inputs."""
+    """Return a function of the inputs that gives every output: `seen` says which are views of inputs."""
 
     def run(*inputs: torch.Tensor) -> tuple:
         results = () if call is None else call(*inputs)

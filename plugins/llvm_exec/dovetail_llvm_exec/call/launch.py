@@ -80,14 +80,14 @@ def failed(status: int) -> None:
 
 
 def function(bound: Bound) -> Callable[..., tuple]:
-    """A function of the input tensors that gives the tuple of the outputs."""
+    """Return a function of the input tensors that gives the tuple of the outputs."""
     if bound.workspace >= LARGE or any(out.bytes >= LARGE for out in bound.outputs):
         return _pooled(bound)
     return _builtin(bound, bound.inputs, bound.outputs) or _slow(bound)
 
 
 def _pooled(bound: Bound) -> Callable[..., tuple]:
-    """The outputs are made first, the large ones from the pool, and given to the kernel like inputs."""
+    """Return a function that allocates the outputs, the large ones from the pool, and passes them to the kernel."""
     into, makers = filler(bound), [maker(out) for out in bound.outputs]
     if len(makers) == 1:
         (make,) = makers
@@ -108,7 +108,7 @@ def _pooled(bound: Bound) -> Callable[..., tuple]:
 
 
 def filler(bound: Bound) -> Callable[..., tuple]:
-    """A function of the inputs and then the outputs, which it fills; a large workspace is from the pool, too."""
+    """Return a function of the inputs and then the outputs, which it fills; a large workspace is from the pool, too."""
     size, tensors = bound.workspace, bound.inputs + len(bound.outputs)
     if size >= LARGE and (roomy := _builtin(bound._replace(workspace=ROOM), tensors + 1, ())) is not None:
         return lambda *given: roomy(*given, POOL.empty((size,), (1,), torch.uint8, size))
@@ -116,7 +116,7 @@ def filler(bound: Bound) -> Callable[..., tuple]:
 
 
 def maker(out: Output) -> Callable[[], torch.Tensor]:
-    """What makes an output, a large one from the pool."""
+    """Return what makes an output, a large one from the pool."""
     dtype = TO_TORCH[out.dtype]
     if out.bytes >= LARGE:
         return lambda: POOL.empty(out.shape, out.steps, dtype, out.bytes)
@@ -127,7 +127,7 @@ def maker(out: Output) -> Callable[[], torch.Tensor]:
 
 
 def _into(bound: Bound) -> Callable[..., tuple]:
-    """A function of inputs and outputs, through ctypes."""
+    """Return a function of inputs and outputs, through ctypes."""
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
     words = ctypes.c_int64 * (2 + bound.inputs + len(bound.outputs) + (bound.workspace == ROOM))
 
@@ -146,7 +146,7 @@ def _into(bound: Bound) -> Callable[..., tuple]:
 
 
 def _resolved(x: torch.Tensor) -> torch.Tensor:
-    """What `x` stands for, laid out as `x` is: kernels know its strides."""
+    """Return what `x` stands for, laid out as `x` is: kernels know its strides."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
 
 
@@ -166,7 +166,7 @@ def _slow(bound: Bound) -> Callable[..., tuple]:
 
 
 def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[..., tuple] | None:
-    """The builtin function of `inputs` tensors that makes `outputs`; None where tensors do not lie as expected."""
+    """Return the builtin function of `inputs` tensors that makes `outputs`; None where tensors do not lie as expected."""
     found = compiled(Launch)
     if found is None:
         return None

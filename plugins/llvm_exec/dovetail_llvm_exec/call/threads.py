@@ -14,7 +14,7 @@ ALONE = ctypes.c_int32(0)  # 1 in a forked child, whose copy of the pool has no 
 
 @cache
 def pool() -> dict[str, int]:
-    """The addresses of libgomp's functions in the copy that torch has loaded; none where there is no such copy."""
+    """Return the addresses of libgomp's functions in the copy that torch has loaded; none where there is no such copy."""
     library = _loaded()
     if library is None:
         return {}

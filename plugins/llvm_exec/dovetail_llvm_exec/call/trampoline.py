@@ -34,16 +34,16 @@ class Launch(Builtin):
         inputs, outputs = self.field("inputs"), self.field("outputs")
         buffer = b.emit("ptr", f"alloca i64, {b.add(b.add(inputs, outputs), 2)}, align 16")  # status, workspace, inputs, outputs
         self.handles = self.pointers(outputs)
-        self.made = b.alloca("i64", 1, align=8)  # how many of the outputs there are
+        self.output_count = b.alloca("i64", 1, align=8)  # how many of the outputs there are
         b.store(b.constant(0, "i64"), buffer)
-        b.store(b.constant(0, "i64"), self.made)
+        b.store(b.constant(0, "i64"), self.output_count)
         places = b.address(buffer, "i64", 2)
         self._read(places, inputs)
         self._make(b.address(places, "i64", inputs), outputs)
         self._run(buffer)
         self._return(buffer, outputs)
         b.place(self.slow)
-        with b.loop(0, b.load("i64", self.made, align=8)) as loop:
+        with b.loop(0, b.load("i64", self.output_count, align=8)) as loop:
             b.call(LET_GO, "i32", self.handle(loop.index))
         self.hand_over()
 
@@ -56,10 +56,10 @@ class Launch(Builtin):
         b = self.b
         tensor, parameter, offset = self.field("tensor"), self.field("parameter"), self.field("offset")
         with b.loop(0, inputs) as loop:
-            given = b.load("ptr", b.address(self.args, "ptr", loop.index), align=8)
-            kind = self.kind(given)
+            argument = b.load("ptr", b.address(self.args, "ptr", loop.index), align=8)
+            kind = self.kind(argument)
             self.require(b.or_(b.compare("eq", kind, tensor), b.compare("eq", kind, parameter)))
-            handle = b.address(given, "i8", offset)
+            handle = b.address(argument, "i8", offset)
             self.require(b.compare("eq", b.call(PLACE, "i32", handle, b.address(places, "ptr", loop.index)), 0))
             for property in (NEGATED, ZEROS):
                 self.require(b.not_(self.holds(property, handle)))
@@ -76,15 +76,15 @@ class Launch(Builtin):
             sizes = b.address(row, "i64", 2)
             strides = b.address(sizes, "i64", rank)
             self.require(b.compare("eq", b.call(MAKE, "i32", rank, sizes, strides, dtype, zero, zero, handle), 0))
-            b.store(b.add(loop.index, 1), self.made, align=8)
+            b.store(b.add(loop.index, 1), self.output_count, align=8)
             b.call(PLACE, "i32", self.handle(loop.index), b.address(places, "i64", loop.index))
             loop.update(b.address(strides, "i64", rank))
 
     def _room(self, size: Value) -> Sequence[Value]:
         """New memory for the workspace."""
-        found = self.b.call("malloc", "ptr", size)
-        self.require(self.b.compare("ne", self.b.cast("ptrtoint", found, "i64"), 0))
-        return [found]
+        pointer = self.b.call("malloc", "ptr", size)
+        self.require(self.b.compare("ne", self.b.cast("ptrtoint", pointer, "i64"), 0))
+        return [pointer]
 
     def _run(self, buffer: Value) -> None:
         b = self.b

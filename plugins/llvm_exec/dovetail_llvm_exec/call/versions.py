@@ -19,7 +19,7 @@ IN_FRONT = -3 * WORD
 
 
 def place(x: Any) -> int | None:
-    """How many bytes behind its beginning an object holds the address of its dictionary; None where that is not found."""
+    """Return how many bytes behind its beginning an object holds the address of its dictionary; None where that is not found."""
     held, kind = object.__getattribute__(x, "__dict__"), type(x)
     there = IN_FRONT if kind.__flags__ & MANAGED else kind.__dictoffset__
     return there if (there > 0 or there == IN_FRONT) and type(held) is dict and _word(id(x) + there) == id(held) else None
@@ -27,7 +27,7 @@ def place(x: Any) -> int | None:
 
 @cache
 def are_known() -> bool:
-    """Whether versions are where they are looked for: greater after each change, and what they were where nothing has changed."""
+    """Return whether versions are where they are looked for: greater after each change, and what they were where nothing has changed."""
     return sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11) and all(map(_sees, _CHANGES)) and _sees_stores() and _is_calm()
 
 
@@ -62,7 +62,7 @@ _CHANGES: tuple[Callable[[Any, dict, int], Any], ...] = (
 
 
 def _sees(change: Callable[[Any, dict, int], Any]) -> bool:
-    """Whether versions grow with a change, made as often as it takes the interpreter to put quicker instructions in the place of general ones."""
+    """Return whether versions grow with each change, also after the interpreter has specialized the instructions."""
     x = _Sample()
     seen = [_version(x.__dict__)]
     for i in range(64):
@@ -72,7 +72,7 @@ def _sees(change: Callable[[Any, dict, int], Any]) -> bool:
 
 
 def _sees_stores() -> bool:
-    """The same for assignments, which become other instructions than the calls of a function."""
+    """Return the same for assignments, which compile to other instructions than function calls."""
     x, table = _Sample(), {"v": -1}
     seen = [(_version(x.__dict__), _version(table))]
     for i in range(64):
@@ -82,7 +82,7 @@ def _sees_stores() -> bool:
 
 
 def _is_calm() -> bool:
-    """Whether reading changes nothing; and another dictionary is seen where the first one was."""
+    """Return whether reading changes nothing; and another dictionary is seen where the first one was."""
     x, reads = _Sample(), 0
     held, there = x.__dict__, place(x)
     before = _version(held)

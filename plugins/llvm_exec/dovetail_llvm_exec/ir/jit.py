@@ -62,30 +62,30 @@ class Compiler:
         self._provided[name] = address
 
     def compile(self, text: str, name: str, *, verbosity: int | None = None) -> Kernel:
-        """The function `name` of the module `text`.  `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.
+        """Return the function `name` of the module `text`.  `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.
 
         IR that LLVM cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
         """
         key = hashlib.sha256(f"{self._salt}\n{text}".encode()).hexdigest()
-        found = self._read(key)
+        cached_object = self._read(key)
         with self._lock:
             if (level := debug() if verbosity is None else verbosity) >= SHOWS_IR:
                 self._show(text, name, level)
-            made = found or self._object(text)
-            kernel = self._link(made, name, text, cached=found is not None)
-        if found is None:
-            self._write(key, made)
+            object_code = cached_object or self._object(text)
+            kernel = self._link(object_code, name, text, cached=cached_object is not None)
+        if cached_object is None:
+            self._write(key, object_code)
         return kernel
 
     def assembly(self, text: str) -> str:
-        """What the module becomes on the machine."""
+        """Return the assembly of the module for the machine."""
         return self._machine.emit_assembly(_parsed(text))
 
     def _object(self, text: str) -> bytes:
         return self._machine.emit_object(_parsed(text))
 
-    def _link(self, made: bytes, name: str, text: str, cached: bool) -> Kernel:
-        builder = llvm.JITLibraryBuilder().add_object_img(made).add_current_process().export_symbol(name)
+    def _link(self, object_code: bytes, name: str, text: str, cached: bool) -> Kernel:
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(name)
         for symbol, address in self._provided.items():
             builder.import_symbol(symbol, address)
         try:
@@ -104,7 +104,7 @@ class Compiler:
         return None if self.folder is None else self.folder / key[:2] / (key + SUFFIX)
 
     def _read(self, key: str) -> bytes | None:
-        """The object from disk; None where there is none, or it is damaged or another key's."""
+        """Return the object from disk; None where there is none, or it is damaged or another key's."""
         path = self._path(key)
         if path is None:
             return None
@@ -113,14 +113,14 @@ class Compiler:
         except OSError:
             return None
         start = len(HEADER) + 32
-        made = content[start:]
-        if content[:start] != HEADER + _seal(key, made):
+        object_code = content[start:]
+        if content[:start] != HEADER + _seal(key, object_code):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # it was of use
-        return made
+        return object_code
 
-    def _write(self, key: str, made: bytes) -> None:
+    def _write(self, key: str, object_code: bytes) -> None:
         """Keep the object; a disk that is full or read-only is no error."""
         path = self._path(key)
         if path is None:
@@ -130,7 +130,7 @@ class Compiler:
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=SUFFIX)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(HEADER + _seal(key, made) + made)
+                    file.write(HEADER + _seal(key, object_code) + object_code)
                 os.replace(temporary, path)
             except BaseException:
                 os.unlink(temporary)
@@ -139,9 +139,9 @@ class Compiler:
                 old.unlink(missing_ok=True)
 
 
-def _seal(key: str, made: bytes) -> bytes:
+def _seal(key: str, object_code: bytes) -> bytes:
     """Return the hash that binds an object to its key, so that a file in the place of another is not run."""
-    return hashlib.sha256(key.encode() + made).digest()
+    return hashlib.sha256(key.encode() + object_code).digest()
 
 
 def _parsed(text: str) -> llvm.ModuleRef:
@@ -151,13 +151,13 @@ def _parsed(text: str) -> llvm.ModuleRef:
 
 
 def cache_folder() -> Path:
-    """Where objects lie unless somebody says otherwise."""
+    """Return the default folder of compiled objects."""
     return Path(platformdirs.user_cache_dir("dovetail")) / "llvm"
 
 
 @cache
 def compiler() -> Compiler:
-    """The process's compiler for the machine it runs on, with the cache on disk."""
+    """Return the process's compiler for the machine it runs on, with the cache on disk."""
     return Compiler(host(), cache_folder())
 
 

@@ -28,20 +28,20 @@ class Module:
         self.nodes: dict[str, str] = {}
 
     def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "") -> Builder:
-        """A builder of the function `name`; `params` are (name, type), and a type may carry attributes ("ptr noalias")."""
+        """Return a builder of the function `name`; `params` are (name, type), and a type may carry attributes ("ptr noalias")."""
         builder = Builder(self, name, returns, params, linkage, attributes or self.target.attributes)
         self.builders.append(builder)
         return builder
 
     def table(self, name: str, element: str, values: Sequence[Any]) -> Value:
-        """The address of a constant array in the module."""
+        """Return the address of a constant array in the module."""
         if name not in self.globals:
             entries = ", ".join(f"{element} {literal(value, element)}" for value in values)
             self.globals[name] = f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{entries}], align 64"
         return Value(f"@{name}", "ptr")
 
     def counter(self, name: str) -> Value:
-        """The address of a 32-bit number of the module's own, 0 at first; calls that run at once may lose a change of it."""
+        """Return the address of a 32-bit number of the module's own, 0 at first; calls that run at once may lose a change of it."""
         self.globals[name] = f"@{name} = internal global i32 0, align 4"
         return Value(f"@{name}", "ptr")
 
@@ -50,11 +50,11 @@ class Module:
         self.declarations[name] = f"declare {returns} @{name}({', '.join(params)}){' ' + attributes if attributes else ''}"
 
     def node(self, text: str) -> str:
-        """The name of a metadata node: node('!{!"branch_weights", i32 1, i32 9}') is "!0"."""
+        """Return the name of a metadata node: node('!{!"branch_weights", i32 1, i32 9}') is "!0"."""
         return self.nodes.setdefault(text, f"!{len(self.nodes)}")
 
     def text(self) -> str:
-        """The whole module as LLVM reads it."""
+        """Return the whole module as LLVM reads it."""
         defined = {builder.name for builder in self.builders}
         declared = [text for name, text in sorted(self.declarations.items()) if name not in defined]
         triple = f'target triple = "{self.target.triple}"'
@@ -93,13 +93,13 @@ class Builder:
         self.current = "entry"  # the label of the block being written
 
     def text(self) -> str:
-        """The function as LLVM reads it."""
+        """Return the function as LLVM reads it."""
         return "\n".join([self._head, "entry:", *self._room, *self._lines, "}"])
 
     # --- lines
 
     def emit(self, type: str, text: str) -> Value:
-        """One instruction with a result of `type`."""
+        """Return one instruction with a result of `type`."""
         self._count += 1
         name = f"%v{self._count}"
         self._lines.append(f"  {name} = {text}")
@@ -112,17 +112,17 @@ class Builder:
     # --- constants
 
     def constant(self, value: Any, type: str) -> Value:
-        """A Python number in every lane of `type`."""
+        """Return a Python number in every lane of `type`."""
         element = element_of(type)
         text = literal(value, element)
         return Value(text if type[0] != "<" else f"splat ({element} {text})", type)
 
     def zero(self, type: str) -> Value:
-        """All bits zero."""
+        """Return all bits zero."""
         return Value("zeroinitializer" if type[0] == "<" else "null" if type == "ptr" else literal(0, type), type)
 
     def poison(self, type: str) -> Value:
-        """A value that nobody looks at."""
+        """Return an undefined value."""
         return Value("poison", type)
 
     def lane_numbers(self, type: str) -> Value:
@@ -159,15 +159,15 @@ class Builder:
         return self._binary("fdiv", "sdiv", a, b, flags)
 
     def rem(self, a: Value, b: Any, flags: str = "") -> Value:
-        """What `div` leaves, with the sign of a"""
+        """Return what `div` leaves, with the sign of a"""
         return self._binary("frem", "srem", a, b, flags)
 
     def udiv(self, a: Value, b: Any) -> Value:
-        """The unsigned quotient"""
+        """Return the unsigned quotient"""
         return self._binary("", "udiv", a, b, "")
 
     def urem(self, a: Value, b: Any) -> Value:
-        """The unsigned remainder"""
+        """Return the unsigned remainder"""
         return self._binary("", "urem", a, b, "")
 
     def neg(self, a: Value) -> Value:
@@ -216,11 +216,11 @@ class Builder:
         return self.intrinsic("fmuladd", a, self.operand(b, a.type), self.operand(c, a.type))
 
     def abs(self, a: Value) -> Value:
-        """The absolute value; the smallest integer stays as it is."""
+        """Return the absolute value; the smallest integer stays as it is."""
         return self.intrinsic("fabs", a) if is_float(a.type) else self.call(f"llvm.abs.{mangled(a.type)}", a.type, a, Value("false", "i1"))
 
     def sqrt(self, a: Value) -> Value:
-        """The square root, correctly rounded"""
+        """Return the square root, correctly rounded"""
         return self.intrinsic("sqrt", a)
 
     def copysign(self, a: Value, b: Any) -> Value:
@@ -233,11 +233,11 @@ class Builder:
         return self.bitcast(self.or_(self.and_(self.bits(a), sign - 1), self.and_(self.bits(b), -sign)), a.type)
 
     def maximum(self, a: Value, b: Any) -> Value:
-        """The larger, NaN where one of them is; of integers signed"""
+        """Return the larger, NaN where one of them is; of integers signed"""
         return self.intrinsic("maximum" if is_float(a.type) else "smax", a, self.operand(b, a.type))
 
     def minimum(self, a: Value, b: Any) -> Value:
-        """The smaller, NaN where one of them is; of integers signed"""
+        """Return the smaller, NaN where one of them is; of integers signed"""
         return self.intrinsic("minimum" if is_float(a.type) else "smin", a, self.operand(b, a.type))
 
     def at_least(self, x: Value, limit: Any) -> Value:
@@ -275,19 +275,19 @@ class Builder:
     # --- types
 
     def cast(self, op: str, a: Value, type: str) -> Value:
-        """One of LLVM's casts by name: trunc zext sext fptrunc fpext sitofp uitofp fptosi fptoui bitcast ptrtoint"""
+        """Return one of LLVM's casts by name: trunc zext sext fptrunc fpext sitofp uitofp fptosi fptoui bitcast ptrtoint"""
         return self.emit(type, f"{op} {a} to {type}")
 
     def bitcast(self, a: Value, type: str) -> Value:
-        """The same bits as another type"""
+        """Return the same bits as another type"""
         return a if a.type == type else self.cast("bitcast", a, type)
 
     def bits(self, a: Value) -> Value:
-        """The bits of floats as integers of their width"""
+        """Return the bits of floats as integers of their width"""
         return self.bitcast(a, integer_like(a.type))
 
     def convert(self, a: Value, element: str, *, signed: bool = True) -> Value:
-        """The same number as another type: floats round to nearest, to integers towards zero (poison out of range), integers wrap.
+        """Return the same number as another type: floats round to nearest, to integers towards zero (poison out of range), integers wrap.
 
         `signed` says how integers are read; i1 never is.  To i1 use `compare("ne", a, 0)`.
         """
@@ -306,7 +306,7 @@ class Builder:
         return self.cast("trunc" if bits_of(element) < bits_of(source) else "sext" if signed else "zext", a, type)
 
     def splat(self, a: Value, lanes: int) -> Value:
-        """A scalar in every lane"""
+        """Return a scalar in every lane"""
         if lanes == 1:
             return a
         type = vector(a.type, lanes)
@@ -314,7 +314,7 @@ class Builder:
         return self.emit(type, f"shufflevector {type} {first.name}, {type} poison, <{lanes} x i32> zeroinitializer")
 
     def extract(self, a: Value, lane: Any) -> Value:
-        """One lane of a vector"""
+        """Return one lane of a vector"""
         return self.emit(element_of(a.type), f"extractelement {a}, {self.operand(lane, 'i64')}")
 
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
@@ -334,7 +334,7 @@ class Builder:
         return align if align is not None else max(bits_of(type) // 8, 1)
 
     def load(self, type: str, pointer: Value, *, align: int | None = None, metadata: str = "") -> Value:
-        """What lies at the address; aligned to one element unless `align` (in bytes) says more"""
+        """Load from the address; aligned to one element unless `align` (in bytes) says more"""
         return self.emit(type, f"load {type}, {pointer}, align {self._align(type, align)}{metadata}")
 
     def store(self, value: Value, pointer: Value, *, align: int | None = None, metadata: str = "") -> None:
@@ -377,7 +377,7 @@ class Builder:
     # --- horizontal
 
     def reduce(self, op: str, a: Value, *, flags: str = "reassoc") -> Value:
-        """All lanes in one scalar: add mul max min (NaN wins) of floats; add mul and or xor smax smin umax umin of integers."""
+        """Return all lanes in one scalar: add mul max min (NaN wins) of floats; add mul and or xor smax smin umax umin of integers."""
         element = element_of(a.type)
         if a.type[0] != "<":
             return a
@@ -389,7 +389,7 @@ class Builder:
         return self.call(f"llvm.vector.reduce.f{op}imum.{mangled(a.type)}", element, a)
 
     def any(self, mask: Value) -> Value:
-        """Whether a lane of the mask is set"""
+        """Return whether a lane of the mask is set"""
         return self.reduce("or", mask)
 
     # --- calls and control
@@ -405,7 +405,7 @@ class Builder:
         return self.emit(returns, text)
 
     def label(self, hint: str = "block") -> str:
-        """A new name for a block"""
+        """Return a new name for a block"""
         self._count += 1
         return f"{hint}{self._count}"
 
@@ -424,7 +424,7 @@ class Builder:
         self.line(f"br {condition}, label %{then}, label %{otherwise}{weights}")
 
     def phi(self, incoming: Sequence[tuple[Value, str]]) -> Value:
-        """The value that belongs to the block one came from; at the head of a block only"""
+        """Return the value that belongs to the block one came from; at the head of a block only"""
         type = incoming[0][0].type
         return self.emit(type, f"phi {type} {', '.join(f'[{value.name}, %{label}]' for value, label in incoming)}")
 

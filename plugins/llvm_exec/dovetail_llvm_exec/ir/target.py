@@ -62,7 +62,7 @@ class Target:
         return self.triple.startswith("x86_64")
 
     def lanes(self, element: str) -> int:
-        """How many elements of an LLVM type ("float") fill a vector."""
+        """Return how many elements of an LLVM type ("float") fill a vector."""
         return max(self.vector_bytes * 8 // bits_of(element), 1)
 
     def scaled(self, b: Any, y: Any, n: Any) -> Any:
@@ -74,7 +74,7 @@ class Target:
         return b.call(name, y.type, y, n, b.zero(y.type), Value("-1", kind), *wide)
 
     def denormal(self, b: Any, x: Any) -> Any:
-        """The lanes that hold denormal numbers."""
+        """Return the lanes that hold denormal numbers."""
         if self.ldexp and x.type == "<16 x float>":
             return b.call("llvm.x86.avx512.fpclass.ps.512", "<16 x i1>", x, Value("32", "i32"))
         return b.compare("lt", b.sub(b.bits(b.abs(x)), 1), 0x7FFFFF, unsigned=True)
@@ -88,7 +88,7 @@ class Target:
 
 
 def describe(triple: str, cpu: str, features: str, has: Mapping[str, bool]) -> Target:
-    """A target from its features by name."""
+    """Return a target from its features by name."""
 
     def on(*names: str) -> bool:
         return all([has.get(name, False) for name in names])
@@ -107,7 +107,7 @@ def describe(triple: str, cpu: str, features: str, has: Mapping[str, bool]) -> T
 
 @cache
 def host() -> Target:
-    """The machine this runs on."""
+    """Return the machine this runs on."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     has = llvm.get_host_cpu_features()
@@ -116,7 +116,7 @@ def host() -> Target:
 
 @cache
 def named(triple: str, cpu: str, features: str = "") -> Target:
-    """A machine that is not this one, to look at what would be made for it: named("aarch64-linux-gnu", "neoverse-n1")."""
+    """Return a machine other than this one, to inspect its code: named("aarch64-linux-gnu", "neoverse-n1")."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     has = dict.fromkeys(LEVELS.get(cpu, ()), True)

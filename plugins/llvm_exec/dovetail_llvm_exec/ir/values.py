@@ -14,19 +14,19 @@ SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}  # a
 
 @cache  # types are few, and asked about all the time
 def vector(element: str, lanes: int) -> str:
-    """The type of `lanes` elements: a vector, or the element itself for one lane."""
+    """Return the type of `lanes` elements: a vector, or the element itself for one lane."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 @cache
 def element_of(type: str) -> str:
-    """The type of one lane."""
+    """Return the type of one lane."""
     return type[type.index("x ") + 2 : -1] if type[0] == "<" else type
 
 
 @cache
 def lanes_of(type: str) -> int:
-    """How many lanes; 1 for a scalar."""
+    """Return the number of lanes; 1 for a scalar."""
     return int(type[1 : type.index(" ")]) if type[0] == "<" else 1
 
 
@@ -38,20 +38,20 @@ def like(type: str, element: str) -> str:
 
 @cache
 def bits_of(type: str) -> int:
-    """The width of one lane; a pointer has 64 bits."""
+    """Return the width of one lane; a pointer has 64 bits."""
     element = element_of(type)
     return BITS[element] if element in BITS else 64 if element == "ptr" else int(element[1:])
 
 
 @cache
 def is_float(type: str) -> bool:
-    """Whether the lanes are floats."""
+    """Return whether the lanes are floats."""
     return element_of(type) in FLOATS
 
 
 @cache
 def integer_like(type: str) -> str:
-    """The integers of the same width and number of lanes."""
+    """Return the integers of the same width and number of lanes."""
     return like(type, f"i{bits_of(type)}")
 
 
@@ -74,7 +74,7 @@ class Value(NamedTuple):
 
 
 def literal(value: Any, element: str) -> str:
-    """A Python number as a constant of one lane; floats are written by their bits, so nothing is rounded twice."""
+    """Return a Python number as a constant of one lane; floats are written by their bits, so nothing is rounded twice."""
     if element == "i1":
         return "true" if value else "false"
     if element not in FLOATS:

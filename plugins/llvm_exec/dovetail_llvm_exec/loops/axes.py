@@ -22,13 +22,13 @@ class Axis:
         return f"axis{list(self.atoms)}"
 
     def step(self, form: Form) -> int:
-        """How far a form moves when the axis counts one."""
+        """Return how far a form moves when the axis counts one."""
         last = self.atoms[-1]
         return next((step for atom, step in form.terms if atom is last), 0)
 
 
 def merged(atoms: Sequence[Atom], forms: Iterable[Form]) -> list[Axis]:
-    """The atoms, in order, as few axes: neighbours are one where every form goes on from the inner one to the outer."""
+    """Return the atoms, in order, as few axes: neighbours are one where every form goes on from the inner one to the outer."""
     steps = [dict(form.terms) for form in forms]
     axes: list[list[Atom]] = []
     for atom in atoms:

@@ -8,8 +8,8 @@ from dovetail_llvm_exec.ir.module import Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.passes import passes
+from dovetail_llvm_exec.loops.row_cache import Store
 from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
-from dovetail_llvm_exec.loops.stash import Store
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
 from dovetail_llvm_exec.region.forms import inside
 from dovetail_llvm_exec.scalars import kinds
@@ -42,7 +42,7 @@ class Elements(Stage):
                 if along is None:
                     self._passes(nest, self.columns[0], start, block)
                 self._vectors(nest, exprs, self.columns[0], start, block, self._body(nest, along, tile))
-                nest.stashed.clear()
+                nest.cached.clear()
             else:
                 self._stored(nest, self.stores)
             nest.leave()
@@ -62,10 +62,10 @@ class Elements(Stage):
                 nest.pointers[buffer] = array if start is None else b.address(array, type, b.neg(start))
                 stores.append(Store(buffer, form, expr))
             self._vectors(nest, values, axis, start, block, lambda mask, stores=stores: self._stored(nest, stores))
-            nest.stashed.update({store.expr: (store.buffer, form) for store in stores})
+            nest.cached.update({store.expr: (store.buffer, form) for store in stores})
 
     def _crossing(self) -> Axis | None:
-        """The outer axis that a load runs along which crosses the innermost: reading a transposed matrix."""
+        """Return the outer axis that a load runs along which crosses the innermost: reading a transposed matrix."""
         for form in (e.data[1] for e in self.exprs if e.op == "load" and not e.data[1].moving):
             if self.columns and abs(self.columns[0].step(form)) > 1:
                 for axis in self.outer:
@@ -74,7 +74,7 @@ class Elements(Stage):
         return None
 
     def _body(self, nest: Nest, along: Axis | None, tile: Value) -> Callable[[Value | None], None]:
-        """What is done at each vector, under a mask: the stores, for every row of the tile where there are tiles."""
+        """Return what is done at each vector, under a mask: the stores, for every row of the tile where there are tiles."""
         b = nest.b
         if along is None:
             return lambda mask: self._stored(nest, self.stores)

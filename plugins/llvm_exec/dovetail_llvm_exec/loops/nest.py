@@ -40,7 +40,7 @@ class Nest:
         self.scopes: list[Scope] = [Scope({})]
         self.levels: dict[Axis, int] = {}
         self.slots: dict[str, Value] = {}
-        self.stashed: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
+        self.cached: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
         self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
         self.reads: set[Access] = set()  # what the function really does to memory, for the verifier
@@ -65,20 +65,20 @@ class Nest:
         return len(self.scopes) - 1
 
     def level(self, expr: Expr) -> int:
-        """The scope that an expression is computed in; beyond the innermost where its loop has not begun."""
-        return max([self.level_of(atom) for atom in expr.atoms], default=0) or int(bool(expr.found))
+        """Return the scope that an expression is computed in; beyond the innermost where its loop has not begun."""
+        return max([self.level_of(atom) for atom in expr.atoms], default=0) or int(bool(expr.row_results))
 
     def level_of(self, atom: Atom) -> int:
         return self.levels.get(self.axis_of[atom], len(self.scopes))
 
     def is_vector(self, expr: Expr) -> bool:
-        """Whether an expression differs from lane to lane."""
+        """Return whether an expression differs from lane to lane."""
         return self.across is not None and self.lanes > 1 and not expr.atoms.isdisjoint(self.across.atoms)
 
     # --- values
 
     def find(self, key: Any, level: int) -> Value | None:
-        """What was computed under `key` in the scope `level`, or further in."""
+        """Return what was computed under `key` in the scope `level`, or further in."""
         for scope in self.scopes[level:]:
             if key in scope.values:
                 return scope.values[key]
@@ -95,7 +95,7 @@ class Nest:
             if self.level(expr) <= self.depth:
                 self.value(expr)
                 continue
-            for form in () if expr in self.stashed else forms_of(expr.op, expr.data):
+            for form in () if expr in self.cached else forms_of(expr.op, expr.data):
                 self._partial(expr, form)
             for part in self._parts(expr):
                 if self.level(part) <= self.depth and part.op != "const" and self.is_vector(expr):
@@ -107,8 +107,8 @@ class Nest:
         return self.find(expr, self.level(expr)) is None
 
     def _parts(self, expr: Expr) -> list[Expr]:
-        """What has to be computed first."""
-        return [] if expr in self.stashed else parts(expr)
+        """Return the expressions that must be computed first."""
+        return [] if expr in self.cached else parts(expr)
 
     def _partial(self, expr: Expr, form: Form) -> None:
         if any(self.level_of(atom) <= self.depth for atom, _ in form.terms) or not form.terms:
@@ -118,7 +118,7 @@ class Nest:
                 self.position(form, self.depth)
 
     def value(self, expr: Expr) -> Value:
-        """The value of an expression: a vector where it differs from lane to lane."""
+        """Return the value of an expression: a vector where it differs from lane to lane."""
         found = self.find(expr, self.level(expr))
         if found is None:
             for part in walk([expr], self._unknown, self._parts):
@@ -126,7 +126,7 @@ class Nest:
         return found
 
     def operand(self, expr: Expr, lanes: int) -> Value:
-        """The value of an expression in `lanes` lanes."""
+        """Return the value of an expression in `lanes` lanes."""
         if expr.op == "const":
             return kinds.number(self.b, _number(expr), expr.dtype, lanes)
         value = self.value(expr)
@@ -141,8 +141,8 @@ class Nest:
 
     def _written(self, expr: Expr) -> Value:
         lanes = self.lanes if self.is_vector(expr) else 1
-        if expr in self.stashed:
-            return self.get(*self.stashed[expr], lanes)
+        if expr in self.cached:
+            return self.get(*self.cached[expr], lanes)
         if expr.op == "const":
             return self.operand(expr, lanes)
         if expr.op == "load":
@@ -172,11 +172,11 @@ class Nest:
         return wide
 
     def to_memory(self, x: Value, dtype: DType) -> Value:
-        """What is stored of a value."""
+        """Return what is stored of a value."""
         return self.narrow.get((x.name, dtype)) or kinds.to_memory(self.b, x, dtype)
 
     def _by_inverse(self, expr: Expr) -> bool:
-        """Whether a division is one by a number that stays while an inner loop runs."""
+        """Return whether a division is one by a number that stays while an inner loop runs."""
         if expr.op != "div" or expr.args[1].op == "const":
             return False
         return self.level(expr.args[1]) < self.level(expr) and self.is_vector(expr) and not self.is_vector(expr.args[1])
@@ -193,7 +193,7 @@ class Nest:
         return self.rounded(value, expr.dtype)
 
     def _inverses(self, y: Expr, lanes: int) -> tuple[Value, Value, Value]:
-        """What `_inverse` gives of y, in `lanes` lanes."""
+        """Return what `_inverse` gives of y, in `lanes` lanes."""
         key = ("inverse", y, lanes)
         found = self.find(key, self.level(y))
         if found is None:
@@ -212,7 +212,7 @@ class Nest:
     # --- positions
 
     def position(self, form: Form, depth: int | None = None) -> Value:
-        """A form without the lanes, as far as its loops are inside the scope `depth`."""
+        """Return a form without the lanes, as far as its loops are inside the scope `depth`."""
         depth = self.depth if depth is None else depth
         here, key = self._here(form, depth)
         if depth == 0:
@@ -225,7 +225,7 @@ class Nest:
         return self.find(name, depth) or self.keep(name, self._sum(below, here))
 
     def pointer(self, buffer: Buffer, form: Form, depth: int | None = None) -> Value:
-        """The address of a form's element, without the lanes."""
+        """Return the address of a form's element, without the lanes."""
         depth = self.depth if depth is None else depth
         here, key = self._here(form, depth)
         name = ("pointer", buffer, key)
@@ -242,7 +242,7 @@ class Nest:
         return self.keep(name, self.b.address(at, kinds.stored(buffer.dtype), moved))
 
     def _here(self, form: Form, depth: int) -> tuple[list[tuple[Value, int]], Any]:
-        """What of a form changes in the scope `depth`; and the form as far as it is known there."""
+        """Return what of a form changes in the scope `depth`; and the form as far as it is known there."""
         found: list[tuple[Value, int]] = []
         for axis, index in self.scopes[depth].indices.items():
             step = axis.step(form)
@@ -266,7 +266,7 @@ class Nest:
         return at if lanes == 1 else self.b.add(self.b.splat(at, lanes), self._lane_steps(form, lanes))
 
     def _lane_steps(self, form: Form, lanes: int) -> Value:
-        """How far each lane is from the first."""
+        """Return how far each lane is from the first."""
         b, type = self.b, vector("i64", lanes)
         step = self.across.step(form) if self.across else 0
         name = f"<{', '.join(f'i64 {i * step}' for i in range(lanes))}>" if step else b.zero(type).name
@@ -280,7 +280,7 @@ class Nest:
     # --- memory
 
     def _mask(self, expr: Expr | None, lanes: int) -> Value | None:
-        """The lanes that count: those of the loop, and of the expression's own mask."""
+        """Return the lanes that count: those of the loop, and of the expression's own mask."""
         tail = self.scopes[-1].mask if lanes > 1 else None
         if expr is None:
             return tail
@@ -333,7 +333,7 @@ class Nest:
         b.scatter(value, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
 
     def _run(self, form: Form) -> int:
-        """How many elements lie one after the other, as the loops over a form go."""
+        """Return how many elements lie one after the other, as the loops over a form go."""
         steps = {step: axis.size for axis in dict.fromkeys(self.axis_of.values()) if (step := axis.step(form)) > 1}
         run = 0 if form.moving else self.across.size
         while run in steps:
@@ -341,12 +341,12 @@ class Nest:
         return run
 
     def _lines(self, form: Form, lanes: int) -> bool:
-        """Whether vectors of `lanes` elements never straddle, so that they are parts of lines of the cache."""
+        """Return whether vectors of `lanes` elements never straddle, so that they are parts of lines of the cache."""
         fixed = [step for atom, step in form.terms if atom not in self.across.atoms]
         return not form.moving and all(n % lanes == 0 for n in (form.const, *fixed))
 
     def get(self, buffer: Buffer, form: Form, lanes: int) -> Value:
-        """What lies where the form says, as it is in memory."""
+        """Return what lies where the form says, as it is in memory."""
         b, type = self.b, kinds.stored(buffer.dtype, lanes)
         self.reads.add((buffer, form))
         at, mask = self.pointer(buffer, form), self.scopes[-1].mask
@@ -359,7 +359,7 @@ class Nest:
     # --- faults
 
     def _checked(self, expr: Expr, lanes: int) -> Value:
-        """An index, or 0 with a fault where it is not below the size."""
+        """Return an index, or 0 with a fault where it is not below the size."""
         b = self.b
         index = self.operand(expr.args[0], lanes)
         mask = self._mask(expr.args[1] if len(expr.args) > 1 else None, lanes)
@@ -386,7 +386,7 @@ class Nest:
         return self.slots[name]
 
     def _spare(self) -> Value:
-        """An address that may be read when a mask does not hold."""
+        """Return an address that may be read when a mask does not hold."""
         return self.slot("spare")
 
 

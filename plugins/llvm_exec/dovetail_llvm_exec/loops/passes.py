@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from dovetail.dtypes import float32, float64
-from dovetail_llvm_exec.loops.stash import DEAR
+from dovetail_llvm_exec.loops.row_cache import DEAR
 from dovetail_llvm_exec.region.exprs import Expr, parts, walk
 from dovetail_llvm_exec.region.forms import Atom
 
@@ -41,6 +41,6 @@ def passes(exprs: Sequence[Expr], atoms: Collection[Atom]) -> list[list[Expr]]:
 
 
 def _dear(expr: Expr, kept: Collection[Expr], atoms: Collection[Atom]) -> bool:
-    """Whether it costs more to compute an expression again, from what is kept, than to write and read it."""
+    """Return whether it costs more to compute an expression again, from what is kept, than to write and read it."""
     under = walk([expr], lambda e: e not in kept and not e.atoms.isdisjoint(atoms))
     return expr.op not in FREE and sum(e.cost for e in under if e.op not in FREE) >= DEAR

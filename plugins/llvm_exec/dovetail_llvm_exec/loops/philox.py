@@ -19,7 +19,7 @@ BITS = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloa
 
 
 def words(b: Builder, block: Value, seed: Value, offset: Value) -> list[Value]:
-    """The four words of each block, as int64; `seed` and `offset` are int64 in as many lanes."""
+    """Return the four words of each block, as int64; `seed` and `offset` are int64 in as many lanes."""
     low = b.constant(0xFFFFFFFF, block.type)
     counter = [b.and_(block, low), b.lshr(block, 32), b.and_(offset, low), b.lshr(offset, 32)]
     key = [b.and_(seed, low), b.lshr(seed, 32)]
@@ -39,12 +39,12 @@ def _picked(b: Builder, of: list[Value], which: Value) -> Value:
 
 
 def _unit(b: Builder, word: Value, bits: int) -> Value:
-    """A word of 32 bits as a float64 in [0, 1) of its top bits."""
+    """Return a word of 32 bits as a float64 in [0, 1) of its top bits."""
     return b.mul(b.convert(b.lshr(word, 32 - bits), "double"), 2.0**-bits)
 
 
 def _wide_unit(b: Builder, low: Value, high: Value) -> Value:
-    """Two words as a float64 in [0, 1) of 53 bits."""
+    """Return two words as a float64 in [0, 1) of 53 bits."""
     return b.mul(b.convert(b.or_(b.shl(high, 21), b.lshr(low, 11)), "double"), 2.0**-53)
 
 
@@ -52,12 +52,12 @@ def uniform(b: Builder, draw: Draw, position: Value, seed: Value, offset: Value)
     """float64 numbers in [low, high)."""
     bits = BITS[draw.dtype]
     if bits <= 32:
-        made = words(b, b.lshr(position, 2), seed, offset)
-        unit = _unit(b, _picked(b, made, b.and_(position, 3)), bits)
+        block_words = words(b, b.lshr(position, 2), seed, offset)
+        unit = _unit(b, _picked(b, block_words, b.and_(position, 3)), bits)
     else:
-        made = words(b, b.lshr(position, 1), seed, offset)
+        block_words = words(b, b.lshr(position, 1), seed, offset)
         odd = b.compare("ne", b.and_(position, 1), 0)
-        unit = _wide_unit(b, b.select(odd, made[2], made[0]), b.select(odd, made[3], made[1]))
+        unit = _wide_unit(b, b.select(odd, block_words[2], block_words[0]), b.select(odd, block_words[3], block_words[1]))
     return b.add(b.mul(unit, draw.high - draw.low), draw.low)
 
 
@@ -65,12 +65,12 @@ def normal(b: Builder, draw: Draw, position: Value, seed: Value, offset: Value) 
     """float64 numbers of a normal distribution, two from each two uniform ones (Box and Muller, 1958)."""
     odd = b.compare("ne", b.and_(position, 1), 0)
     if draw.dtype is dtypes.float64:
-        made = words(b, b.lshr(position, 1), seed, offset)
-        first, second = _wide_unit(b, made[0], made[1]), _wide_unit(b, made[2], made[3])
+        block_words = words(b, b.lshr(position, 1), seed, offset)
+        first, second = _wide_unit(b, block_words[0], block_words[1]), _wide_unit(b, block_words[2], block_words[3])
     else:
-        made = words(b, b.lshr(position, 2), seed, offset)
+        block_words = words(b, b.lshr(position, 2), seed, offset)
         later = b.compare("ne", b.and_(position, 2), 0)
-        first, second = (_unit(b, b.select(later, made[i + 2], made[i]), 24) for i in (0, 1))
+        first, second = (_unit(b, b.select(later, block_words[i + 2], block_words[i]), 24) for i in (0, 1))
     radius = b.sqrt(b.mul(FUNCTIONS["log1p"](b, b.neg(first)), -2.0))
     angle = b.mul(second, 2 * math.pi)
     wave = b.select(odd, FUNCTIONS["sin"](b, angle), FUNCTIONS["cos"](b, angle))

@@ -38,7 +38,7 @@ class Program(NamedTuple):
 
 
 def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True) -> Program:
-    """The program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line.
+    """Return the program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line.
 
     Raises `Broken` where the verifier refuses it.
     """
@@ -66,7 +66,7 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
 
 
 def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> list[Phase]:
-    """The functions of one loop nest."""
+    """Return the functions of one loop nest."""
     name, reduces = f"nest{group.index}", any(item.kind != "store" for item in group.items)
     stage = (Rows if reduces else Elements)(module, name, group, workspace, inputs)
     if group.wide and len(stage.columns) == 1:
@@ -76,7 +76,7 @@ def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> 
 
 
 def _pays(phase: Phase) -> bool:
-    """Whether a second thread is worth its start."""
+    """Return whether a second thread is worth its start."""
     return phase.units > 1 and phase.cost >= GRAIN
 
 
@@ -102,7 +102,7 @@ def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Val
 
 
 def _slice(module: Module, phase: Phase) -> str:
-    """What each thread runs: its part of the units."""
+    """Return the function of one thread: its share of the units."""
     b = module.function(f"{phase.name}_slice", "void", [("args", "ptr")], linkage="internal ")
     here, all = (b.cast("sext", b.call(name, "i32"), "i64") for name in ("omp_get_thread_num", "omp_get_num_threads"))
     low = b.udiv(b.mul(here, phase.units), all)

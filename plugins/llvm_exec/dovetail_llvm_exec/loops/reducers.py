@@ -19,14 +19,14 @@ LONG = 64  # steps from which a loop that sums collects parts
 class Reducer:
     """A reduction `op` of elements of `dtype`.  A running value is a tuple of values, each a scalar or a vector."""
 
-    def __init__(self, op: str, dtype: DType, *, blind: bool = False):
+    def __init__(self, op: str, dtype: DType, *, nan_blind: bool = False):
         self.op, self.dtype = op, dtype
         self.arg = op in ("argmax", "argmin")
         self.larger = op in ("amax", "argmax")
-        self.blind = blind  # to NaN
+        self.nan_blind = nan_blind  # to NaN
 
     def identity(self) -> Any:
-        """What changes nothing."""
+        """Return the identity of the operation."""
         if self.op in ("sum", "prod"):
             return int(self.op == "prod")
         if self.op in ("any", "all"):
@@ -49,7 +49,7 @@ class Reducer:
         return (first,)
 
     def _watches_nan(self) -> bool:
-        return self.op in ("amax", "amin") and self.dtype.kind == "float" and not self.blind
+        return self.op in ("amax", "amin") and self.dtype.kind == "float" and not self.nan_blind
 
     def take(self, b: Builder, running: Running, x: Value, mask: Value | None, place: Value | None) -> Running:
         """With an element, where the mask holds."""
@@ -65,19 +65,19 @@ class Reducer:
         return (self.binary(b, running[0], x),)
 
     def binary(self, b: Builder, x: Value, y: Value) -> Value:
-        """Two elements as one; not for positions."""
+        """Return two elements as one; not for positions."""
         if self.op == "sum":
             return b.add(x, y)
         if self.op == "prod":
             return b.mul(x, y)
         if self.op in ("any", "all"):
             return b.or_(x, y) if self.op == "any" else b.and_(x, y)
-        if self.blind:
+        if self.nan_blind:
             return b.select(b.compare("gt" if self.larger else "lt", x, y), x, y)
         return extreme(Op(b, self.dtype, self.dtype, _nothing, ()), x, y, self.larger)
 
     def join(self, b: Builder, x: Running, y: Running) -> Running:
-        """Two running values as one."""
+        """Return two running values as one."""
         if self.arg:
             return self._better(b, x, y)
         if self._watches_nan():
@@ -85,7 +85,7 @@ class Reducer:
         return (self.binary(b, x[0], y[0]),)
 
     def _better(self, b: Builder, x: Running, y: Running) -> Running:
-        """The larger (smaller) of two with their positions; NaN beats all, and the first of equals counts."""
+        """Return the larger (smaller) of two with their positions; NaN beats all, and the first of equals counts."""
         first = b.compare("lt", y[1], x[1])
         if self.dtype.kind == "float":
             better = b.compare("gt" if self.larger else "lt", y[0], x[0])
@@ -99,9 +99,9 @@ class Reducer:
         return b.select(chosen, y[0], x[0]), b.select(chosen, y[1], x[1])
 
     def across(self, b: Builder, running: Running) -> Running:
-        """All lanes as one, by halves."""
+        """Return all lanes as one, by halves."""
         if self._watches_nan() and running[1].type[0] == "<":
-            plain = Reducer(self.op, self.dtype, blind=True)
+            plain = Reducer(self.op, self.dtype, nan_blind=True)
             return (*plain.across(b, running[:1]), b.any(running[1]))
         if self.op in ("any", "all"):
             return (b.reduce("or" if self.op == "any" else "and", running[0]),)
@@ -116,7 +116,7 @@ class Reducer:
         return self.join(b, tuple(b.extract(v, 0) for v in running), tuple(b.extract(v, 1) for v in running))
 
     def result(self, b: Builder, running: Running) -> Value:
-        """The result of a scalar running value, not yet rounded."""
+        """Return the result of a scalar running value, not yet rounded."""
         if self.arg:
             return running[1]
         if self._watches_nan():
@@ -190,6 +190,6 @@ def summed(
     return list(parts.results)
 
 
-def reducer_of(result: Result, *, blind: bool = False) -> Reducer:
-    """The reduction that a result of a row is made by; `blind` where NaN may be overlooked."""
-    return Reducer(result.node.op, result.body.dtype, blind=blind)
+def reducer_of(result: Result, *, nan_blind: bool = False) -> Reducer:
+    """Return the reduction that a result of a row is made by; `blind` where NaN may be overlooked."""
+    return Reducer(result.node.op, result.body.dtype, nan_blind=nan_blind)

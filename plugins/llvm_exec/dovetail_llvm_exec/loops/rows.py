@@ -11,9 +11,9 @@ from dovetail_llvm_exec.ir.module import Value, vector
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.reducers import Partial, Reducer, reducer_of, summed, tree
-from dovetail_llvm_exec.loops.shares import blind
+from dovetail_llvm_exec.loops.row_cache import RowCache, Store
+from dovetail_llvm_exec.loops.shares import nan_blind
 from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
-from dovetail_llvm_exec.loops.stash import Stashes, Store
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, walk
 from dovetail_llvm_exec.region.forms import Atom, Form, dot
 from dovetail_llvm_exec.region.graph import Node
@@ -60,7 +60,7 @@ class Rows(Stage):
         buffers = {s.buffer for s in self.stores} | {t.partial for t in tallies}
         places = [item.expr.data.place for item in self.results if item.expr.data.place is not None]
         self.exprs = walk([*self.exprs, *places])
-        self.blind = blind([i.expr.data for i in self.results], self.exprs, [*(s.expr for s in self.stores), *(t.expr for t in tallies)])
+        self.nan_blind = nan_blind([i.expr.data for i in self.results], self.exprs, [*(s.expr for s in self.stores), *(t.expr for t in tallies)])
         b, nest = self._function("rows", self.exprs, buffers)
         with b.loop(b.params[1], b.params[2]) as units_loop:
             unit = units_loop.index
@@ -76,7 +76,7 @@ class Rows(Stage):
             self._write_together(tally, blocks)
 
     def _blocks(self, height: int) -> int:
-        """How many parts the rows that are added up fall in: by their number alone."""
+        """Return how many parts the rows that are added up fall in: by their number alone."""
         if not self.tallied:
             return 1
         most = max(MOST_UNITS, isqrt(height))  # of about the root of the rows: few roundings add up
@@ -123,31 +123,31 @@ class Rows(Stage):
             results = [r for r, n in order.items() if n == step]
             parts = ([p for p in group if self._step(order, p.expr) == step] for group in (inner, tallies))
             sweeps.append(Sweep(results, *parts))
-        stashes = Stashes(self.columns, nest)
-        stashes.choose(sweeps)
+        row_cache = RowCache(self.columns, nest)
+        row_cache.choose(sweeps)
         for sweep in sweeps:
             if any(sweep[:3]):
-                self._swept(nest, sweep, stashes.after.get(id(sweep), []))
-                stashes.done(sweep)
-        nest.stashed.clear()
+                self._swept(nest, sweep, row_cache.after.get(id(sweep), []))
+                row_cache.done(sweep)
+        nest.cached.clear()
         outside = [s for s in self.stores if s not in inner]
         nest.hoist([s.expr for s in outside])
         self._stored(nest, outside)
 
     def _steps(self) -> dict[Result, int]:
-        """The sweep in which each result of a row is found: the one after those that it needs."""
+        """Return the sweep that computes each result of a row: the one after those it needs."""
         steps: dict[Result, int] = {}
         for item in self.results:
             steps[item.expr.data] = self._step(steps, item.expr.data.body)
         return steps
 
     def _step(self, steps: dict[Result, int], expr: Expr) -> int:
-        return 1 + max([steps[r] for r in expr.found], default=-1)
+        return 1 + max([steps[r] for r in expr.row_results], default=-1)
 
     def _swept(self, nest: Nest, sweep: Sweep, kept: list[Store]) -> None:
         """One sweep: reduce, store and add up; then the results of the row are known."""
         b, (results, stores, tallies) = nest.b, sweep
-        reducers = [reducer_of(r, blind=r in self.blind) for r in results]
+        reducers = [reducer_of(r, nan_blind=r in self.nan_blind) for r in results]
         exprs = sweep.roots
         lanes = self._lanes(self.exprs)
         ways = self._ways(results, exprs, lanes)
@@ -171,7 +171,7 @@ class Rows(Stage):
             nest.define(result.expr, kinds.rounded(b, reducer.result(b, whole), result.node.dtype))
 
     def _ways(self, results: list[Result], exprs: list[Expr], lanes: int) -> int:
-        """How many running values a sum has, so that additions need not wait for one another."""
+        """Return how many running values a sum has, so that additions need not wait for one another."""
         size = self.columns[-1].size if self.columns else 1
         if not results:
             return 1
@@ -202,7 +202,7 @@ class Rows(Stage):
         ways: int,
         partial: Partial | None = None,
     ) -> list[Value]:
-        """The loops over the columns of a row, around `body`, which is written for `ways` vectors at once."""
+        """Return the loops over the columns of a row, around `body`, which is written for `ways` vectors at once."""
         if not self.columns:
             return body(0, carried)
         nest.across, nest.lanes = self.columns[-1], self._lanes(self.exprs)
@@ -226,7 +226,7 @@ class Rows(Stage):
         return summed(nest.b, 0, axes[0].size, 1, axes[0].size, carried, one, partial)
 
     def _along(self, nest: Nest, carried: list[Value], body: Callable, ways: int, axis: Axis, partial: Partial | None) -> list[Value]:
-        """The innermost loop: `ways` vectors at once, then the vectors that are left, then a masked one."""
+        """Return the innermost loop: `ways` vectors at once, then the vectors that are left, then a masked one."""
         b, lanes = nest.b, nest.lanes
         whole = axis.size - axis.size % (lanes * ways)
 

@@ -15,7 +15,7 @@ from dovetail.extend.advanced import ExecutorError
 from dovetail_llvm_exec.ir.module import Builder, Module, Value, vector
 from dovetail_llvm_exec.loops.axes import Axis, merged
 from dovetail_llvm_exec.loops.nest import Access, Nest
-from dovetail_llvm_exec.loops.stash import Store
+from dovetail_llvm_exec.loops.row_cache import Store
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, walk
 from dovetail_llvm_exec.region.forms import Atom, dot
 from dovetail_llvm_exec.region.groups import ENOUGH, PARTS, Group, Item
@@ -111,13 +111,13 @@ class Stage:
         self.outer, self.down, self.columns = (merged(part, forms) for part in (outer, down, columns))
 
     def _dimensions(self) -> tuple[set[int], set[int], set[int]]:
-        """The dimensions that units count, those that are added up, those of the columns."""
+        """Return the dimensions that units count, those that are added up, those of the columns."""
         group = self.group
         rows = set(range(len(group.shape))) - group.columns
         return rows - group.down, rows & group.down, group.columns
 
     def _lanes(self, exprs: Sequence[Expr]) -> int:
-        """How many columns are computed at once: as many as the widest numbers fill a vector, and no more than there are."""
+        """Return how many columns are computed at once: as many as the widest numbers fill a vector, and no more than there are."""
         inner = set(self.columns[-1].atoms) if self.columns else set()
         moving = [e for e in exprs if e.op not in ("index", "const", "row") and not e.atoms.isdisjoint(inner)]
         widest = max([e.dtype.bytes if e.dtype.kind != "float" else max(e.dtype.bytes, 4) for e in moving], default=4)
@@ -128,7 +128,7 @@ class Stage:
         return lanes
 
     def _function(self, suffix: str, exprs: Sequence[Expr], buffers: set[Buffer]) -> tuple[Builder, Nest]:
-        """The head of a function of (args, lo, hi): where everything lies."""
+        """Return the head of a function of (args, lo, hi): where everything lies."""
         b = self.module.function(f"{self.name}_{suffix}", "void", [("args", "ptr"), ("lo", "i64"), ("hi", "i64")], linkage="internal ")
         pointers: dict[Buffer, Value] = {}
         for buffer in sorted(buffers | {e.data[0] for e in exprs if e.op == "load"}, key=lambda x: x[:2]):
@@ -160,7 +160,7 @@ class Stage:
         self.phases.append(Phase(b.name, units, cost, frozenset(nest.reads), frozenset(nest.writes), split, frozenset(own)))
 
     def _decoded(self, b: Builder, unit: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:
-        """The index of each axis from a row-major number."""
+        """Return the index of each axis from a row-major number."""
         indices: dict[Axis, Value] = {}
         for i, axis in reversed(list(enumerate(axes))):
             indices[axis] = unit if i == 0 else b.urem(unit, axis.size)
@@ -168,7 +168,7 @@ class Stage:
         return indices
 
     def _part(self, b: Builder, unit: Value, parts: int) -> tuple[Value, Value]:
-        """A number as those of a whole and of one of its parts."""
+        """Return a number as those of a whole and of one of its parts."""
         return (unit, b.constant(0, "i64")) if parts == 1 else (b.udiv(unit, parts), b.urem(unit, parts))
 
     def _stored(self, nest: Nest, stores: Sequence[Store]) -> None:
@@ -185,5 +185,5 @@ def size_of(axes: Sequence[Axis | Atom]) -> int:
 
 
 def first_lanes(count: int, lanes: int) -> Value:
-    """A mask of the first lanes."""
+    """Return a mask of the first lanes."""
     return Value(f"<{', '.join('i1 true' if i < count else 'i1 false' for i in range(lanes))}>", vector("i1", lanes))

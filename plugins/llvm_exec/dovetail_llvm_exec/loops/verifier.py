@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail_llvm_exec.loops.stage import Phase, Workspace
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, walk
-from dovetail_llvm_exec.region.forms import Atom, Cut, Form, dot
+from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, dot
 from dovetail_llvm_exec.region.graph import Node
 from dovetail_llvm_exec.region.groups import Group, Item, Plan, Result
 
 SHARED = ("out", "temp", "part")  # kinds of buffers that outlive a function
 
 
-class Broken(Cut):
+class Broken(CannotLower):
     """A plan breaks an invariant, so its region is not compiled: it would compute something else."""
 
 
@@ -64,7 +64,7 @@ def _verify_group(group: Group, of: Mapping[Buffer, Node], complete: set[Buffer]
         roots = _roots(item)
         stray = {a for e in walk(roots) for a in e.atoms} - atoms
         require(not stray, "loop nest {} computes with {}, which it does not count", group.index, stray)
-        waits = frozenset().union(*(e.found for e in roots)) if item.kind != "result" else _waits(item.expr.data)
+        waits = frozenset().union(*(e.row_results for e in roots)) if item.kind != "result" else _waits(item.expr.data)
         require(waits <= (known if item.kind == "result" else every), "loop nest {} reads a result that it does not know", group.index)
         if item.kind == "result":
             require(item.expr.data.row_atoms == atoms - columns, "a reduction of loop nest {} is not over its columns", group.index)
@@ -81,7 +81,7 @@ def _verify_group(group: Group, of: Mapping[Buffer, Node], complete: set[Buffer]
 
 
 def _roots(item: Item) -> list[Expr]:
-    """What an item computes."""
+    """Return what an item computes."""
     if item.kind != "result":
         return [item.expr]
     result = item.expr.data
@@ -89,8 +89,8 @@ def _roots(item: Item) -> list[Expr]:
 
 
 def _waits(result: Result) -> frozenset[Result]:
-    """The results that a reduction needs before it starts."""
-    return result.body.found if result.place is None else result.body.found | result.place.found
+    """Return the results that a reduction needs before it starts."""
+    return result.body.row_results if result.place is None else result.body.row_results | result.place.row_results
 
 
 def _verify_write(group: Group, item: Item, rows: frozenset[Atom]) -> None:
@@ -106,7 +106,7 @@ def _verify_write(group: Group, item: Item, rows: frozenset[Atom]) -> None:
 
 
 def _covers(form: Form, numel: int) -> bool:
-    """Whether a form takes `numel` values, each once."""
+    """Return whether a form takes `numel` values, each once."""
     count, reach = 1, form.const
     for atom, step in sorted(form.terms, key=lambda term: term[1]):
         if step <= reach - form.const:
@@ -125,7 +125,7 @@ def _verify_bounds(form: Form, node: Node, where: str) -> None:
 
 
 def _size(position: Expr) -> int:
-    """How many values a position read from memory can have."""
+    """Return how many values a position read from memory can have."""
     require(position.op == "checked", "a position read from memory is not checked")
     return position.data[0]
 
@@ -174,7 +174,7 @@ def _verify_units(phase: Phase, into: Mapping[Buffer, Buffer]) -> None:
 
 
 def _place(buffer: Buffer, workspace: Workspace, into: Mapping[Buffer, Buffer]) -> tuple[object, int, int]:
-    """Where a buffer lies: a memory, and bytes of it."""
+    """Return where a buffer lies: a memory, and bytes of it."""
     if buffer.kind == "out":
         return into.get(buffer, buffer), 0, 1
     room = next((r for r in workspace.rooms if r.buffer == buffer), None)
@@ -187,6 +187,6 @@ def _overlap(a: tuple[object, int, int], b: tuple[object, int, int]) -> bool:
 
 
 def named(buffer: Buffer | None) -> str:
-    """A buffer in words."""
+    """Return a buffer in words."""
     words = {"in": "input", "out": "output", "temp": "temporary", "part": "partial result"}
     return "nothing" if buffer is None else f"{words.get(buffer.kind, buffer.kind)} {buffer.number}"

@@ -8,8 +8,8 @@ from dovetail.dtypes import float32
 from dovetail_llvm_exec.ir.module import Value
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.reducers import Partial, Reducer, reducer_of, summed, tree
+from dovetail_llvm_exec.loops.row_cache import Store
 from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
-from dovetail_llvm_exec.loops.stash import Store
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
 from dovetail_llvm_exec.scalars import kinds
 
@@ -28,7 +28,7 @@ class Wide(Stage):
         for item in self.results:
             dtype = float32 if item.node.args[0].dtype in kinds.HALVES else item.node.args[0].dtype
             parts.append(self.workspace.part(dtype, rows * spans, self.group.index))
-        stores = [s for s in self.stores if not s.expr.found]
+        stores = [s for s in self.stores if not s.expr.row_results]
         b, nest = self._function("spans", self.exprs, {*parts, *(s.buffer for s in stores)})
         exprs = [item.expr.data.body for item in self.results] + [s.expr for s in stores]
         with b.loop(b.params[1], b.params[2]) as loop:
@@ -76,7 +76,7 @@ class Wide(Stage):
         nest.across, nest.lanes = None, 1
 
     def _last_of_span(self, nest: Nest, take: Callable, running: list[Value], first: Value) -> list[Value]:
-        """The columns that do not fill the vectors, in the last span."""
+        """Return the columns that do not fill the vectors, in the last span."""
         b, axis, lanes = nest.b, self.columns[0], nest.lanes
 
         def rest() -> Sequence[Value]:
@@ -91,7 +91,7 @@ class Wide(Stage):
         return list(b.branch(b.compare("gt", b.add(first, SPAN), axis.size - 1), rest, running))
 
     def _write_spans_together(self, parts: list[Buffer], rows: int, spans: int) -> None:
-        stores = [s for s in self.stores if s.expr.found]
+        stores = [s for s in self.stores if s.expr.row_results]
         b, nest = self._function("join", [], {*parts, *(s.buffer for s in stores)})
         with b.loop(b.params[1], b.params[2]) as loop:
             nest.enter(self._decoded(b, loop.index, self.outer))

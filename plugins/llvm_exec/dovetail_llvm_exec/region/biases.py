@@ -28,33 +28,33 @@ PRODUCTS = frozenset(map(symbol_for, ("torch.nn.functional.linear", "torch.addmm
 SHOWN = VIEWS | {"detach"}  # operations that compute nothing
 
 
-def apart(trace: Trace, fuses: Callable[[BoundSymbol], bool], taken: Callable[[BoundSymbol], bool]) -> Trace:
-    """The trace with such products and their sums as lines of their own.
+def split_bias(trace: Trace, fuses: Callable[[BoundSymbol], bool], claimed_whole: Callable[[BoundSymbol], bool]) -> Trace:
+    """Return the trace with such products and their sums as lines of their own.
 
     `fuses` says whether a line can be part of a kernel, `taken` whether somebody runs a product with its sum in a better way.
     """
-    found = {id(line): line for line in trace.lines if _adds(line) and not taken(line)}
-    if not found:
+    products = {id(line): line for line in trace.lines if _adds(line) and not claimed_whole(line)}
+    if not products:
         return trace
     readers: dict[Any, list[BoundSymbol]] = {}
     for line in trace.lines:
         for p in dict.fromkeys(line.reads):
             readers.setdefault(p, []).append(line)
-    opened = {at for at, line in found.items() if _computed_with(line, readers, fuses)}
-    if not opened:
+    split = {at for at, line in products.items() if _computed_with(line, readers, fuses)}
+    if not split:
         return trace
     new = trace.derive("biases")
-    new.lines = [part for line in trace.lines for part in (_parts(line) if id(line) in opened else [line])]
+    new.lines = [part for line in trace.lines for part in (_parts(line) if id(line) in split else [line])]
     return new
 
 
 def _adds(line: BoundSymbol) -> bool:
-    """Whether a line is a product of wide floats, and something is added to it."""
+    """Return whether a line is a product of wide floats, and something is added to it."""
     return line.symbol in PRODUCTS and len(line.body) > 1 and line.body[-1].out is line.out and line.out.spec.dtype in (float32, float64)
 
 
 def _computed_with(line: BoundSymbol, readers: dict[Any, list[BoundSymbol]], fuses: Callable[[BoundSymbol], bool]) -> bool:
-    """Whether a kernel computes with the result of a line, or with a view of it."""
+    """Return whether a kernel computes with the result of a line, or with a view of it."""
     for reader in (r for p in line.writes for r in readers.get(p, ())):
         views = all(part.symbol.name in SHOWN for part in prims_of([reader]))
         if _computed_with(reader, readers, fuses) if views else fuses(reader):

@@ -18,7 +18,7 @@ KNOWN = ", ".join(d.short for d in STORED)
 
 
 def verdict(line: BoundSymbol) -> Verdict:
-    """Whether a prim can be part of a kernel."""
+    """Return whether a prim can be part of a kernel."""
     name = line.symbol.name
     check = CHECKS.get(name)
     if line.symbol.module != "prims" or (check is None and name not in PLAIN):

@@ -1,4 +1,4 @@
-"""Expressions of one loop nest: what is computed for an element, with equal ones made once.
+"""Expressions of one loop nest: what is computed for an element, with equal ones created once.
 
 An expression knows the atoms that it varies with, so that it is computed in the outermost loop that it can be computed in.
 """
@@ -33,21 +33,21 @@ class Draw(NamedTuple):
 
 
 class Expr:
-    """An operation on expressions.  `data` is what else it depends on, `atoms` the loop variables, `found` the row results in it.
+    """An operation on expressions.  `data` is what else it depends on, `atoms` the loop variables, `row_results` the row results in it.
 
     `op` is a prim's name, or "const", "load" (data: a buffer and a position), "index" (data: a position), "row" (data: a reduction),
     "checked" (an index, and below what it has to be).  `cost` is in nanoseconds for each element, with everything under it.
     """
 
-    __slots__ = ("args", "atoms", "cost", "data", "dtype", "found", "number", "op")
+    __slots__ = ("args", "atoms", "cost", "data", "dtype", "number", "op", "row_results")
 
-    def __init__(self, number: int, op: str, args: tuple[Expr, ...], dtype: DType, data: Any, atoms: frozenset[Atom], found: frozenset):
-        self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.found = number, op, args, dtype, data, atoms, found
+    def __init__(self, number: int, op: str, args: tuple[Expr, ...], dtype: DType, data: Any, atoms: frozenset[Atom], row_results: frozenset):
+        self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.row_results = number, op, args, dtype, data, atoms, row_results
         simple = POWERS.get(args[1].data[1]) if op == "pow" and args[1].op == "const" else None
         self.cost = cost_of(simple or op, dtype)
 
     def is_number(self, value: float) -> bool:
-        """Whether it is a constant equal to `value`."""
+        """Return whether it is a constant equal to `value`."""
         return self.op == "const" and self.data[1] == value
 
     def __repr__(self) -> str:
@@ -64,36 +64,36 @@ class Table:
         self.known: dict[tuple, Expr] = {}
 
     def make(self, op: str, args: tuple[Expr, ...], dtype: DType, data: Any = None) -> Expr:
-        """The expression, made or found."""
+        """Return the expression, from the table or new."""
         key = (op, args, dtype, data)
         expr = self.known.get(key)
         if expr is None:
             atoms = NO_ATOMS.union(*(a.atoms for a in args)) if args else NO_ATOMS
-            found = frozenset().union(*(a.found for a in args)) if args else frozenset()
+            row_results = frozenset().union(*(a.row_results for a in args)) if args else frozenset()
             for form in forms_of(op, data):
                 atoms = atoms.union(a for a, _ in form.terms).union(*(e.atoms for e, _ in form.moving))
-                found = found.union(*(e.found for e, _ in form.moving))
+                row_results = row_results.union(*(e.row_results for e, _ in form.moving))
             if op == "row":
-                found |= {data}
+                row_results |= {data}
                 atoms = data.row_atoms
-            expr = self.known[key] = Expr(len(self.known), op, args, dtype, data, atoms, found)
+            expr = self.known[key] = Expr(len(self.known), op, args, dtype, data, atoms, row_results)
         return expr
 
     def const(self, value: Any, dtype: DType) -> Expr:
-        """A number.  -0.0 and NaN are told apart from what equals them, or not."""
+        """Return a number; -0.0 is distinguished from 0.0, and NaN equals itself."""
         return self.make("const", (), dtype, (repr(value), value if value == value else None))
 
     def index(self, form: Form) -> Expr:
-        """A position as an int64."""
+        """Return a position as an int64."""
         return self.make("index", (), int64, form)
 
     def both(self, a: Expr | None, b: Expr) -> Expr:
-        """Two masks as one."""
+        """Return two masks as one."""
         return b if a is None else self.make("bitwise_and", (a, b), bool_)
 
 
 def forms_of(op: str, data: Any) -> tuple[Form, ...]:
-    """The positions in an expression's data."""
+    """Return the positions in an expression's data."""
     if op == "load":
         return (data[1],)
     if op in ("uniform_philox", "normal_philox"):
@@ -102,14 +102,14 @@ def forms_of(op: str, data: Any) -> tuple[Form, ...]:
 
 
 def parts(expr: Expr) -> list[Expr]:
-    """What an expression is computed from: its arguments, and positions that are read from memory."""
+    """Return what an expression is computed from: its arguments, and positions that are read from memory."""
     moving = [e for form in forms_of(expr.op, expr.data) for e, _ in form.moving]
     return [*expr.args, *moving] if moving else list(expr.args)
 
 
 def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], list[Expr]] = parts) -> list[Expr]:
     """Everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     order: list[Expr] = []
     stack: list[tuple[Expr, bool]] = [(e, False) for e in reversed(roots)]
     while stack:
@@ -117,9 +117,9 @@ def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below:
         if done:
             order.append(expr)
             continue
-        if expr in seen or (inside is not None and not inside(expr)):
+        if expr in visited or (inside is not None and not inside(expr)):
             continue
-        seen.add(expr)
+        visited.add(expr)
         stack.append((expr, True))
         stack += [(p, False) for p in reversed(below(expr))]
     return order

@@ -21,7 +21,7 @@ class Atom:
         return f"i{self.number}<{self.size}"
 
 
-class Cut(Exception):
+class CannotLower(Exception):
     """What is asked for cannot be computed in this loop nest; `node`, where given, has to lie in memory first."""
 
     def __init__(self, reason: str, node: Any = None):
@@ -54,7 +54,7 @@ ZERO = Form(0)
 
 
 def plus(*forms: Form) -> Form:
-    """The sum of forms."""
+    """Return the sum of forms."""
     terms: dict[Atom, int] = {}
     moving: dict[Any, int] = {}
     for form in forms:
@@ -68,7 +68,7 @@ def plus(*forms: Form) -> Form:
 
 
 def times(form: Form, factor: int) -> Form:
-    """The form with every step multiplied."""
+    """Return the form with every step multiplied."""
     if factor == 0:
         return ZERO
     return Form(form.const * factor, tuple((a, s * factor) for a, s in form.terms), tuple((e, s * factor) for e, s in form.moving))
@@ -88,7 +88,7 @@ def divided(form: Form, by: int) -> tuple[Form, Form]:
     if by == 1:
         return form, ZERO
     if form.moving:
-        raise Cut("a position that is read from memory has no known digits")
+        raise CannotLower("a position that is read from memory has no known digits")
     whole, rest = [], []
     for atom, step in form.terms:
         if step % by == 0:
@@ -100,17 +100,17 @@ def divided(form: Form, by: int) -> tuple[Form, Form]:
             elif atom.size % inner == 0:
                 raise Refine(atom, inner)
             else:
-                raise Cut(f"{atom} does not split by {inner}")
+                raise CannotLower(f"{atom} does not split by {inner}")
         else:
-            raise Cut(f"a step of {step} and a size of {by} do not nest")
+            raise CannotLower(f"a step of {step} and a size of {by} do not nest")
     remainder = Form(form.const % by, tuple(rest))
     if form.const < 0 or remainder.highest >= by:
-        raise Cut("positions carry from one digit to the next")
+        raise CannotLower("positions carry from one digit to the next")
     return Form(form.const // by, tuple(whole)), remainder
 
 
 def flat(forms: Sequence[Form], shape: Sequence[int]) -> Form:
-    """The row-major position of an element."""
+    """Return the row-major position of an element."""
     total, step = [], 1
     for form, size in zip(reversed(forms), reversed(shape), strict=True):
         total.append(times(form, step))
@@ -119,7 +119,7 @@ def flat(forms: Sequence[Form], shape: Sequence[int]) -> Form:
 
 
 def inside(atoms: Sequence[Atom]) -> Form:
-    """The row-major position within the loop over `atoms`, the innermost last."""
+    """Return the row-major position within the loop over `atoms`, the innermost last."""
     terms, step = [], 1
     for atom in reversed(atoms):
         terms.append((atom, step))
@@ -128,7 +128,7 @@ def inside(atoms: Sequence[Atom]) -> Form:
 
 
 def digits(form: Form, shape: Sequence[int]) -> tuple[Form, ...]:
-    """The coordinates in `shape` of a row-major position."""
+    """Return the coordinates in `shape` of a row-major position."""
     coords: list[Form] = []
     for i, size in enumerate(reversed(shape)):
         if size == 1:
@@ -143,7 +143,7 @@ def digits(form: Form, shape: Sequence[int]) -> tuple[Form, ...]:
 
 
 def regrouped(coords: Sequence[Form], shape: Sequence[int], wanted: Sequence[int]) -> tuple[Form, ...]:
-    """The coordinates in shape `wanted` of the element at `coords` of `shape`: dimensions in groups of equal product, each by its digits."""
+    """Return the coordinates in shape `wanted` of the element at `coords` of `shape`: dimensions in groups of equal product, each by its digits."""
     out: list[Form] = []
     i = j = 0
     while i < len(shape) or j < len(wanted):

@@ -63,7 +63,7 @@ class Node:
 
 
 def _offset(op: str, steps: tuple[int, ...], params: dict[str, Any]) -> int:
-    """How far into its base's elements a view starts."""
+    """Return how far into its base's elements a view starts."""
     if op == "strided_slice":
         return sum(start * step for start, step in zip(params["starts"], steps, strict=True))
     if op == "diagonal":
@@ -88,7 +88,7 @@ class Graph:
         self.outputs = [self.of[p] for p in region.outputs]
 
     def make(self, op: str, args: Iterable[Any], shape: tuple, dtype: DType, steps: tuple | None = None, params: dict | None = None) -> Node:
-        """A new node; row-major without `steps`."""
+        """Return a new node; row-major without `steps`."""
         node = Node(len(self.nodes), op, tuple(args), params or {}, tuple(shape), dtype, row_major(tuple(shape)) if steps is None else steps)
         self.nodes.append(node)
         return node
@@ -103,10 +103,10 @@ class Graph:
         args = [self._argument(a) for a in line.args]
         special = SPECIAL.get(line.symbol.name)
         if special is not None:
-            made = special(self, line, *args, **line.kwargs)
+            nodes = special(self, line, *args, **line.kwargs)
         else:
-            made = self.make(line.symbol.name, args, line.out.spec.shape, line.out.spec.dtype, line.out.spec.steps, line.kwargs)
-        for proxy, node in zip(line.writes, made if isinstance(made, tuple) else (made,), strict=True):
+            nodes = self.make(line.symbol.name, args, line.out.spec.shape, line.out.spec.dtype, line.out.spec.steps, line.kwargs)
+        for proxy, node in zip(line.writes, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
             self.of[proxy] = node
             if node.proxy is None:
                 node.proxy = proxy
@@ -142,7 +142,7 @@ def _filled(graph: Graph, shape: tuple, dtype: DType, value: Any) -> Node:
 
 
 def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType) -> Node:
-    """A reduction; of one element in each direction a copy, of none what that is by definition."""
+    """Return a reduction; of one element in each direction a copy, of none what that is by definition."""
     shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
     if 0 in x.shape and 0 not in shape:
         return _filled(graph, shape, dtype, EMPTY[op])
@@ -169,7 +169,7 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
 
 
 def _folded(x: Node, dims: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """How many rows to put side by side where many short ones are added up, so that they fill vectors; 1 where that brings nothing."""
+    """Return how many rows to put side by side where many short ones are added up, so that they fill vectors; 1 where that brings nothing."""
     rows, short = 1, 1
     for d in dims:
         rows *= x.shape[d]
@@ -181,7 +181,7 @@ def _folded(x: Node, dims: tuple[int, ...], shape: tuple[int, ...]) -> int:
 
 
 def _put_alone(x: Node, dims: tuple[int, ...]) -> tuple[Node, str] | None:
-    """The one element that is not 0 in each row of x, and "copy" or "neg": what the gradient of a loss is before that of its log-softmax."""
+    """Return the one element that is not 0 in each row of x, and "copy" or "neg": what the gradient of a loss is before that of its log-softmax."""
     sign = "copy"
     while x.op == "neg":
         x, sign = x.args[0], "neg" if sign == "copy" else "copy"
@@ -259,7 +259,7 @@ SPECIAL: dict[str, Callable] = {
 
 
 def through(node: Node, coords: tuple[Form, ...]) -> tuple[Form, ...]:
-    """Where the element of a view at `coords` lies in its argument."""
+    """Return where the element of a view at `coords` lies in its argument."""
     x, params = node.args[0], node.params
     if node.op == "reshape":
         return regrouped(coords, node.shape, x.shape)

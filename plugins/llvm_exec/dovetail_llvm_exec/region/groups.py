@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
-from dovetail_llvm_exec.region.forms import Atom, Cut, Form, Refine, flat, plus, regrouped, times
+from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, flat, plus, regrouped, times
 from dovetail_llvm_exec.region.graph import Graph, Node
 from dovetail_llvm_exec.region.lower import Coords, Lowering
 
@@ -73,21 +73,21 @@ class Group:
     # --- what the lowering asks
 
     def buffer(self, node: Node) -> Buffer | None:
-        """The memory of a node that is there before this loop nest runs."""
+        """Return the memory of a node that is there before this loop nest runs."""
         if self.plan.written.get(node, -2) >= self.index:
             return None
         return self.plan.memory.get(node)
 
     def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
-        """The result of a reduction of this row."""
+        """Return the result of a reduction of this row."""
         found = self.results.get(node)
         if found is not None:
             if found[0] != coords:
-                raise Cut("a result of another row")
+                raise CannotLower("a result of another row")
             return found[1]
         home = self.plan.home.get(node)
         if home is None or home.index >= self.index:
-            raise Cut("the reduction is not known yet")
+            raise CannotLower("the reduction is not known yet")
         self.plan.keep(node)
         return self.lowering.at(node, coords, mask)
 
@@ -111,7 +111,7 @@ class Group:
         return len(self.wanted) >= MOST_ITEMS or len(self.lowering.table.known) > MOST_EXPRESSIONS
 
     def stranger(self, sources: set[Node]) -> bool:
-        """Whether what is computed from `sources` is better done by a loop nest of its own: memory is read in fewer places at a time."""
+        """Return whether what is computed from `sources` is better done by a loop nest of its own: memory is read in fewer places at a time."""
         return self.numel >= APART and bool(sources) and bool(self.sources) and self.sources.isdisjoint(sources)
 
     def admit(self, kind: str, node: Node) -> None:
@@ -123,8 +123,8 @@ class Group:
             self.wanted.append((kind, node))
             self._lower_all(len(self.items))
             if self.wide and not self._reducible():
-                raise Cut("the row is long, and its sums are known only at the end")
-        except Cut:
+                raise CannotLower("the row is long, and its sums are known only at the end")
+        except CannotLower:
             moved = self.columns is not before[0] or self.down is not before[1] or self.cells != before[2]
             self.columns, self.down, self.cells, self.wanted = before
             if moved:
@@ -136,10 +136,13 @@ class Group:
             raise
 
     def _reducible(self) -> bool:
-        """Whether nothing in a wide loop nest waits for its results."""
+        """Return whether nothing in a wide loop nest waits for its results."""
         own = set(self.results)
         return all(
-            not i.expr.found or (i.kind == "store" and i.node in own) or (i.kind == "result" and not i.expr.data.body.found) for i in self.items
+            not item.expr.row_results
+            or (item.kind == "store" and item.node in own)
+            or (item.kind == "result" and not item.expr.data.body.row_results)
+            for item in self.items
         )
 
     def _lower_all(self, start: int) -> None:
@@ -160,29 +163,29 @@ class Group:
                 at = cell.index(refine.atom)
                 cell[at : at + 1] = [Atom(next(self.numbers), refine.atom.size // refine.inner), Atom(next(self.numbers), refine.inner)]
                 return
-        raise Cut("the position is that of another loop nest")
+        raise CannotLower("the position is that of another loop nest")
 
     def _shape_for(self, kind: str, node: Node) -> None:
         """Make the columns what a reduction wants, where nothing stands against it."""
         x, dims = node.args[0], node.params["dims"]
         kept = [d for d, n in enumerate(x.shape) if n != 1]
         if tuple(x.shape[d] for d in kept) != self.shape:
-            raise Cut("another domain")
+            raise CannotLower("another domain")
         over = {i for i, d in enumerate(kept) if d in dims}
         free = all(k == "store" for k, _ in self.wanted)
         if kind == "tally":
             last = max(self.order.index(d) for d in over)
             columns = {d for d in range(len(self.shape)) if d not in over and self.order.index(d) > last} if free else self.columns
             if not over.isdisjoint(columns) or (self.down and self.down != over):
-                raise Cut("the rows are not what is reduced")
+                raise CannotLower("the rows are not what is reduced")
             self.down = over
         else:
             columns = over
             if not over.isdisjoint(self.down):
-                raise Cut("the columns are rows that are added up")
+                raise CannotLower("the columns are rows that are added up")
         if columns != self.columns:
             if not free:
-                raise Cut("other columns")
+                raise CannotLower("other columns")
             self.columns = columns
             self._restart()
             self._lower_all(0)
@@ -202,7 +205,7 @@ class Group:
     # --- coordinates
 
     def form(self, dim: int) -> Form:
-        """The coordinate of the domain in one of its dimensions."""
+        """Return the coordinate of the domain in one of its dimensions."""
         step, parts = 1, []
         for atom in reversed(self.cells[dim]):
             parts.append(times(Form(0, ((atom, 1),)), step))
@@ -210,16 +213,16 @@ class Group:
         return plus(*parts)
 
     def atoms(self, dims: Sequence[int] | set[int]) -> frozenset[Atom]:
-        """The loop variables of some dimensions."""
+        """Return the loop variables of some dimensions."""
         return frozenset(a for d in dims for a in self.cells[d])
 
     def coordinates(self, shape: tuple[int, ...]) -> Coords:
-        """The coordinates in a tensor of `shape`: that of the domain, or of its rows."""
+        """Return the coordinates in a tensor of `shape`: that of the domain, or of its rows."""
         dims = list(range(len(self.shape)))
         if _product(shape) != _product(self.shape):
             dims = [d for d in dims if d not in self.columns]
             if _product(shape) != _product([self.shape[d] for d in dims]):
-                raise Cut("another number of elements")
+                raise CannotLower("another number of elements")
         return regrouped([self.form(d) for d in dims], [self.shape[d] for d in dims], shape)
 
     def _lowered(self, kind: str, node: Node) -> Item:
@@ -290,7 +293,7 @@ class Plan:
                 self.temporaries.remove(node)
 
     def _live(self) -> list[Node]:
-        """What the stored nodes need, in order."""
+        """Return what the stored nodes need, in order."""
         needed: set[Node] = set()
         stack = list(self.stored)
         while stack:
@@ -307,7 +310,7 @@ class Plan:
             self.streamed = frozenset(large - self.last_reads().keys())
 
     def last_reads(self) -> dict[Buffer, int]:
-        """What loop nests read, and the last that does."""
+        """Return what loop nests read, and the last that does."""
         return {e.data[0]: g.index for g in self.groups for e in g.lowering.table.known.values() if e.op == "load"}
 
     def keep(self, node: Node) -> None:
@@ -343,7 +346,7 @@ class Plan:
             self.keep(node)
 
     def _sources(self, node: Node, numel: int) -> set[Node]:
-        """What is read to compute `node`: tensors of `numel` elements that lie in memory, and reductions."""
+        """Return what is read to compute `node`: tensors of `numel` elements that lie in memory, and reductions."""
         found, seen, stack = set[Node](), {node}, [*node.nodes]
         while stack:
             x = stack.pop()
@@ -357,7 +360,7 @@ class Plan:
         return found
 
     def _placed(self, kind: str, node: Node, leader: Node) -> Group:
-        """The last group that takes `node`, or a new one."""
+        """Return the last group that takes `node`, or a new one."""
         sources = self._sources(node, leader.numel)
         for group in self.groups[: -REACH - 1 : -1]:
             if group.full or (kind == "store" and group.stranger(sources)):
@@ -366,7 +369,7 @@ class Plan:
                 group.admit(kind, node)
                 group.sources |= {node, *sources}
                 return group
-            except Cut:
+            except CannotLower:
                 continue
         while True:
             group = Group(self, len(self.groups), leader)
@@ -375,7 +378,7 @@ class Plan:
                 group.sources |= {node, *sources}
                 self.groups.append(group)
                 return group
-            except Cut as cut:
+            except CannotLower as cut:
                 if cut.node is None or cut.node in self.memory:
                     raise
                 self.keep(cut.node)

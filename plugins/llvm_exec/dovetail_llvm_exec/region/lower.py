@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dovetail.dtypes import DType, bool_, float32, float64, int64
 from dovetail_llvm_exec.region.exprs import Buffer, Draw, Expr, Table
-from dovetail_llvm_exec.region.forms import ZERO, Cut, Form, dot, flat, shifted, times
+from dovetail_llvm_exec.region.forms import ZERO, CannotLower, Form, dot, flat, shifted, times
 from dovetail_llvm_exec.region.graph import Node, through
 from dovetail_llvm_exec.scalars.kinds import nearest
 
@@ -89,14 +89,14 @@ class Lowering:
         self.memo: dict[tuple, Expr] = {}
 
     def at(self, node: Node, coords: Coords, mask: Expr | None = None) -> Expr:
-        """The element of `node` at `coords`.  Where `mask` does not hold nothing is read, and the value means nothing."""
+        """Return the element of `node` at `coords`.  Where `mask` does not hold nothing is read, and the value means nothing."""
         key = (node, coords, mask)
         expr = self.memo.get(key)
         if expr is None:
-            expr = self.memo[key] = self._made(node, coords, mask)
+            expr = self.memo[key] = self._lower_node(node, coords, mask)
         return expr
 
-    def _made(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    def _lower_node(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
         buffer = self.memory.buffer(node.base)
         if buffer is not None:
             args = () if mask is None else (mask,)
@@ -104,8 +104,8 @@ class Lowering:
         if node.is_view:
             try:
                 inner = through(node, coords)
-            except Cut as cut:
-                raise Cut(str(cut), node.base) from None
+            except CannotLower as cut:
+                raise CannotLower(str(cut), node.base) from None
             return self.at(node.args[0], inner, mask)
         if node.reduces:
             return self.memory.result(node, coords, mask)
@@ -154,7 +154,7 @@ def _iota(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
 
 
 def converted(low: Lowering, x: Expr, dtype: DType) -> Expr:
-    """An expression as another dtype."""
+    """Return an expression as another dtype."""
     return x if x.dtype is dtype else low.table.make("convert_element_type", (x,), dtype, x.dtype)
 
 
@@ -164,7 +164,7 @@ def _flip(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
 
 
 def _checked(low: Lowering, index: Node, coords: Coords, size: int, mask: Expr | None, fault: str = "IndexError") -> Form:
-    """The position that an index tensor holds, which has to be below `size`; else the kernel reports `fault`."""
+    """Return the position that an index tensor holds, which has to be below `size`; else the kernel reports `fault`."""
     position = low.at(index, coords, mask)
     args = (position,) if mask is None else (position, mask)
     return Form(0, (), ((low.table.make("checked", args, int64, (size, fault)), 1),))
@@ -251,7 +251,7 @@ def _drawn(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr
 
 
 def _input(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
-    raise Cut("an input lies in memory")
+    raise CannotLower("an input lies in memory")
 
 
 SPECIAL: dict[str, Callable[[Lowering, Node, Coords, Any], Expr]] = {

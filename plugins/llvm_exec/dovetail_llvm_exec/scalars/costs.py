@@ -19,7 +19,7 @@ GRAIN = 4000.0  # nanoseconds of work below which a second thread does not pay
 
 
 def cost_of(op: str, dtype: DType) -> float:
-    """The cost of one operation on one element."""
+    """Return the cost of one operation on one element."""
     base = OPERATIONS.get(op, 0.4 if op in ELEMENTARY else CHEAP)
     if dtype.kind == "float" and dtype.bytes == 2 and op != "const":
         base += 0.03  # rounding

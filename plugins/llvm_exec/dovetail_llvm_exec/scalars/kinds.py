@@ -21,12 +21,12 @@ HALVES = (dtypes.bfloat16, dtypes.float16)
 
 
 def computed(dtype: DType, lanes: int = 1) -> str:
-    """The type that values of `dtype` are computed with."""
+    """Return the type that values of `dtype` are computed with."""
     return vector(COMPUTED[dtype], lanes)
 
 
 def stored(dtype: DType, lanes: int = 1) -> str:
-    """The type that they have in memory."""
+    """Return the type that they have in memory."""
     return vector(STORED[dtype], lanes)
 
 
@@ -46,21 +46,21 @@ def rounded(b: Builder, x: Value, dtype: DType) -> Value:
 
 
 def from_memory(b: Builder, x: Value, dtype: DType) -> Value:
-    """What was loaded, as it is computed with."""
+    """Convert a loaded value to the type it is computed in."""
     if dtype is dtypes.bool_:
         return b.compare("ne", x, 0)
     return widened(b, x, dtype) if dtype in HALVES else x
 
 
 def to_memory(b: Builder, x: Value, dtype: DType) -> Value:
-    """What is stored."""
+    """Return what is stored."""
     if dtype is dtypes.bool_:
         return b.cast("zext", x, like(x.type, "i8"))
     return narrowed(b, x, dtype) if dtype in HALVES else x
 
 
 def converted(b: Builder, x: Value, source: DType, dtype: DType) -> Value:
-    """A number as another dtype, not yet rounded to 16 bits: floats to integers towards zero, to bool as x != 0, what does not fit as PyTorch's
+    """Convert a number, not yet rounded to 16 bits: floats to integers towards zero, to bool as x != 0, out of range as PyTorch's
     processor has it."""
     if source is dtype:
         return x
@@ -83,7 +83,7 @@ def _to_float(b: Builder, x: Value, source: DType, dtype: DType) -> Value:
 
 
 def number(b: Builder, value: Any, dtype: DType, lanes: int = 1) -> Value:
-    """A Python number as a constant."""
+    """Return a Python number as a constant."""
     if dtype.kind == "int":
         value = int(value)
         bits = dtype.bytes * 8
@@ -94,7 +94,7 @@ def number(b: Builder, value: Any, dtype: DType, lanes: int = 1) -> Value:
 
 
 def nearest(value: float, dtype: DType) -> float:
-    """The number nearest to `value` that a float of 16 bits holds; `value` itself for other dtypes."""
+    """Return the number nearest to `value` that a float of 16 bits holds; `value` itself for other dtypes."""
     if dtype not in HALVES or value != value or abs(value) == math.inf:
         return value
     if dtype is dtypes.float16:

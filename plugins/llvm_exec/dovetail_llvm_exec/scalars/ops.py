@@ -37,7 +37,7 @@ FLOAT = ("float",)
 
 
 def unsigned(op: Op) -> bool:
-    """Whether the operands have no sign."""
+    """Return whether the operands have no sign."""
     return not op.source.signed
 
 
@@ -102,7 +102,7 @@ def isfinite(op: Op, x: Value) -> Value:
 
 
 def extreme(op: Op, x: Value, y: Value, larger: bool) -> Value:
-    """The larger (or smaller) operand, NaN where one of them is."""
+    """Return the larger (or smaller) operand, NaN where one of them is."""
     b = op.b
     if op.source is bool_:
         return b.or_(x, y) if larger else b.and_(x, y)
@@ -307,5 +307,5 @@ EXACT = PREDICATES | {"where", "neg", "abs", "maximum", "minimum", "floor", "cei
 
 
 def written(op: Op, name: str, operands: list[Value]) -> Value:
-    """The result of the operation `name`, not yet rounded."""
+    """Return the result of the operation `name`, not yet rounded."""
     return FUSED[name](op, *operands) if name in FUSED else OPERATIONS[name][1](op, *operands)

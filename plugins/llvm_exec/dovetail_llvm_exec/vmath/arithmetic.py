@@ -46,21 +46,21 @@ FORMATS = {"float": Format(23, 127), "double": Format(52, 1023)}
 
 
 def format_of(x: Value) -> Format:
-    """The format of the lanes of `x`."""
+    """Return the format of the lanes of `x`."""
     return FORMATS[element_of(x.type)]
 
 
 def parts(value: Fraction, *digits: int) -> tuple[float, ...]:
     """`value` as a sum of numbers with that many binary digits each, the largest first; the last is rounded, the others cut off."""
-    found = []
+    rounded_parts = []
     for i, count in enumerate(digits):
         exponent = _exponent(value)
         scaled = abs(value) * Fraction(2) ** (count - 1 - exponent)
         whole = round(scaled) if i == len(digits) - 1 else scaled.numerator // scaled.denominator
         part = (whole if value > 0 else -whole) * Fraction(2) ** (exponent + 1 - count)
-        found.append(float(part))
+        rounded_parts.append(float(part))
         value -= part
-    return tuple(found)
+    return tuple(rounded_parts)
 
 
 def _exponent(value: Fraction) -> int:
@@ -105,14 +105,14 @@ def halves(b: Builder, x: Value) -> Pair:
 
 
 def constant_pair(b: Builder, value: Fraction, like_: Value) -> Pair:
-    """The constant with twice the digits of the format"""
+    """Return the constant with twice the digits of the format"""
     digits = format_of(like_).digits + 1
     high, low = rounded_parts(value, digits)
     return b.constant(high, like_.type), b.constant(low, like_.type)
 
 
 def rounded_parts(value: Fraction, digits: int) -> tuple[float, float]:
-    """The nearest number of that many digits, and the nearest to what it lacks."""
+    """Return the nearest number of that many digits, and the nearest to what it lacks."""
     (high,) = parts(value, digits)
     rest = value - Fraction(high)
     return high, parts(rest, digits)[0] if rest else 0.0
@@ -195,7 +195,7 @@ def _power(b: Builder, biased: Value, type: str) -> Value:
 
 
 def integer_as_float(b: Builder, n: Value, type: str) -> Value:
-    """A small integer (below 2**22) of the float's own width as a float, without the conversion that some machines lack for 64 bits."""
+    """Return a small integer (below 2**22) of the float's own width as a float, without the conversion that some machines lack for 64 bits."""
     fmt = FORMATS[element_of(type)]
     if fmt.digits == 23 or b.target.long_lanes:
         return b.cast("sitofp", n, type)
@@ -223,7 +223,7 @@ def arithmetic_shift(b: Builder, n: Value, count: int) -> Value:
 
 
 def float_bits(value: float, element: str) -> int:
-    """The bits of a number as an integer."""
+    """Return the bits of a number as an integer."""
     real, whole = ("<f", "<I") if element == "float" else ("<d", "<Q")
     return struct.unpack(whole, struct.pack(real, value))[0]
 

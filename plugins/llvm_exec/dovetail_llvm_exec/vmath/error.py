@@ -29,7 +29,7 @@ def erf_near_zero(b: Builder, x: Value) -> Value:
 
 
 def erf(b: Builder, x: Value) -> Value:
-    """The error function"""
+    """Return the error function"""
     element = element_of(x.type)
     a = b.abs(x)
     near = erf_near_zero(b, x)
@@ -60,7 +60,7 @@ def erf_plus_one(b: Builder, x: Value) -> Value:
 
 
 def normal_cdf(b: Builder, x: Value) -> Value:
-    """How probable it is that a standard normal variable is below x, in float32: what gelu multiplies x by"""
+    """Return how probable it is that a standard normal variable is below x, in float32: what gelu multiplies x by"""
     return _sum_of_tails(b, x, TAIL_LOG2["float"], EXP2["float"], 1)
 
 

@@ -24,7 +24,7 @@ def odd(b: Builder, x: Value, coefficients: dict[str, tuple[float, ...]]) -> Val
 
 
 def tanh(b: Builder, x: Value) -> Value:
-    """The hyperbolic tangent: 1 - 2 / (exp(2 abs(x)) + 1) beyond the polynomial"""
+    """Return the hyperbolic tangent: 1 - 2 / (exp(2 abs(x)) + 1) beyond the polynomial"""
     a = b.abs(x)
     y = b.at_most(a, TANH_ONE[element_of(x.type)])
     t, _, r = reduced(b, b.add(y, y))
@@ -47,7 +47,7 @@ def half_exp(b: Builder, a: Value) -> Value:
 
 
 def sinh(b: Builder, x: Value) -> Value:
-    """The hyperbolic sine"""
+    """Return the hyperbolic sine"""
     a = b.abs(x)
     h = half_exp(b, a)
     far = b.sub(h, b.div(b.constant(0.25, x.type), h))
@@ -56,7 +56,7 @@ def sinh(b: Builder, x: Value) -> Value:
 
 
 def cosh(b: Builder, x: Value) -> Value:
-    """The hyperbolic cosine"""
+    """Return the hyperbolic cosine"""
     h = half_exp(b, b.abs(x))
     return b.add(h, b.div(b.constant(0.25, x.type), h))
 

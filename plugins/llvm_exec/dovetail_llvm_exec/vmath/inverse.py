@@ -8,7 +8,7 @@ from dovetail_llvm_exec.vmath.coefficients import ASIN, ATAN
 
 
 def pi_parts(x: Value, times: float) -> tuple[float, float]:
-    """A multiple of pi by a power of 2 in two parts"""
+    """Return a multiple of pi by a power of 2 in two parts"""
     high, low = rounded_parts(PI, format_of(x).digits + 1)
     return high * times, low * times
 
@@ -19,7 +19,7 @@ def tail(b: Builder, z: Value, coefficients: dict[str, tuple[float, ...]]) -> Va
 
 
 def asin_parts(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """Whether abs(x) > 1/2; u, which is then sqrt((1 - abs(x)) / 2), else abs(x); and asin(u) - u"""
+    """Return whether abs(x) > 1/2; u, which is then sqrt((1 - abs(x)) / 2), else abs(x); and asin(u) - u"""
     a = b.abs(x)
     far = b.compare("gt", a, 0.5)
     half = b.mul(b.sub(b.constant(1.0, x.type), a), 0.5)  # below 0, and its root NaN, where abs(x) > 1
@@ -29,7 +29,7 @@ def asin_parts(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 
 def asin(b: Builder, x: Value) -> Value:
-    """The arc sine, in [-pi/2, pi/2]; pi/2 - 2 asin(u) beyond 1/2"""
+    """Return the arc sine, in [-pi/2, pi/2]; pi/2 - 2 asin(u) beyond 1/2"""
     far, u, more = asin_parts(b, x)
     high, low = pi_parts(x, 0.5)
     beyond = b.sub(b.constant(high, x.type), b.sub(b.add(b.add(u, u), b.add(more, more)), low))
@@ -37,7 +37,7 @@ def asin(b: Builder, x: Value) -> Value:
 
 
 def acos(b: Builder, x: Value) -> Value:
-    """The arc cosine, in [0, pi]: pi/2 - asin(x) up to 1/2, else 2 asin(u), or pi less that for negative x"""
+    """Return the arc cosine, in [0, pi]: pi/2 - asin(x) up to 1/2, else 2 asin(u), or pi less that for negative x"""
     far, u, more = asin_parts(b, x)
     negative = b.compare("lt", x, 0.0)
     high, low = pi_parts(x, 0.5)
@@ -55,7 +55,7 @@ def atan_of_ratio(b: Builder, low: Value, high: Value) -> tuple[Value, Value]:
 
 
 def atan(b: Builder, x: Value) -> Value:
-    """The arc tangent, in [-pi/2, pi/2]; pi/2 - atan(1/x) beyond 1"""
+    """Return the arc tangent, in [-pi/2, pi/2]; pi/2 - atan(1/x) beyond 1"""
     a = b.abs(x)
     far = b.compare("gt", a, 1.0)
     one = b.constant(1.0, x.type)
@@ -66,7 +66,7 @@ def atan(b: Builder, x: Value) -> Value:
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:
-    """The angle of the point (x, y), in [-pi, pi], with the sign of y"""
+    """Return the angle of the point (x, y), in [-pi, pi], with the sign of y"""
     ax, ay = b.abs(x), b.abs(y)
     steep = b.compare("gt", ay, ax)
     small, large = b.select(steep, ax, ay), b.select(steep, ay, ax)

@@ -55,14 +55,14 @@ def log_of_parts(b: Builder, e: Value, f: Value) -> Value:
 
 
 def with_edges(b: Builder, y: Value, x: Value) -> Value:
-    """A logarithm with its values at infinity, NaN, 0 and below"""
+    """Return a logarithm with its values at infinity, NaN, 0 and below"""
     y = b.select(b.compare("lt", x, infinity(b, x)), y, x)
     y = b.select(b.compare("eq", x, 0.0), b.constant(float("-inf"), x.type), y)
     return b.select(b.compare("lt", x, 0.0), nan(b, x), y)
 
 
 def log(b: Builder, x: Value) -> Value:
-    """The natural logarithm"""
+    """Return the natural logarithm"""
     e, m = split_float(b, x)
     return with_edges(b, log_of_parts(b, e, b.sub(m, 1.0)), x)
 
@@ -87,12 +87,12 @@ def log_in_base(b: Builder, x: Value, factor: Fraction, log_of_2: Fraction, coef
 
 
 def log2(b: Builder, x: Value) -> Value:
-    """The logarithm to base 2; exact for powers of 2"""
+    """Return the logarithm to base 2; exact for powers of 2"""
     return log_in_base(b, x, 1 / LN2, Fraction(1), LOG2)
 
 
 def log10(b: Builder, x: Value) -> Value:
-    """The logarithm to base 10"""
+    """Return the logarithm to base 10"""
     return log_in_base(b, x, 1 / LN10, LN2 / LN10, LOG10)
 
 

@@ -89,7 +89,7 @@ def magnitude_double(b: Builder, x: Value, y: Value) -> Value:
 
 
 def is_whole(b: Builder, x: Value) -> Value:
-    """Whether x >= 0 is an integer; infinity is one"""
+    """Return whether x >= 0 is an integer; infinity is one"""
     large = 2.0 ** format_of(x).digits
     return b.or_(b.compare("ge", x, large), b.compare("eq", b.sub(b.add(x, large), large), x))
 

@@ -6,7 +6,7 @@ from dovetail_llvm_exec.ir.module import Builder, Value
 
 
 def sqrt(b: Builder, x: Value) -> Value:
-    """The square root; NaN below 0"""
+    """Return the square root; NaN below 0"""
     return b.sqrt(x)
 
 

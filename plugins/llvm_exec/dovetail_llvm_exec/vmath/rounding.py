@@ -7,13 +7,13 @@ from dovetail_llvm_exec.vmath.arithmetic import format_of
 
 
 def nearest(b: Builder, x: Value) -> Value:
-    """The nearest integer to abs(x), the even one of two; abs(x) itself where it is that large or NaN"""
+    """Return the nearest integer to abs(x), the even one of two; abs(x) itself where it is that large or NaN"""
     a, large = b.abs(x), 2.0 ** format_of(x).digits
     return b.select(b.compare("lt", a, large), b.sub(b.add(a, large), large), a)
 
 
 def round(b: Builder, x: Value) -> Value:
-    """The nearest integer, the even one of two"""
+    """Return the nearest integer, the even one of two"""
     return b.intrinsic("roundeven", x) if b.target.rounding else b.copysign(nearest(b, x), x)
 
 
@@ -26,7 +26,7 @@ def trunc(b: Builder, x: Value) -> Value:
 
 
 def floor(b: Builder, x: Value) -> Value:
-    """The greatest integer that is not above x"""
+    """Return the greatest integer that is not above x"""
     if b.target.rounding:
         return b.intrinsic("floor", x)
     y = b.copysign(nearest(b, x), x)
@@ -34,7 +34,7 @@ def floor(b: Builder, x: Value) -> Value:
 
 
 def ceil(b: Builder, x: Value) -> Value:
-    """The least integer that is not below x"""
+    """Return the least integer that is not below x"""
     if b.target.rounding:
         return b.intrinsic("ceil", x)
     y = b.copysign(nearest(b, x), x)

@@ -93,10 +93,10 @@ def float_by_bits(b: Builder, x: Value) -> tuple[Value, Value]:
     mantissa = b.convert(b.or_(b.and_(bits, 0x7FFFFF), 0x800000), "i64")
     table = b.module.table("two_over_pi_windows", "i64", windows())
     first, shift = b.lshr(start, 5), b.and_(start, 31)
-    taken = [b.load("i64", b.address(table, "i64", b.add(first, i))) for i in range(3)]
-    taken = [b.lshr(b.shl(window, shift), 32) for window in taken]
-    product = b.add(b.shl(b.mul(mantissa, taken[0]), 32), b.mul(mantissa, taken[1]))
-    product = b.add(product, b.lshr(b.mul(mantissa, taken[2]), 32))  # 64 bits, the point after two
+    digits = [b.load("i64", b.address(table, "i64", b.add(first, i))) for i in range(3)]
+    digits = [b.lshr(b.shl(window, shift), 32) for window in digits]
+    product = b.add(b.shl(b.mul(mantissa, digits[0]), 32), b.mul(mantissa, digits[1]))
+    product = b.add(product, b.lshr(b.mul(mantissa, digits[2]), 32))  # 64 bits, the point after two
     n = b.lshr(b.add(product, 1 << 61), 62)
     rest = b.convert(b.sub(product, b.shl(n, 62)), "double")
     r = b.convert(b.mul(rest, float(PI / 2) * 2.0**-62), "float")
@@ -110,13 +110,13 @@ def double_by_bits(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     mantissa = b.or_(b.and_(bits, (1 << 52) - 1), 1 << 52)
     table = b.module.table("two_over_pi_words", "i64", words())
     first, shift = b.lshr(start, 6), b.and_(start, 63)
-    taken = [b.load("i64", b.address(table, "i64", b.add(first, i))) for i in range(4)]
-    taken = [b.intrinsic("fshl", taken[i], taken[i + 1], shift) for i in range(3)]
+    digits = [b.load("i64", b.address(table, "i64", b.add(first, i))) for i in range(4)]
+    digits = [b.intrinsic("fshl", digits[i], digits[i + 1], shift) for i in range(3)]
     wide = b.convert(mantissa, "i128", signed=False)
-    last = b.lshr(b.mul(wide, b.convert(taken[2], "i128", signed=False)), 64)
-    middle = b.add(b.mul(wide, b.convert(taken[1], "i128", signed=False)), last)
+    last = b.lshr(b.mul(wide, b.convert(digits[2], "i128", signed=False)), 64)
+    middle = b.add(b.mul(wide, b.convert(digits[1], "i128", signed=False)), last)
     low = b.convert(middle, "i64")
-    high = b.add(b.mul(mantissa, taken[0]), b.convert(b.lshr(middle, 64), "i64"))  # with `low` 128 bits, the point after two
+    high = b.add(b.mul(mantissa, digits[0]), b.convert(b.lshr(middle, 64), "i64"))  # with `low` 128 bits, the point after two
     n = b.lshr(b.add(high, 1 << 61), 62)
     high = b.sub(high, b.shl(n, 62))
     pieces = (b.ashr(high, 32), b.and_(high, 2**32 - 1), b.lshr(low, 32), b.and_(low, 2**32 - 1))  # 32 bits each: exact as floats
@@ -129,30 +129,30 @@ def double_by_bits(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 
 def signed_and_finite(b: Builder, x: Value, n: Value, *rest: Value) -> tuple[Value, ...]:
-    """What was found for abs(x), for x; and NaN for an infinite one"""
+    """Return what was found for abs(x), for x; and NaN for an infinite one"""
     negative, finite = b.compare("lt", x, 0.0), b.compare("lt", b.abs(x), infinity(b, x))
     rest = tuple(b.select(finite, each, nan(b, x)) for each in rest)
     return b.select(negative, b.neg(n), n), *(b.select(negative, b.neg(each), each) for each in rest)
 
 
-def with_large(b: Builder, x: Value, found: Sequence[Value], by_bits: Callable[[Builder, Value], tuple[Value, ...]]) -> tuple[Value, ...]:
+def with_large(b: Builder, x: Value, values: Sequence[Value], by_bits: Callable[[Builder, Value], tuple[Value, ...]]) -> tuple[Value, ...]:
     """`found`, and where abs(x) is beyond the limit what `by_bits` gives, lane by lane"""
     limit = LIMITS[element_of(x.type)]
     big = b.compare("gt", b.abs(x), limit)
     if x.type[0] != "<":
-        return b.branch(big, lambda: by_bits(b, x), found, rarely=True)
+        return b.branch(big, lambda: by_bits(b, x), values, rarely=True)
 
     def lane_by_lane() -> list[Value]:
-        elements = [element_of(value.type) for value in (x, *found)]
+        elements = [element_of(value.type) for value in (x, *values)]
         rooms = [b.alloca(element, lanes_of(x.type)) for element in elements]
         b.store(b.select(big, x, limit), rooms[0])
         with b.loop(0, lanes_of(x.type)) as lane:
             exact = by_bits(b, b.load(elements[0], b.address(rooms[0], elements[0], lane.index)))
             for value, room, element in zip(exact, rooms[1:], elements[1:]):
                 b.store(value, b.address(room, element, lane.index))
-        return [b.select(big, b.load(value.type, room), value) for value, room in zip(found, rooms[1:])]
+        return [b.select(big, b.load(value.type, room), value) for value, room in zip(values, rooms[1:])]
 
-    return b.branch(b.any(big), lane_by_lane, found, rarely=True)
+    return b.branch(b.any(big), lane_by_lane, values, rarely=True)
 
 
 def sin_cos_float(b: Builder, r: Value) -> tuple[Value, Value]:
@@ -208,17 +208,17 @@ def wave(b: Builder, x: Value, quarter: int) -> Value:
 
 
 def sin(b: Builder, x: Value) -> Value:
-    """The sine, x in radians"""
+    """Return the sine, x in radians"""
     return b.select(b.compare("eq", x, 0.0), x, wave(b, x, 0))  # -0 stays -0
 
 
 def cos(b: Builder, x: Value) -> Value:
-    """The cosine, x in radians"""
+    """Return the cosine, x in radians"""
     return wave(b, x, 1)
 
 
 def tan(b: Builder, x: Value) -> Value:
-    """The tangent, x in radians"""
+    """Return the tangent, x in radians"""
     n, sin, cos = parts_of(b, x)
     odd = b.compare("ne", b.and_(n, 1), 0)
     y = b.div(b.select(odd, cos, sin), b.select(odd, sin, cos))

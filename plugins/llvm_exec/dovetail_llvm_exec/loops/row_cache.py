@@ -25,7 +25,7 @@ class Store(NamedTuple):
     expr: Expr
 
 
-class Stashes:
+class RowCache:
     """What is kept between the sweeps over one row of `columns`."""
 
     def __init__(self, columns: Sequence[Axis], nest: Nest):
@@ -64,7 +64,7 @@ class Stashes:
 
     def _keep(self, expr: Expr, sweep: Any) -> None:
         dtype = float32 if expr.dtype in kinds.HALVES else expr.dtype
-        buffer = Buffer("stash", len(self.nest.pointers), dtype)
+        buffer = Buffer("row_cache", len(self.nest.pointers), dtype)
         self.left -= self.size * dtype.bytes
         self.nest.pointers[buffer] = self.nest.b.alloca(kinds.stored(dtype), self.size)
         self.after.setdefault(id(sweep), []).append(Store(buffer, self.form, expr))
@@ -72,4 +72,4 @@ class Stashes:
     def done(self, sweep: Any) -> None:
         """Later sweeps read what this one has kept."""
         for store in self.after.get(id(sweep), []):
-            self.nest.stashed[store.expr] = (store.buffer, store.form)
+            self.nest.cached[store.expr] = (store.buffer, store.form)
