@@ -12,6 +12,7 @@ import torch
 
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
+from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.autograd.custom_autograd import custom_backwards
 from dovetail.frontend.environment import AUTOCAST, Acquired, RecordingMode, TorchEnvironment, compiling, is_plain, lift_leaf, refuse_seeding
 from dovetail.frontend.guards.arguments import ArgumentGuards
@@ -75,6 +76,8 @@ class _Native(Acquired):
 
     def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
         """Guard the arguments, the state of a module, and the global settings of torch that the program read."""
+        if has_arrays(self.fn, self.args, self.kwargs):
+            raise Unsupported('functions of NumPy arrays are not traced natively; compile them with interpretation="bytecode", the default')
         guards, read = ArgumentGuards(self.inputs.proxies), self.trace.environment.read
         for setting, name in _SETTINGS.items():
             if not name or name in read:

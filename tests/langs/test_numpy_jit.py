@@ -371,3 +371,15 @@ def test_explain_and_verify() -> None:
     compiled(np.random.default_rng(0).normal(size=(8, 16)))
     assert "numpy.exp" in str(dovetail.explain(compiled))
     assert dovetail.verify(compiled, np.ones((4, 4)))
+
+
+def test_native_tracing_guards_arrays_by_content_and_refuses_functions_of_arrays() -> None:
+    def scaled(x, table):
+        return x * float(table[0])
+
+    compiled, table = dovetail.jit(scaled, interpretation="native"), np.ones(2)
+    for value in (2.0, 3.0):
+        table[0] = value
+        torch.testing.assert_close(compiled(torch.ones(3), table), torch.ones(3) * value)
+    with pytest.raises(Unsupported, match="not traced natively"):
+        dovetail.jit(lambda x: x + 1, interpretation="native")(np.ones(3))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.frontend import trees
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.source import Source, Sources
@@ -15,6 +17,7 @@ from dovetail.torch_internals import SUPPORTED_NODES
 from dovetail.trace import Proxy
 
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
+_LARGE = 1 << 16  # bytes of an array that are compared at each call
 _OWN = set(vars(torch.nn.Module())) - {"training"}
 
 
@@ -68,8 +71,20 @@ class ArgumentGuards:
             inside = sources.make("leaves", source, tree)
             for i, leaf in enumerate(leaves):
                 self.nest(leaf, sources.item(inside, i))
+        elif isinstance(value, getattr(sys.modules.get("numpy"), "ndarray", ())):
+            self.content(value, source)
         else:
             self.add("equal" if isinstance(value, _VALUES) else "is", source, value)
+
+    def content(self, value: Any, source: Source) -> None:
+        """Guard an array of NumPy's by its content, which native tracing makes a constant."""
+        sources = self.sources
+        if value.nbytes > _LARGE or value.dtype.hasobject:
+            raise Unsupported(f"an array of {value.nbytes} bytes would become a constant of the program; make it a tensor, whose values are inputs")
+        self.add("type", source, type(value))
+        self.add("equal", sources.attr(source, "shape"), value.shape)
+        self.add("equal", sources.attr(sources.attr(source, "dtype"), "str"), value.dtype.str)
+        self.add("equal", sources.call(sources.attr(source, "tobytes")), value.tobytes())
 
     def tensor(self, value: torch.Tensor, source: Source) -> None:
         """Guard an input, or that it is an earlier one."""
