@@ -10,7 +10,7 @@ DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy plugins/llvm_exec pl
 YOUNG := plugins/inductor_exec:plugins/nvfuser_exec:plugins/triton_exec
 EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
-COSTS := import_time trace_cost discovery
+COSTS := import_time trace_cost discovery arrays
 BENCH ?=
 TESTS ?=
 WORKERS ?= 2
@@ -51,7 +51,7 @@ bench: install
 	@$(PYTHON) benchmarks/bench.py $(BENCH)
 	@$(PYTHON) benchmarks/load.py $(filter --keep,$(BENCH))
 
-# What Dovetail alone costs: importing, tracing, finding plugins.
+# What Dovetail alone costs: importing, tracing, finding plugins; and functions of NumPy arrays beside NumPy.
 costs: install
 	@set -e; for name in $(COSTS); do $(PYTHON) benchmarks/$$name.py; done
 

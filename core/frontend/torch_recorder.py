@@ -289,6 +289,8 @@ class TorchRecorder(Recorder):
             raise Unsupported(
                 f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor: its values are read at each call"
             )
+        if isinstance(value, (numpy.matrix, numpy.ma.MaskedArray)):
+            raise Unsupported(f"{source} is a {type(value).__name__}, which is not supported in compiled functions; pass np.asarray(x) of it")
         guard, sources = tracker.guard, tracker.sources
         guard("type", source, type(value))
         guard("equal", sources.attr(source, "shape"), value.shape)

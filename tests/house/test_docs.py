@@ -19,6 +19,7 @@ EXECUTED = (
     "docs/conformance.md",
     "docs/dynamo.md",
     "docs/plugins.md",
+    "docs/numpy.md",
     "docs/operations.md",
     "docs/tracing.md",
     "docs/training.md",

@@ -334,6 +334,18 @@ def test_refusals(name: str) -> None:
     assert (x == 1).all()
 
 
+def test_arrays_that_no_tensor_can_stand_for() -> None:
+    for x in (np.ma.masked_array([1.0, 2.0], [0, 1]), np.matrix([[1.0]])):
+        with pytest.raises(Unsupported, match=r"is a (MaskedArray|matrix), which is not supported .* np\.asarray"):
+            dovetail.jit(lambda x: x * 2)(x)
+    with pytest.raises(Unsupported, match="holds Python objects"):
+        dovetail.jit(lambda x, y: y)(np.array([1, "a"], dtype=object), np.ones(2))
+    for x in (np.arange(3.0).astype(">f8"), np.array(["a", "b"])):
+        compiled = dovetail.jit(lambda x, y: y * len(x))
+        for changed in (x, x[::-1].copy()):
+            np.testing.assert_array_equal(compiled(changed, np.ones(2)), np.full(2, float(len(x))))
+
+
 def test_integers_are_numpys() -> None:
     x = np.array([7, -7, -128, 0], "i1")
     for fn in (lambda x: x // 0, lambda x: x % 0, lambda x: x // -1, lambda x: 5 // x, lambda x: x + 127, lambda x: x < 300, lambda x: x > 300):

@@ -38,16 +38,21 @@ def needs_copy(x: np.ndarray) -> bool:
 
 def tensor_writing(x: Any) -> torch.Tensor:
     """Return the tensor that shares the memory of x, an array that may be written."""
-    if type(x) is not np.ndarray or not x.flags.writeable or not x.flags.aligned:
+    if type(x) is not np.ndarray or not x.flags.behaved:  # aligned, and writeable
         raise TypeError
     return torch.from_numpy(x)
 
 
 def tensor_sharing(x: Any) -> torch.Tensor:
     """Return the tensor that shares the memory of x, which the program only reads."""
-    if type(x) is not np.ndarray or not x.flags.aligned:
+    if type(x) is not np.ndarray:
         raise TypeError
-    return torch.from_numpy(x if x.flags.writeable else np.asarray(_Unlocked(x)))
+    flags = x.flags
+    if flags.behaved:  # aligned, and writeable
+        return torch.from_numpy(x)
+    if not flags.aligned:
+        raise TypeError
+    return torch.from_numpy(np.asarray(_Unlocked(x)))
 
 
 def tensor_copied(x: Any) -> torch.Tensor:

@@ -20,6 +20,7 @@ from dovetail.langs.numpy.symbol import (
     not_traced,
     numpyquery,
     numpysymbol,
+    of_truth,
     promote,
     torch_call,
 )
@@ -301,6 +302,7 @@ def split(ary: Any, indices_or_sections: int | Sequence[int], axis: int = 0):
 
 
 @numpysymbol("numpy.dot", methods=("dot",))
+@of_truth
 def dot(a: Any, b: Any):
     """The sum of products over a's last and b's second to last dimension; of a number, the product."""
     a, b = _alike((a, b))

@@ -7,7 +7,7 @@ from typing import Any
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs.numpy.arrays import astype, clip, reshape, transpose
-from dovetail.langs.numpy.indexing import setitem
+from dovetail.langs.numpy.indexing import getitem, setitem
 from dovetail.langs.numpy.proxy import no_values
 from dovetail.langs.numpy.sorting import sort
 from dovetail.langs.numpy.symbol import LANGUAGE, dtype_of, not_traced, numpysymbol
@@ -56,6 +56,12 @@ def _item(x: TensorProxy, *index: int) -> Any:
     return prims.item(x)
 
 
+def _view(x: TensorProxy, dtype: Any = None, type: Any = None) -> TensorProxy:
+    if dtype is not None or type is not None:
+        raise not_traced("numpy.ndarray.view of another dtype", "it reads the memory as other numbers; convert with astype, or do it outside")
+    return getitem(x, Ellipsis)
+
+
 def _values(x: TensorProxy, *_: Any, **__: Any) -> Any:
     raise no_values(x)
 
@@ -69,6 +75,7 @@ LANGUAGE.update(
         "fill": _fill,
         "sort": _sort,
         "item": _item,
+        "view": _view,
         "__copy__": lambda x: LANGUAGE["copy"](x),
         "__deepcopy__": lambda x, memo: LANGUAGE["copy"](x),
         **dict.fromkeys(("tolist", "tobytes", "tofile", "dumps", "nonzero"), _values),

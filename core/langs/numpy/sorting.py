@@ -8,7 +8,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.numpy.reductions import flat
-from dovetail.langs.numpy.symbol import array, dtype_of, numpysymbol, promote, torch_call
+from dovetail.langs.numpy.symbol import array, dtype_of, numpysymbol, of_truth, promote, torch_call
 from dovetail.trace import TensorProxy
 
 
@@ -132,6 +132,7 @@ def einsum(subscripts: str, *operands: Any):
 
 
 @numpysymbol("numpy.inner")
+@of_truth
 def inner(a: Any, b: Any):
     """The sums of products over the last axes."""
     a, b = alike(a, b)
@@ -141,6 +142,7 @@ def inner(a: Any, b: Any):
 
 
 @numpysymbol("numpy.vdot")
+@of_truth
 def vdot(a: Any, b: Any):
     """The sum of products of the flat arrays, the first one conjugated."""
     a, b = (flat(x) for x in alike(a, b))

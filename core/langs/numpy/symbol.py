@@ -279,6 +279,18 @@ def full(shape: Any, fill_value: Any, dtype: Any = None):
     return prims.full(shape=sizes, value=core.fit(fill_value, (), kind), dtype=kind, device=cpu)
 
 
+def of_truth(operation: Callable) -> Callable:
+    """Sums of products of booleans say whether any product is true."""
+
+    @functools.wraps(operation)
+    def product(a: Any, b: Any) -> Any:
+        if any((isinstance(x, TensorProxy) and x.spec.dtype is not dtypes.bool_) or not isinstance(x, TensorProxy) for x in (a, b)):
+            return operation(a, b)
+        return core.ne(operation(core.convert(a, dtypes.int64), core.convert(b, dtypes.int64)), 0)
+
+    return product
+
+
 def not_traced(name: str, why: str) -> Unsupported:
     """The error that says that a NumPy function has no meaning here, where, and the way out."""
     return Unsupported(f"{name} is not traced: {why}\n  called at {user_line()}")

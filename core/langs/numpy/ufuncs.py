@@ -10,7 +10,7 @@ import numpy as np
 from dovetail import dtypes, prims
 from dovetail.errors import InputRuntimeError, require
 from dovetail.langs import core
-from dovetail.langs.numpy.symbol import LANGUAGE, NumpySymbol, array, dtype_of, not_traced, numpy_dtype, torch_call, weak, write
+from dovetail.langs.numpy.symbol import LANGUAGE, NumpySymbol, array, dtype_of, not_traced, numpy_dtype, of_truth, torch_call, weak, write
 from dovetail.prims.op import register
 from dovetail.trace import NumberProxy, TensorProxy
 
@@ -45,12 +45,6 @@ _LOG2 = float(np.log(2.0))
 def _unless_bool(operation: Callable) -> Callable:
     """Booleans stay what they are."""
     return lambda x: _same(x) if x.spec.dtype is dtypes.bool_ else operation(x)
-
-
-def _matmul(a: TensorProxy, b: TensorProxy) -> TensorProxy:
-    if a.spec.dtype is dtypes.bool_:
-        return core.ne(torch_call("matmul", core.convert(a, dtypes.int64), core.convert(b, dtypes.int64)), 0)
-    return torch_call("matmul", a, b)
 
 
 def _heaviside(x: TensorProxy, middle: TensorProxy) -> TensorProxy:
@@ -126,7 +120,7 @@ UFUNCS: dict[str, Callable[..., TensorProxy]] = {
     "degrees": lambda x: core.mul(x, float(180 / np.pi)),
     "heaviside": _heaviside,
     "logaddexp2": lambda a, b: core.mul(_logaddexp(core.mul(a, _LOG2), core.mul(b, _LOG2)), 1 / _LOG2),
-    "matmul": _matmul,
+    "matmul": of_truth(lambda a, b: torch_call("matmul", a, b)),
 }
 _COMPARISONS = {np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal}
 _MODULAR = {np.add, np.subtract, np.multiply, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.equal, np.not_equal, np.positive}
