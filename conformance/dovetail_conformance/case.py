@@ -76,9 +76,9 @@ class Case:
     def ran(self) -> Ran:
         """The first call of the compiled function, and what it changed of the process: a change that is made once shows nowhere else."""
         changed: list[str] = []
-        given = fresh(self.program.inputs)
+        inputs = fresh(self.program.inputs)
         with watched(changed, but=LIBRARIES):
-            ran = self.call(self.function, given)
+            ran = self.call(self.function, inputs)
         ran.changed += changed
         return ran
 
@@ -133,8 +133,8 @@ class Case:
         exact = truth.exact[0] if truth.exact is not None else None
 
         def moved(k: int) -> Any:
-            found = truth.moved(k)
-            return None if found is None else found[0]
+            bounds = truth.moved(k)
+            return None if bounds is None else bounds[0]
 
         return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved))
 
@@ -190,16 +190,16 @@ class Case:
         """How many terms a sum of the operation may have: the longest dimension, or elements read for each that is written."""
         if self.pointwise:
             return 1
-        given = self.program.inputs
+        tensors = self.program.inputs
         written = max((x.numel() for x in flat(self.expected.result) if isinstance(x, Tensor)), default=1)
-        read = max((x.numel() for x in given), default=1)
-        return max([1, read // max(1, written), *(n for x in given for n in x.shape)])
+        read = max((x.numel() for x in tensors), default=1)
+        return max([1, read // max(1, written), *(n for x in tensors for n in x.shape)])
 
     def replay(self, check: str, *, grad: bool = False, inputs: Sequence[Tensor] | None = None) -> str:
         """A script that shows this sample without the suite."""
         title = f"{self.info.name}: {check}, {self.label}\nfound by dovetail-conformance"
-        given = self.program.inputs if inputs is None else inputs
-        return script(title, self.program.text, given, self.subject.name, grad=grad, eager=self.program.eager)
+        values = self.program.inputs if inputs is None else inputs
+        return script(title, self.program.text, values, self.subject.name, grad=grad, eager=self.program.eager)
 
     def specs(self, device: Device, *, grad: bool = False) -> Trace:
         """The operation recorded for tensors that are not there: on any device, whatever this machine has."""
@@ -219,29 +219,31 @@ def executed(function: Callable[..., Any]) -> list[Trace]:
 
 def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, choose: Callable[[list[Case]], list[Case]], extremes: bool) -> list[Case]:
     """The samples of an operation as cases: those that `choose` keeps, and those with extreme values."""
-    found = [Case(subject, info, program_of(info.symbol, sample), message(sample), sample) for sample in islice(info.samples(dtype, device), MOST)]
-    found = choose(found)
-    return found + (list(_extremes(subject, info, found)) if extremes else [])
+    all_cases = [
+        Case(subject, info, program_of(info.symbol, sample), message(sample), sample) for sample in islice(info.samples(dtype, device), MOST)
+    ]
+    all_cases = choose(all_cases)
+    return all_cases + (list(_extremes(subject, info, all_cases)) if extremes else [])
 
 
-def chosen(found: list[Case], most: int) -> list[Case]:
+def chosen(candidates: list[Case], most: int) -> list[Case]:
     """About `most` of the cases: one for each way in which the other arguments are given, then others, evenly from first to last."""
-    if len(found) <= most:
-        return found
+    if len(candidates) <= most:
+        return candidates
     first: dict[Any, int] = {}
-    for i, case in enumerate(found):
+    for i, case in enumerate(candidates):
         first.setdefault(case.program.template, i)
     kept = set(first.values())
-    others = [i for i in range(len(found)) if i not in kept]
+    others = [i for i in range(len(candidates)) if i not in kept]
     n = max(0, most - len(kept))
     kept |= {others[i * (len(others) - 1) // max(1, n - 1)] for i in range(min(n, len(others)))}
-    return [found[i] for i in sorted(kept)]
+    return [candidates[i] for i in sorted(kept)]
 
 
-def _extremes(subject: Subject, info: OpInfo, found: Sequence[Case]) -> Iterator[Case]:
+def _extremes(subject: Subject, info: OpInfo, known_cases: Sequence[Case]) -> Iterator[Case]:
     """The first sample with room for them, with extreme values put in, as far as the operation says what it does with them."""
     for kind in info.extremes:
-        for case in found:
+        for case in known_cases:
             inputs = extreme(case.program.inputs, kind)
             if inputs is not None:
                 yield Case(subject, info, replace(case.program, inputs=inputs), f"{case} with {kind} values")
@@ -250,9 +252,9 @@ def _extremes(subject: Subject, info: OpInfo, found: Sequence[Case]) -> Iterator
 
 def cotangents(result: Any) -> list[Tensor]:
     """A cotangent for each result that requires grad, the same ones for the same shapes."""
-    made = []
+    drawn = []
     for x in flat(result):
         if isinstance(x, Tensor) and x.requires_grad:
             generator = torch.Generator().manual_seed(SEED)
-            made.append(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype))
-    return made
+            drawn.append(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype))
+    return drawn

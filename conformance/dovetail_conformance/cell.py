@@ -44,26 +44,26 @@ class Cell:
     def cases(self) -> list[Case]:
         """The samples; of an operation that the executor does not name, a few, unless it runs a part of those."""
         if self.subject.says(self.info.symbol.id, self.dtype, self.device.type) == "no":
-            few = cases(self.subject, self.info, self.dtype, self.there, lambda found: chosen(found, FEW), False)
+            few = cases(self.subject, self.info, self.dtype, self.there, lambda all_cases: chosen(all_cases, FEW), False)
             if not any(case.claimed for case in few):
                 return few
         extremes = self.dtype in self.level.extremes
-        found = cases(self.subject, self.info, self.dtype, self.there, self._choose, extremes)
-        if self.level.dealt and not any(case.claimed for case in found):  # others may be what the executor takes
+        all_cases = cases(self.subject, self.info, self.dtype, self.there, self._choose, extremes)
+        if self.level.dealt and not any(case.claimed for case in all_cases):  # others may be what the executor takes
             return cases(self.subject, self.info, self.dtype, self.there, lambda all: chosen(all, self.level.samples), extremes)
-        return found
+        return all_cases
 
     @cached_property
     def all_cases(self) -> list[Case]:
         """The samples that the OpInfo has, of which the level chooses some."""
-        return cases(self.subject, self.info, self.dtype, self.there, lambda found: found, False)
+        return cases(self.subject, self.info, self.dtype, self.there, lambda all_of: all_of, False)
 
-    def _choose(self, found: list[Case]) -> list[Case]:
+    def _choose(self, candidates: list[Case]) -> list[Case]:
         """Choose the samples that the level runs with this dtype."""
         if not self.level.dealt:
-            return chosen(found, self.level.samples)
+            return chosen(candidates, self.level.samples)
         accepted = self.level.dtypes_for(self.info.dtypes)
-        return pairwise(found) if self.first else dealt(found, accepted.index(self.dtype) - 1, len(accepted) - 1)
+        return pairwise(candidates) if self.first else dealt(candidates, accepted.index(self.dtype) - 1, len(accepted) - 1)
 
     @property
     def first(self) -> bool:
@@ -77,14 +77,14 @@ class Cell:
 
     def each(self, judge: Callable[[Case], str | None], check: str, chosen: list[Case] | None = None, *, grad: bool = False) -> Outcome:
         """`judge` says what is wrong with a case, or None; the first that is wrong is what the check says."""
-        asked = self.claimed if chosen is None else chosen
-        for case in asked:
+        judged_cases = self.claimed if chosen is None else chosen
+        for case in judged_cases:
             try:
-                found = judge(case)
+                problem = judge(case)
             except Broke as error:
                 return Outcome("error", f"{case}: {error}", len(self.claimed), len(self.cases), replay=case.replay(check, grad=grad))
-            if found is not None:
-                return Outcome("fail", f"{case}: {found}", len(self.claimed), len(self.cases), replay=case.replay(check, grad=grad))
+            if problem is not None:
+                return Outcome("fail", f"{case}: {problem}", len(self.claimed), len(self.cases), replay=case.replay(check, grad=grad))
         return self.right()
 
     def right(self) -> Outcome:

@@ -119,15 +119,15 @@ def inputs(cell: Cell) -> Outcome | None:
     """What an operation only reads is the same afterwards, and so are grad mode, the default dtype and the random generator."""
 
     def judge(case: Case) -> str | None:
-        given = fresh(case.program.inputs)
+        call_inputs = fresh(case.program.inputs)
         seed_generators(SEED)
         before = _surroundings()
-        ran = case.call(case.function, given)
+        ran = case.call(case.function, call_inputs)
         after = _surroundings()
         if ran.error is not None:
             return None
         written = Tag.MEMORY in cell.info.symbol.tags  # the first input is there to be written
-        for i, (x, was, wanted) in enumerate(zip(given, case.program.inputs, case.expected.inputs if case.reference else case.program.inputs)):
+        for i, (x, was, wanted) in enumerate(zip(call_inputs, case.program.inputs, case.expected.inputs if case.reference else case.program.inputs)):
             if not same_bits(x, was) and not (written and i == 0) and same_bits(wanted, was):
                 return f"it wrote into x{i}, which it only reads"
         if not cell.info.random and not torch.equal(after[0], before[0]):
@@ -171,8 +171,8 @@ def repeat(cell: Cell) -> Outcome | None:
             return "the second call changed what the first had returned"
         if expected.error is not None:
             return None
-        found = right(case, ran, expected, other) if not cell.info.random else None
-        return None if found is None else f"with other values: {found}"
+        difference = right(case, ran, expected, other) if not cell.info.random else None
+        return None if difference is None else f"with other values: {difference}"
 
     return cell.each(judge, "repeat")
 
@@ -189,8 +189,8 @@ def shapes(cell: Cell) -> Outcome | None:
     function = chosen[0].compiled()
 
     def judge(case: Case) -> str | None:
-        found = right(case, case.call(function, fresh(case.program.inputs)), case.expected, case.program.inputs)
-        return None if found is None else f"called after others with the same compiled function: {found}"
+        difference = right(case, case.call(function, fresh(case.program.inputs)), case.expected, case.program.inputs)
+        return None if difference is None else f"called after others with the same compiled function: {difference}"
 
     return cell.each(judge, "shapes", [*chosen, chosen[0]])
 
@@ -200,21 +200,21 @@ def threads(cell: Cell) -> Outcome | None:
     case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
     if case is None or cell.info.random or case.reference is None:
         return None
-    given = [case.program.inputs]
-    while len(given) < THREADS:
-        given.append(rolled(given[-1]))
-    expected = [case.eager(fresh(each)) for each in given]
+    input_sets = [case.program.inputs]
+    while len(input_sets) < THREADS:
+        input_sets.append(rolled(input_sets[-1]))
+    expected = [case.eager(fresh(each)) for each in input_sets]
     if any(each.error is not None for each in expected):
         return None
-    made: list[tuple[int, Ran]] = []
+    results_by_thread: list[tuple[int, Ran]] = []
 
     def work(i: int) -> None:
         for _ in range(ROUNDS):
-            mine = fresh(given[i])
+            mine = fresh(input_sets[i])
             try:
-                made.append((i, Ran(case.function(*mine), mine)))
+                results_by_thread.append((i, Ran(case.function(*mine), mine)))
             except Exception as error:
-                made.append((i, Ran(inputs=mine, error=error)))
+                results_by_thread.append((i, Ran(inputs=mine, error=error)))
 
     workers = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
     slice_before = sys.getswitchinterval()
@@ -227,8 +227,8 @@ def threads(cell: Cell) -> Outcome | None:
                 worker.join()
     finally:
         sys.setswitchinterval(slice_before)
-    found = next((wrong for i, ran in made if (wrong := _threaded(case, ran, expected[i], given[i])) is not None), None)
-    return cell.each(lambda _: found, "threads", [case])
+    difference = next((wrong for i, ran in results_by_thread if (wrong := _threaded(case, ran, expected[i], input_sets[i])) is not None), None)
+    return cell.each(lambda _: difference, "threads", [case])
 
 
 def _threaded(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | None:
@@ -241,31 +241,31 @@ def backward(cell: Cell) -> Outcome | None:
     if not chosen:
         expected = cell.info.grad and cell.dtype.inexact and not cell.dtype.storage_only and cell.claimed and cell.claimed[0].reference is not None
         return Outcome("not-claimed", "it ran no sample that has a gradient", 0, len(cell.cases)) if expected else None
-    asked = ran_any = 0
+    differentiated = ran_any = 0
 
     def judge(case: Case) -> str | None:
-        nonlocal asked, ran_any
+        nonlocal differentiated, ran_any
         try:
             want = _gradients(case, case.reference, case.eager)
         except Broke:
             return None  # eager has no such gradient
         if want is None:
             return None
-        asked += 1
+        differentiated += 1
         function = case.compiled()
-        got = _gradients(case, function, lambda given, grad: case.call(function, given, grad=grad))
+        got = _gradients(case, function, lambda call_inputs, grad: case.call(function, call_inputs, grad=grad))
         ran_any += case.subject.lines(*executed(function))[0] > 0
         if got is None:
             return "eager gives a gradient here, and this gives none"
-        found = differs(got, want, slack=SLACK)
-        if found is None:
+        difference = differs(got, want, slack=SLACK)
+        if difference is None:
             return None
         exact = _gradients(case, case.reference, case.eager, wide=True)
-        return differs(got, want, exact, slack=SLACK) if exact is not None else found
+        return differs(got, want, exact, slack=SLACK) if exact is not None else difference
 
     outcome = cell.each(judge, "backward", chosen, grad=True)
     if outcome.state in ("pass", "partly") and not ran_any:
-        why = "with gradients the program is other executors' work" if asked else "eager takes no gradient of these samples"
+        why = "with gradients the program is other executors' work" if differentiated else "eager takes no gradient of these samples"
         return Outcome("not-claimed", why, 0, len(chosen))
     return outcome
 
@@ -274,15 +274,15 @@ def _differentiable(cell: Cell, most: int) -> list[Case]:
     """Cases whose gradient is asked for."""
     if not cell.info.grad or not cell.dtype.inexact or cell.dtype.storage_only or not cell.claimed:
         return []
-    found = [case for case in cell.claimed if case.ran.error is None and case.sample is not None and case.reference is not None]
-    return [case for case in found if any(map(inexact, case.program.inputs))][:most]
+    candidates = [case for case in cell.claimed if case.ran.error is None and case.sample is not None and case.reference is not None]
+    return [case for case in candidates if any(map(inexact, case.program.inputs))][:most]
 
 
 def _gradients(case: Case, function: Callable[..., Any] | None, call: Callable[..., Ran], *, wide: bool = False) -> list[Any] | None:
     """The gradient of each input that can have one, for fixed cotangents; None where no result requires grad."""
-    given = widened(fresh(case.program.inputs)) if wide else fresh(case.program.inputs)
-    leaves = [given[i].requires_grad_() for i in case.differentiable]
-    ran = call(given, grad=True)
+    call_inputs = widened(fresh(case.program.inputs)) if wide else fresh(case.program.inputs)
+    leaves = [call_inputs[i].requires_grad_() for i in case.differentiable]
+    ran = call(call_inputs, grad=True)
     if ran.error is not None:
         if wide:
             return None
@@ -309,11 +309,11 @@ def gradcheck(cell: Cell) -> Outcome | None:
         return None
 
     def judge(case: Case) -> str | None:
-        function, given = case.compiled(), fresh(case.program.inputs)
+        function, call_inputs = case.compiled(), fresh(case.program.inputs)
         for i in case.differentiable:
-            given[i].requires_grad_()
+            call_inputs[i].requires_grad_()
         with calm():
-            out = [x for x in flat(function(*given)) if isinstance(x, Tensor) and x.requires_grad]
+            out = [x for x in flat(function(*call_inputs)) if isinstance(x, Tensor) and x.requires_grad]
         if not out or any(bool(x.isnan().any()) for x in out) or any(x.dtype not in (torch.float64, torch.complex128) for x in out):
             return None
 
@@ -322,7 +322,7 @@ def gradcheck(cell: Cell) -> Outcome | None:
 
         try:
             with calm():
-                torch.autograd.gradcheck(outputs, given, eps=1e-6, atol=1e-4, rtol=1e-4, check_undefined_grad=False)
+                torch.autograd.gradcheck(outputs, call_inputs, eps=1e-6, atol=1e-4, rtol=1e-4, check_undefined_grad=False)
         except RuntimeError as error:
             return whole(error)
         return None
@@ -334,25 +334,25 @@ def _differentiable_without(cell: Cell) -> list[Case]:
     """Cases whose gradient is asked for, also those that nothing can be compared with."""
     if not cell.info.grad or not cell.claimed:
         return []
-    found = [case for case in cell.claimed if case.ran.error is None and case.sample is not None]
-    return [case for case in found if any(map(inexact, case.program.inputs))]
+    candidates = [case for case in cell.claimed if case.ran.error is None and case.sample is not None]
+    return [case for case in candidates if any(map(inexact, case.program.inputs))]
 
 
 def errors(cell: Cell) -> Outcome | None:
     """Mistakes raise the errors that they raise in eager PyTorch, whoever runs the operation."""
     if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
         return None
-    asked = list(cell.info.error_samples(cell.device))
-    for sample in asked:
+    samples = list(cell.info.error_samples(cell.device))
+    for sample in samples:
         program = program_of(cell.info.symbol, sample)
         case = Case(cell.subject, cell.info, program, message(sample))
         ran = case.call(case.compiled(), fresh(program.inputs))
         if ran.error is None:
-            return Outcome("fail", f"{case}: gave a result, and has to raise {sample.error.__name__}", 0, len(asked), replay=case.replay("errors"))
+            return Outcome("fail", f"{case}: gave a result, and has to raise {sample.error.__name__}", 0, len(samples), replay=case.replay("errors"))
         if not isinstance(ran.error, sample.error) or not matches(sample.match, str(ran.error)):
             wanted = f"{sample.error.__name__}" + (f" matching {sample.match!r}" if sample.match else "")
-            return Outcome("fail", f"{case}: raised {whole(ran.error)}, and has to raise {wanted}", 0, len(asked), replay=case.replay("errors"))
-    return Outcome("pass", "", len(asked), len(asked)) if asked else None
+            return Outcome("fail", f"{case}: raised {whole(ran.error)}, and has to raise {wanted}", 0, len(samples), replay=case.replay("errors"))
+    return Outcome("pass", "", len(samples), len(samples)) if samples else None
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -367,8 +367,8 @@ def recompiles(cell: Cell) -> Outcome | None:
         if case.ran.error is not None or not case.program.inputs:
             return None
         function = case.compiled()
-        for given in (case.program.inputs, rolled(case.program.inputs)):
-            case.call(function, fresh(given))
+        for call_inputs in (case.program.inputs, rolled(case.program.inputs)):
+            case.call(function, fresh(call_inputs))
         why = dovetail.cache_misses(function)
         return None if len(why) == 1 else f"{len(why)} programs were compiled for calls of one kind: {why[-1]}"
 
@@ -380,12 +380,12 @@ def speed(cell: Cell) -> Outcome | None:
     if (case := _largest(cell)) is None:
         return None
     ours, theirs = [], []
-    given = fresh(case.program.inputs)
+    call_inputs = fresh(case.program.inputs)
     with calm(), torch.no_grad():
         for _ in range(7):
             for fn, times in ((case.function, ours), (case.program.fn, theirs)):
                 began = perf_counter()
-                fn(*given)
+                fn(*call_inputs)
                 times.append(perf_counter() - began)
     return Outcome("pass", "", len(cell.claimed), len(cell.cases), against=round(sorted(ours)[3] / sorted(theirs)[3], 3))
 
@@ -394,9 +394,9 @@ def memory(cell: Cell) -> Outcome | None:
     """The most memory that a call takes at once beside eager's, for information: nothing fails by it."""
     if (case := _largest(cell)) is None:
         return None
-    given = fresh(case.program.inputs)
+    call_inputs = fresh(case.program.inputs)
     with calm(), torch.no_grad():
-        ours, theirs = (peak(lambda fn=fn: fn(*given), cell.device.type) for fn in (case.function, case.program.fn))
+        ours, theirs = (peak(lambda fn=fn: fn(*call_inputs), cell.device.type) for fn in (case.function, case.program.fn))
     return Outcome("pass", "", len(cell.claimed), len(cell.cases), against=round(ours / theirs, 3)) if theirs else None
 
 

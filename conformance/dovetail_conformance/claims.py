@@ -32,8 +32,8 @@ def claims(cell: Cell) -> Outcome:
         if says == "yes":
             return Outcome("fail", f"it declares {cell.dtype.name} and takes none of {len(cases)} samples: {refusal}", 0, len(cases))
         state = "unsupported" if refusal and _declares(cell) else "not-claimed"
-        nobody = all(case.ran.lines[1] == 0 for case in cases)
-        return Outcome(state, refusal or (NOBODY if nobody else "no line of the programs that ran was its own"), 0, len(cases))
+        unclaimed = all(case.ran.lines[1] == 0 for case in cases)
+        return Outcome(state, refusal or (NOBODY if unclaimed else "no line of the programs that ran was its own"), 0, len(cases))
     if says == "no" and (taken := next((case for case in cell.claimed if _taken_whole(case)), None)) is not None:
         return Outcome("fail", f"it took {taken}, and declares neither this operation with this dtype nor this device", 1, len(cases))
     return cell.right()
@@ -76,19 +76,19 @@ def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]
 
 def refusals(cell: Cell) -> Outcome | None:
     """Whoever refuses an operation that it implements says why, in a sentence."""
-    asked = 0
+    checked = 0
     for case in cell.cases[:ASKED]:
         for line in lines_of(cell, case):
             if not _implements(cell, line):
                 continue
-            asked += 1
+            checked += 1
             try:
                 verdict = cell.subject.executor.verdict(line)
             except Exception:
                 continue  # the check of that name says so
             if verdict is not True and (not isinstance(verdict, str) or verdict == NO_REASON or " " not in verdict.strip()):
                 return Outcome("fail", f"{case}: {line.symbol} was refused with {verdict!r}; return a sentence that says why", 0, len(cell.cases))
-    return Outcome("pass", "", asked, asked) if asked else None
+    return Outcome("pass", "", checked, checked) if checked else None
 
 
 def _implements(cell: Cell, line: BoundSymbol) -> bool:
@@ -98,14 +98,14 @@ def _implements(cell: Cell, line: BoundSymbol) -> bool:
 
 def checkers(cell: Cell) -> Outcome | None:
     """A checker never raises and always answers alike: after other questions, without gradients, under another default dtype or seed."""
-    asked = 0
+    checked = 0
     if (problem := _manner(cell)) is not None:
         return Outcome("fail", problem, 0, len(cell.cases))
     for case in cell.cases[:ASKED]:
         for grad in (False, True) if any(map(inexact, case.program.inputs)) else (False,):
             lines = [line for line in lines_of(cell, case, grad=grad) if _implements(cell, line) or cell.subject.declared["operations"] is None]
             answers = [_ask(cell, line) for line in lines]
-            asked += len(lines)
+            checked += len(lines)
             again = [_ask(cell, line) for line in reversed(lines)][::-1]
             with _elsewhere():
                 other = [_ask(cell, line) for line in lines]
@@ -113,18 +113,21 @@ def checkers(cell: Cell) -> Outcome | None:
                 if isinstance(answer, Exception):
                     return Outcome("fail", f"{case}: the checker of {line.symbol} raised {whole(answer)}", 0, len(cell.cases))
                 if not _same(answer, second) or not _same(answer, third):
-                    found = next(x for x in (second, third) if not _same(answer, x))
+                    other_answer = next(x for x in (second, third) if not _same(answer, x))
                     return Outcome(
-                        "fail", f"{case}: the checker of {line.symbol} said {answer!r} and then {found!r} to the same question", 0, len(cell.cases)
+                        "fail",
+                        f"{case}: the checker of {line.symbol} returned {answer!r} and then {other_answer!r} for the same line",
+                        0,
+                        len(cell.cases),
                     )
     for sample in _error_samples(cell):
         if (line := unrecorded(cell, sample)) is not None:
-            asked += 1
+            checked += 1
             if isinstance(answer := _ask(cell, line), Exception):
                 return Outcome(
                     "fail", f"{message(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
                 )
-    return Outcome("pass", "", asked, asked) if asked else None
+    return Outcome("pass", "", checked, checked) if checked else None
 
 
 def _manner(cell: Cell) -> str | None:
@@ -143,7 +146,7 @@ def _manner(cell: Cell) -> str | None:
         again = _ask(cell, line)
         shortest = min(shortest, perf_counter() - began)
         if not _same(first, again):
-            return f"the checker of {line.symbol} said {first!r} and, asked {i + 1} times more, {again!r} to the same question"
+            return f"the checker of {line.symbol} returned {first!r} and, called {i + 1} more times, {again!r} for the same line"
         if i == SELDOM and shortest > cell.subject.limits.checker:
             return f"the checker of {line.symbol} takes {shortest * 1e3:.3g} ms; {cell.subject.limits.checker * 1e3:.3g} are allowed"
     return None

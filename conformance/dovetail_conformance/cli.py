@@ -106,20 +106,20 @@ def conformance() -> None:
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="How many faults, with --mutants.")
 @written
 @click.option("-v", "--verbose", is_flag=True, help="Print every operation and every reason, and a script for each failure.")
-def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **given: Any) -> None:
+def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **options: Any) -> None:
     """Run the suite with one executor after another; the same as without the word `run`."""
     names = tuple(dict.fromkeys(names))
     if mutants:
         for name in names:
-            _mutate(name, count, given)
+            _mutate(name, count, options)
         return
-    files = {name: given.pop(f"{name}_file") for name in FORMS}
+    files = {name: options.pop(f"{name}_file") for name in FORMS}
     if files["badge"] and len(names) > 1:
         raise click.UsageError("a badge is of one executor; name one, or leave --badge out")
-    known = given["expectations"]
-    if known is not None and not known.is_file() and not given["update_expectations"]:
+    known = options["expectations"]
+    if known is not None and not known.is_file() and not options["update_expectations"]:
         raise click.UsageError(f"{known} does not exist; --update-expectations makes it")
-    how = {key: value if value != () else None for key, value in given.items()}
+    how = {key: value if value != () else None for key, value in options.items()}
     reports = [_checked(name, how) for name in names]
     for report in reports:
         _show(report, verbose)
@@ -127,21 +127,21 @@ def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **give
     sys.exit(1 if any(report.failures for report in reports) else 0)
 
 
-def _mutate(name: str, count: int, given: dict[str, Any]) -> None:
+def _mutate(name: str, count: int, options: dict[str, Any]) -> None:
     """Print what becomes of mutants of a plugin as they are tried, then a summary; the report goes where --json says."""
     from dovetail_conformance.mutants import campaign  # lazily: it reads every OpInfo
 
     with plain_errors(errors=(DovetailError, ValueError)):
         verdicts = []
-        for verdict in campaign.campaign(name, level=given["level"], count=count, seed=given["seed"], operations=given["operations"] or None):
+        for verdict in campaign.campaign(name, level=options["level"], count=count, seed=options["seed"], operations=options["operations"] or None):
             verdicts.append(verdict)
             noticed = f"noticed by {verdict.check}" if verdict.check else "survived"
             click.echo(f"{verdict.operation}: {verdict.family}, {verdict.name}: {noticed} ({verdict.seconds:.1f} s)")
     click.echo()
     for line in campaign.table(verdicts):
         click.echo(line)
-    if given["json_file"] is not None:
-        campaign.save(verdicts, given["json_file"], given["level"])
+    if options["json_file"] is not None:
+        campaign.save(verdicts, options["json_file"], options["level"])
 
 
 def _checked(name: str, how: dict[str, Any]) -> Report:
@@ -236,19 +236,19 @@ def combine(files: tuple[Path, ...], **forms: Path | None) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Print every change.")
 def diff(old: Path, new: Path, verbose: bool) -> None:
     """What changed from the report OLD to the report NEW; ends with 1 where something is worse."""
-    found = compare.diff(_one(old), _one(new))
-    for remark in found.remarks:
+    differences = compare.diff(_one(old), _one(new))
+    for remark in differences.remarks:
         click.echo(remark)
-    for what, changes in (("worse", found.worse), ("better", found.better), ("otherwise changed", found.others)):
+    for what, changes in (("worse", differences.worse), ("better", differences.better), ("otherwise changed", differences.others)):
         if changes:
             click.echo(f"\n{parts.number(len(changes))} {what}")
         for change in changes if verbose else changes[:MOST]:
             click.echo(f"  {change}")
         if not verbose and len(changes) > MOST:
             click.echo(f"  and {len(changes) - MOST:,} more; -v prints them")
-    if not found.changes:
+    if not differences.changes:
         click.echo("No row changed.")
-    sys.exit(1 if found.worse else 0)
+    sys.exit(1 if differences.worse else 0)
 
 
 @conformance.command("trend", context_settings=HELP)
@@ -272,8 +272,8 @@ def verify(report: Path) -> None:
     """Check a report that somebody sends in: whole, of the suite that is installed, of a clean commit, and without failures."""
     look = importlib.import_module("dovetail_conformance.verify")  # it reads every OpInfo, and the help of `dovetail` imports this file
     with plain_errors():
-        found = look.problems(report.read_text(encoding="utf-8"))
-    for message in found:
+        problems = look.problems(report.read_text(encoding="utf-8"))
+    for message in problems:
         click.echo(message)
-    click.echo(f"{report}: {len(found)} problem{'s' * (len(found) != 1)}." if found else f"{report} holds.")
-    sys.exit(1 if found else 0)
+    click.echo(f"{report}: {len(problems)} problem{'s' * (len(problems) != 1)}." if problems else f"{report} holds.")
+    sys.exit(1 if problems else 0)

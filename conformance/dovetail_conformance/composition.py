@@ -50,15 +50,15 @@ def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: 
 
 def arrangements(subject: Subject) -> list[list[Executor]]:
     """The executor alone in front of those of last resort; before and behind each other; among all of them, at every place."""
-    ex, found = subject.executor, [[subject.executor]]
+    ex, orders = subject.executor, [[subject.executor]]
     others = [other for other in executors() if other.name != ex.name and not other.last_resort and other.available() is True]
     for other in others:
-        found += [[ex, other], [other, ex]]
+        orders += [[ex, other], [other, ex]]
     if len(others) > 1:
-        found += [[*others[:i], ex, *others[i:]] for i in range(len(others) + 1)]
+        orders += [[*others[:i], ex, *others[i:]] for i in range(len(others) + 1)]
     if not ex.last_resort and subject.others:
-        found.append([*subject.others, ex])
-    return found
+        orders.append([*subject.others, ex])
+    return orders
 
 
 def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Executor]], check: str) -> Outcome:
@@ -72,9 +72,9 @@ def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Execu
             got = results(program, function)
         except Exception as error:
             return Outcome("error", f"{names}: {whole(error)}", ran, len(chosen), lines, replay)
-        found = differs(got, expected, results(program, program.fn, wide=True), slack=SLACK)
-        if found is not None:
-            return Outcome("fail", f"{names}: {found}", ran, len(chosen), lines, replay)
+        difference = differs(got, expected, results(program, program.fn, wide=True), slack=SLACK)
+        if difference is not None:
+            return Outcome("fail", f"{names}: {difference}", ran, len(chosen), lines, replay)
         own, every = subject.lines(*executed(function))
         lines, ran = (lines[0] + own, lines[1] + every), ran + (own > 0)
     state = "pass" if ran else "not-claimed"
@@ -84,14 +84,14 @@ def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Execu
 def results(program: Example, fn: Callable[..., Any], *, wide: bool = False) -> list[Any]:
     """What a program gives, what it leaves of its inputs, and the gradients where these are asked for."""
     seed_generators(SEED)
-    given = [x.double() if wide else x for x in fresh(program.inputs())]
-    kept = [x.clone() for x in given]
+    inputs = [x.double() if wide else x for x in fresh(program.inputs())]
+    kept = [x.clone() for x in inputs]
     with calm(), torch.no_grad():
-        found = [fn(*given), list(given)]
+        values = [fn(*inputs), list(inputs)]
     if program.grad:
         leaves = [x.requires_grad_(inexact(x)) for x in kept]
         with calm():
             out = fn(*leaves)
             outs = [x for x in flat(out) if isinstance(x, Tensor) and x.requires_grad]
-            found.append(list(torch.autograd.grad(outs, leaves, cotangents(outs), allow_unused=True)))
-    return found
+            values.append(list(torch.autograd.grad(outs, leaves, cotangents(outs), allow_unused=True)))
+    return values

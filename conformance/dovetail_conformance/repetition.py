@@ -44,16 +44,16 @@ def _plain(case: Case, count: int) -> str | None:
             result = flat(function(*fresh(values)))
             expected.append([x.clone() if isinstance(x, Tensor) else x for x in result])
             eager = case.eager(fresh(values)) if case.reference is not None else None
-            if eager is not None and eager.error is None and (found := case.wrong_for(result, eager, values)) is not None:
-                return f"with other values: {found}"
+            if eager is not None and eager.error is None and (difference := case.wrong_for(result, eager, values)) is not None:
+                return f"with other values: {difference}"
         late = perf_counter() + LONG
         for i in range(count):
             if perf_counter() > late:
                 break
             at = i * 7 % len(sets) if i % 3 else (i // 3) % len(sets)
-            given = fresh(sets[at]) if i % 2 else _refilled(place, sets[at])
+            inputs = fresh(sets[at]) if i % 2 else _refilled(place, sets[at])
             try:
-                result = flat(function(*given))
+                result = flat(function(*inputs))
             except Exception as error:
                 return f"call {i + 1 + len(sets)} raised {whole(error)}"
             if not _equal(result, expected[at]):
@@ -66,12 +66,12 @@ def _plain(case: Case, count: int) -> str | None:
 
 def _alike(values: Sequence[Tensor]) -> list[Tensor]:
     """The values, where a tensor has those of an earlier one of its shape and dtype: comparisons hold for all of them."""
-    made = fresh(values)
-    for i, x in enumerate(made):
-        first = next((other for other in made[:i] if (other.shape, other.dtype) == (x.shape, x.dtype)), None)
+    copies = fresh(values)
+    for i, x in enumerate(copies):
+        first = next((other for other in copies[:i] if (other.shape, other.dtype) == (x.shape, x.dtype)), None)
         if first is not None and x.is_contiguous():
             x.copy_(first)
-    return made
+    return copies
 
 
 def _refilled(place: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
@@ -92,10 +92,10 @@ def _trained(case: Case, count: int) -> str | None:
     expected: list[list[Any] | None] = [None, None]
     for i in range(min(TRAINED, count)):
         with calm():
-            found = gradients(lambda given, grad: case.call(function, given, grad=grad), fresh(sets[i % 2]), wanted, "dense")
-        if found is None or found.error is not None:
+            outcome = gradients(lambda inputs, grad: case.call(function, inputs, grad=grad), fresh(sets[i % 2]), wanted, "dense")
+        if outcome is None or outcome.error is not None:
             return None  # another check says so
-        got = [found.results, found.values]
+        got = [outcome.results, outcome.values]
         if expected[i % 2] is None:
             expected[i % 2] = got
         elif not same_bits(got, expected[i % 2]):

@@ -35,9 +35,9 @@ def resources(cell: Cell) -> Outcome | None:
     if plain is None:
         return None
     limits = cell.subject.limits
-    found = cell.each(lambda case: _slow(case, limits) or _kept(case), "resources", [plain])
-    if found.state in ("fail", "error"):
-        return found
+    outcome = cell.each(lambda case: _slow(case, limits) or _kept(case), "resources", [plain])
+    if outcome.state in ("fail", "error"):
+        return outcome
     return cell.each(lambda case: _growth(case) or (_peak(case, limits, cell) if cell.level.rank > 1 else None), "resources", [_large(cell, plain)])
 
 
@@ -45,11 +45,11 @@ def _large(cell: Cell, plain: Case) -> Case:
     """A sample of about 70,000 elements, where the operation has one."""
     usable = [case for case in cell.claimed if case.sample is not None and case.ran.error is None]
     base = max(usable, key=lambda case: sum(x.numel() for x in case.program.inputs), default=plain)
-    made = Variants(cell.subject, cell.info, cell.dtype, [base.sample]) if base.sample is not None else None
-    if made is None or cell.info.random:
+    variants = Variants(cell.subject, cell.info, cell.dtype, [base.sample]) if base.sample is not None else None
+    if variants is None or cell.info.random:
         return plain
     for sample in resized(base.sample, LARGE, "first", torch.Generator().manual_seed(1)):
-        case = made.accepted(sample)
+        case = variants.accepted(sample)
         if case is not None and case.claimed:
             return case
     return plain
@@ -59,9 +59,9 @@ def _slow(case: Case, limits: Limits) -> str | None:
     """The shortest of a few calls beside eager's: a busy machine makes calls longer, not shorter."""
     times = {}
     for name, fn in (("ours", case.function), ("eager", case.program.fn)):
-        given = [fresh(case.program.inputs) for _ in range(WARM)]
+        input_sets = [fresh(case.program.inputs) for _ in range(WARM)]
         with calm(), torch.no_grad():
-            times[name] = min(_seconds(lambda fn=fn, given=each: fn(*given)) for each in given)
+            times[name] = min(_seconds(lambda fn=fn, input_sets=each: fn(*input_sets)) for each in input_sets)
     allowed = limits.call + limits.slower * times["eager"]
     if times["ours"] <= allowed:
         return None
@@ -76,18 +76,18 @@ def _seconds(run: Callable[[], object]) -> float:
 
 def _kept(case: Case) -> str | None:
     """Whether an input or a result is alive when nobody else refers to it."""
-    given = fresh(case.program.inputs)
+    inputs = fresh(case.program.inputs)
     with calm(), torch.no_grad():
-        result = case.function(*given)
-        watched = [("an input", weakref.ref(x)) for x in given] + [("a result", weakref.ref(x)) for x in tensors(result) if isinstance(x, Tensor)]
-        del given, result
+        result = case.function(*inputs)
+        watched = [("an input", weakref.ref(x)) for x in inputs] + [("a result", weakref.ref(x)) for x in tensors(result) if isinstance(x, Tensor)]
+        del inputs, result
         for values in [fresh(case.program.inputs) for _ in range(2)]:  # the program may keep those of its last call
             case.function(*values)
             del values
     if any(reference() is not None for _, reference in watched):
         gc.collect()
-    found = next((name for name, reference in watched if reference() is not None), None)
-    return f"{found} of a call is kept alive after it" if found else None
+    leaked = next((name for name, reference in watched if reference() is not None), None)
+    return f"{leaked} of a call is kept alive after it" if leaked else None
 
 
 def _growth(case: Case) -> str | None:
@@ -138,10 +138,10 @@ def _memory() -> int:
 
 def _peak(case: Case, limits: Limits, cell: Cell) -> str | None:
     """The most memory that a call takes at once, beside eager's and beside what it reads and writes."""
-    given = fresh(case.program.inputs)
+    inputs = fresh(case.program.inputs)
     with calm(), torch.no_grad():
-        ours, theirs = (peak(lambda fn=fn: fn(*given), cell.device.type) for fn in (case.function, case.program.fn))
-    floor = sum(x.nbytes for x in given) + sum(x.nbytes for x in tensors(case.expected.result))
+        ours, theirs = (peak(lambda fn=fn: fn(*inputs), cell.device.type) for fn in (case.function, case.program.fn))
+    floor = sum(x.nbytes for x in inputs) + sum(x.nbytes for x in tensors(case.expected.result))
     allowed = limits.memory * max(theirs, floor) + (1 << 20)
     return (
         None

@@ -34,8 +34,8 @@ def _inputs(case: Case) -> bool:
 
 def _is_alike(case: Case) -> bool:
     """Whether its inputs are floats of one shape, so that each element is a call of its own."""
-    given = case.program.inputs
-    return bool(given) and all(inexact(x) and not x.is_complex() and x.shape == given[0].shape and x.ndim == 1 for x in given) and case.pointwise
+    inputs = case.program.inputs
+    return bool(inputs) and all(inexact(x) and not x.is_complex() and x.shape == inputs[0].shape and x.ndim == 1 for x in inputs) and case.pointwise
 
 
 @dataclass
@@ -54,31 +54,31 @@ class Search:
         """Search among elements, thousands at once: keep the worst, and try others near them."""
         limits = [bounds(x, self.domain) for x in self.case.program.inputs]
         like = [x.new_ones(MANY) * x.flatten()[0] for x in self.case.program.inputs]
-        given = (
+        candidates = (
             [self._drawn(x, values) for x, values in zip(like, ("wide", "moderate"))] if len(like) == 2 else [self._drawn(x, "wide") for x in like]
         )
         for _ in self._rounds():
-            worst = self._excess(given)
+            worst = self._excess(candidates)
             if worst is None or worst.numel() != MANY:
                 return None
-            if float(worst.max()) > 1 and (problem := self._confirmed(given, worst)) is not None:
+            if float(worst.max()) > 1 and (problem := self._confirmed(candidates, worst)) is not None:
                 return problem
             kept = worst.flatten().topk(BEST).indices
-            given = [self._near(x[kept], low, high) for x, (low, high) in zip(given, limits)]
+            candidates = [self._near(x[kept], low, high) for x, (low, high) in zip(candidates, limits)]
         return None
 
     def tensors(self) -> str | None:
         """Search among whole inputs: change a part of the worst so far, and keep what is worse."""
         best, most = fresh(self.case.program.inputs), -1.0
         for turn in self._rounds():
-            given = best if turn == 0 else [self._changed(x) for x in best]
-            worst = self._excess(given)
+            candidate = best if turn == 0 else [self._changed(x) for x in best]
+            worst = self._excess(candidate)
             if worst is None:
                 continue
-            if float(worst.max()) > 1 and (problem := self._wrong(given)) is not None:
+            if float(worst.max()) > 1 and (problem := self._wrong(candidate)) is not None:
                 return f"{problem}; seed {self.seed}, round {turn}"
             if float(worst.max()) > most:
-                best, most = given, float(worst.max())
+                best, most = candidate, float(worst.max())
         return None
 
     def _rounds(self) -> Iterator[int]:
@@ -86,8 +86,8 @@ class Search:
         return (turn for turn in range(ROUNDS) if perf_counter() < late)
 
     def _drawn(self, x: Tensor, values: str) -> Tensor:
-        made = filled(x, values, self.domain, (), self.generator)
-        return x if made is None else made
+        drawn = filled(x, values, self.domain, (), self.generator)
+        return x if drawn is None else drawn
 
     def _near(self, x: Tensor, low: float, high: float) -> Tensor:
         """Elements near these: the same, a few units away, a factor away, with the other sign."""
@@ -95,9 +95,9 @@ class Search:
         noise = torch.randn(MANY, generator=self.generator, dtype=torch.float64)
         kind = torch.randint(4, (MANY,), generator=self.generator)
         moved = [wide * (1 + 4 * torch.finfo(x.dtype).eps * noise), wide * (1 + 0.1 * noise), wide * 2.0 ** (3 * noise), -wide]
-        made = torch.stack(moved).gather(0, kind[None])[0]
-        made[:BEST] = x.to(torch.float64)
-        return made.clamp(low, high).to(x.dtype)
+        nearby = torch.stack(moved).gather(0, kind[None])[0]
+        nearby[:BEST] = x.to(torch.float64)
+        return nearby.clamp(low, high).to(x.dtype)
 
     def _changed(self, x: Tensor) -> Tensor:
         if not inexact(x) or x.numel() < 2:
@@ -110,25 +110,25 @@ class Search:
         flat[part] = (flat * factor)[part]
         return wide.clamp(low, high).to(x.dtype)
 
-    def _excess(self, given: Sequence[Tensor]) -> Tensor | None:
+    def _excess(self, inputs: Sequence[Tensor]) -> Tensor | None:
         """The error of each element of the result, in terms of what is allowed without a look at the inputs."""
         case = self.case
-        ran, eager = case.call(self.function, fresh(given)), case.eager(fresh(given))
+        ran, eager = case.call(self.function, fresh(inputs)), case.eager(fresh(inputs))
         if ran.error is not None or eager.error is not None:
             return None
-        return excess(ran.result, case.truth((eager.result, []), given))
+        return excess(ran.result, case.truth((eager.result, []), inputs))
 
-    def _wrong(self, given: Sequence[Tensor]) -> str | None:
+    def _wrong(self, inputs: Sequence[Tensor]) -> str | None:
         case = self.case
-        ran, eager = case.call(self.function, fresh(given)), case.eager(fresh(given))
-        return case.wrong_for(ran.result, eager, list(given)) if ran.error is None and eager.error is None else None
+        ran, eager = case.call(self.function, fresh(inputs)), case.eager(fresh(inputs))
+        return case.wrong_for(ran.result, eager, list(inputs)) if ran.error is None and eager.error is None else None
 
-    def _confirmed(self, given: Sequence[Tensor], worst: Tensor) -> str | None:
+    def _confirmed(self, inputs: Sequence[Tensor], worst: Tensor) -> str | None:
         """Describe the worst element, alone where it is wrong alone."""
-        if (problem := self._wrong(given)) is None:
+        if (problem := self._wrong(inputs)) is None:
             return None
         at = int(worst.argmax())
-        alone = [x[at : at + 1].clone() for x in given]
+        alone = [x[at : at + 1].clone() for x in inputs]
         values = ", ".join(f"{x.item():.17g}" for x in alone)
-        found = self._wrong(alone)
-        return f"found by search with seed {self.seed}, at {values}: {found or problem}"
+        confirmed = self._wrong(alone)
+        return f"found by search with seed {self.seed}, at {values}: {confirmed or problem}"

@@ -42,8 +42,8 @@ def problems(text: str, *, suite: Mapping[str, str] | None = None, mustpass: Ite
     except json.JSONDecodeError as error:
         return [f"It is no JSON: {error}."]
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        found = data.get("format") if isinstance(data, dict) else None
-        return [f"Its format is {found!r}, and this version of the suite reads format {FORMAT}."]
+        version = data.get("format") if isinstance(data, dict) else None
+        return [f"Its format is {version!r}, and this version of the suite reads format {FORMAT}."]
     suite = environment.suite() if suite is None else suite
     keys = frozenset(plan.mustpass() if mustpass is None else mustpass)
     if "reports" not in data:
@@ -89,9 +89,9 @@ def _schema(data: Any) -> Iterator[str]:
         yield f"It does not follow {SCHEMA}{f' at {where}' if where else ''}: {message}."
 
 
-def _suite(given: Submitted) -> Iterator[str]:
+def _suite(submitted: Submitted) -> Iterator[str]:
     """Made by this very suite."""
-    had, here = given.report.suite, given.suite
+    had, here = submitted.report.suite, submitted.suite
     if had["version"] != here["version"]:
         yield f"It was made by version {had['version']} of the suite, and installed here is {here['version']}."
     elif had["hash"] != here["hash"]:
@@ -99,23 +99,23 @@ def _suite(given: Submitted) -> Iterator[str]:
         yield f"It was made by a suite that says it is version {here['version']} and has other files: their hash is {hashes}."
 
 
-def _source(given: Submitted) -> Iterator[str]:
+def _source(submitted: Submitted) -> Iterator[str]:
     """Of code that can be found again."""
-    source = given.report.source
+    source = submitted.report.source
     if not source.get("commit"):
         yield "It does not say of which commit the executor is: run the suite in a checkout of the executor's repository."
     elif source.get("clean") is not True:
         yield f"The executor's repository had changes that are not in the commit {source['commit'][:12]}: commit them and run the suite again."
 
 
-def _complete(given: Submitted) -> Iterator[str]:
+def _complete(submitted: Submitted) -> Iterator[str]:
     """Nothing of level core is missing: neither a cell, nor a check of a cell that was run."""
-    report = given.report
+    report = submitted.report
     if report.level not in ENOUGH:
         yield f"It is of level {report.level}, which proves too little: run the suite with --level core."
         return
     devices = (report.executor.get("declaration") or {}).get("devices")
-    wanted = {key for key in given.mustpass if devices is None or key[2] in devices}
+    wanted = {key for key in submitted.mustpass if devices is None or key[2] in devices}
     there = {(row.operation or row.check, row.dtype, row.device) for row in report}
     yield from _missing("operations with a dtype that level core has", ["-".join(filter(None, key)) for key in wanted - there])
     checks: dict[tuple[str, str, str], set[str]] = {}
@@ -138,9 +138,9 @@ def _checks(operation: str, dtype: str) -> Iterator[str]:
             yield "backward"
 
 
-def _new(given: Submitted) -> Iterator[str]:
+def _new(submitted: Submitted) -> Iterator[str]:
     """Only what is new in this version of the suite may say so."""
-    yield from _of([row for row in given.report if row.new and not plan.is_new(row.operation, row.check)], "says that it is new, and is not")
+    yield from _of([row for row in submitted.report if row.new and not plan.is_new(row.operation, row.check)], "says that it is new, and is not")
 
 
 def _missing(what: str, keys: Iterable[str]) -> Iterator[str]:
@@ -150,36 +150,36 @@ def _missing(what: str, keys: Iterable[str]) -> Iterator[str]:
         yield f"It has no rows for {len(keys):,} {what}: {', '.join(keys[:MOST])}{more}."
 
 
-def _summary(given: Submitted) -> Iterator[str]:
+def _summary(submitted: Submitted) -> Iterator[str]:
     """The summary is what the rows come to."""
-    summary, (passed, counted) = given.data["summary"], given.report.score
-    counts = given.report.counts
+    summary, (passed, counted) = submitted.data["summary"], submitted.report.score
+    counts = submitted.report.counts
     for state in STATES:
         if summary["counts"].get(state, 0) != counts.get(state, 0):
             yield f"Its summary counts {summary['counts'].get(state, 0):,} rows in state {state}, and there are {counts.get(state, 0):,}."
-    for what, n in (("passed", passed), ("counted", counted), ("failed", len(given.report.failures))):
+    for what, n in (("passed", passed), ("counted", counted), ("failed", len(submitted.report.failures))):
         if summary[what] != n:
             yield f"Its summary has {summary[what]:,} rows {what}, and there are {n:,}."
 
 
-def _rows(given: Submitted) -> Iterator[str]:
+def _rows(submitted: Submitted) -> Iterator[str]:
     """Rows that contradict themselves or each other."""
-    twice = [row for row, n in Counter(str(row) for row in given.report).items() if n > 1]
+    twice = [row for row, n in Counter(str(row) for row in submitted.report).items() if n > 1]
     if twice:
         yield f"It has {len(twice):,} rows more than once: {', '.join(sorted(twice)[:MOST])}."
-    yield from _of([row for row in given.report if row.ran > row.samples], "says that more samples were run than there were")
-    yield from _of([row for row in given.report if row.lines[0] > row.lines[1]], "says that more lines were the executor's than there were")
+    yield from _of([row for row in submitted.report if row.ran > row.samples], "says that more samples were run than there were")
+    yield from _of([row for row in submitted.report if row.lines[0] > row.lines[1]], "says that more lines were the executor's than there were")
 
 
-def _failed(given: Submitted) -> Iterator[str]:
+def _failed(submitted: Submitted) -> Iterator[str]:
     """Nothing failed that was not expected to."""
-    yield from _of(given.report.failures, "failed, and no expectation says why")
+    yield from _of(submitted.report.failures, "failed, and no expectation says why")
 
 
-def _reasons(given: Submitted) -> Iterator[str]:
+def _reasons(submitted: Submitted) -> Iterator[str]:
     """Whatever was left out says why."""
     for state in REASONED:
-        silent = [row for row in given.report if row.state == state and not f"{row.reason}{row.message}".strip()]
+        silent = [row for row in submitted.report if row.state == state and not f"{row.reason}{row.message}".strip()]
         yield from _of(silent, f"is {state} without a reason")
 
 

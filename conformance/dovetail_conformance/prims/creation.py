@@ -18,20 +18,20 @@ F32 = {"dtype": dtypes.float32, "device": devices.cpu}
 SHAPES = ((), (0,), (3,), (2, 3), (2, 1, 0))
 
 
-def made(dtype: DType, device: Device, **more: Any) -> SampleInput:
+def sample(dtype: DType, device: Device, **more: Any) -> SampleInput:
     return SampleInput((), {**more, "dtype": dtype, "device": device})
 
 
 def full_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for shape in SHAPES:
-        yield made(dtype, device, shape=shape, value=True)
+        yield sample(dtype, device, shape=shape, value=True)
         if dtype.kind != "bool":
-            yield made(dtype, device, shape=shape, value=3)
+            yield sample(dtype, device, shape=shape, value=3)
         if dtype.inexact:
-            yield made(dtype, device, shape=shape, value=-1.5)
-            yield made(dtype, device, shape=shape, value=float("inf"))
+            yield sample(dtype, device, shape=shape, value=-1.5)
+            yield sample(dtype, device, shape=shape, value=float("inf"))
         if dtype.kind == "complex":
-            yield made(dtype, device, shape=shape, value=1 + 2j)
+            yield sample(dtype, device, shape=shape, value=1 + 2j)
 
 
 def full_errors(device: Device) -> Iterator[ErrorSample]:
@@ -46,11 +46,11 @@ def full_reference(*, shape: tuple, value: Any, dtype: DType, device: Device) ->
 
 def iota_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for length, start, step in ((0, 0, 1), (5, 0, 1), (4, 2, 3), (3, 1, 0), (1, 7, 2)):
-        yield made(dtype, device, length=length, start=start, step=step)
+        yield sample(dtype, device, length=length, start=start, step=step)
     if dtype.signed:
-        yield made(dtype, device, length=4, start=3, step=-2)
+        yield sample(dtype, device, length=4, start=3, step=-2)
     if dtype.inexact:
-        yield made(dtype, device, length=6, start=-0.5, step=0.1)
+        yield sample(dtype, device, length=6, start=-0.5, step=0.1)
 
 
 def iota_errors(device: Device) -> Iterator[ErrorSample]:
@@ -66,9 +66,9 @@ def iota_reference(*, length: int, start: float, step: float, dtype: DType, devi
 
 def sequence_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for values in (1, (), (1, 0), ((1, 0, 1), (0, 1, 1)), ((), ()), (((1,),),)):
-        yield made(dtype, device, values=_cast(values, bool if dtype.kind == "bool" else int))
+        yield sample(dtype, device, values=_cast(values, bool if dtype.kind == "bool" else int))
         if dtype.inexact:
-            yield made(dtype, device, values=_cast(values, float))
+            yield sample(dtype, device, values=_cast(values, float))
 
 
 def _cast(values: Any, kind: type) -> Any:
@@ -87,7 +87,7 @@ def sequence_reference(*, values: Any, dtype: DType, device: Device) -> torch.Te
 
 def drawn_samples(more: dict, dtype: DType, device: Device) -> Iterator[SampleInput]:
     for shape in SHAPES:
-        yield made(dtype, device, shape=shape, **more)
+        yield sample(dtype, device, shape=shape, **more)
 
 
 def drawn_errors(more: dict, wrong: dict, match: str, device: Device) -> Iterator[ErrorSample]:
@@ -98,7 +98,7 @@ def drawn_errors(more: dict, wrong: dict, match: str, device: Device) -> Iterato
 
 def randperm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for length in (0, 1, 7):
-        yield made(dtype, device, length=length)
+        yield sample(dtype, device, length=length)
 
 
 def randperm_errors(device: Device) -> Iterator[ErrorSample]:

@@ -51,7 +51,7 @@ def errors(*rows: tuple) -> Callable[[Device], Iterator[ErrorSample]]:
     return samples
 
 
-def asked(dtype: DType, *args: Any, **named: Any) -> SampleInput:
+def sample(dtype: DType, *args: Any, **named: Any) -> SampleInput:
     """A sample that asks for `dtype`."""
     return SampleInput(args, {**named, "dtype": TO_TORCH[dtype]})
 
@@ -61,18 +61,18 @@ def asked(dtype: DType, *args: Any, **named: Any) -> SampleInput:
 
 def size_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     """Sizes one by one, in a tuple, in a list and by name, and every other argument."""
-    yield asked(dtype, ())
-    yield asked(dtype, 3)
-    yield asked(dtype, 2, 0, 3)
-    yield asked(dtype, [2, 1])
-    yield asked(dtype, size=(2, 3), device=torch.device(str(device)))
-    yield asked(dtype, (4,), layout=torch.strided, requires_grad=False, pin_memory=False)
+    yield sample(dtype, ())
+    yield sample(dtype, 3)
+    yield sample(dtype, 2, 0, 3)
+    yield sample(dtype, [2, 1])
+    yield sample(dtype, size=(2, 3), device=torch.device(str(device)))
+    yield sample(dtype, (4,), layout=torch.strided, requires_grad=False, pin_memory=False)
     yield SampleInput((2, 2))
 
 
 def empty_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield from size_samples(dtype, device)
-    yield asked(dtype, (1, 2, 3, 2), memory_format=torch.channels_last)
+    yield sample(dtype, (1, 2, 3, 2), memory_format=torch.channels_last)
 
 
 def new_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -129,16 +129,16 @@ def filled(number: int, name: str) -> list[OpInfo]:
 
 
 def full_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, (), 1)
-    yield asked(dtype, (2, 0), True)
-    yield asked(dtype, [2, 3], 1, device=torch.device(str(device)))
-    yield asked(dtype, size=(3,), fill_value=0, layout=torch.strided, requires_grad=False, pin_memory=False)
+    yield sample(dtype, (), 1)
+    yield sample(dtype, (2, 0), True)
+    yield sample(dtype, [2, 3], 1, device=torch.device(str(device)))
+    yield sample(dtype, size=(3,), fill_value=0, layout=torch.strided, requires_grad=False, pin_memory=False)
     yield SampleInput(((2,), {"bool": True, "int": 7, "float": 0.5, "complex": 1 - 2j}[dtype.kind]))
     if dtype.inexact:
-        yield asked(dtype, (2, 2), float("inf"))
-        yield asked(dtype, (2, 2), -0.5)
+        yield sample(dtype, (2, 2), float("inf"))
+        yield sample(dtype, (2, 2), -0.5)
     if dtype.kind == "complex":
-        yield asked(dtype, (2, 2), 1 + 2j)
+        yield sample(dtype, (2, 2), 1 + 2j)
 
 
 def new_full_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -165,9 +165,9 @@ PERMUTED = (((), ()), ((3,), (0,)), ((2, 3), (1, 0)), ((1, 2, 3, 2), (0, 2, 3, 1
 
 def laid_out_samples(rows: tuple, second: str, dtype: DType, device: Device) -> Iterator[SampleInput]:
     for row in rows:
-        yield asked(dtype, *row)
-    yield asked(dtype, [2, 2], [1, 0] if second == "physical_layout" else [2, 1], device=torch.device(str(device)), requires_grad=False)
-    yield asked(dtype, **{"size": (3,), second: (0,) if second == "physical_layout" else (1,)})
+        yield sample(dtype, *row)
+    yield sample(dtype, [2, 2], [1, 0] if second == "physical_layout" else [2, 1], device=torch.device(str(device)), requires_grad=False)
+    yield sample(dtype, **{"size": (3,), second: (0,) if second == "physical_layout" else (1,)})
 
 
 def new_strided_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -180,15 +180,15 @@ def new_strided_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def arange_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, 5)
-    yield asked(dtype, 0)
-    yield asked(dtype, 2, 9, 3)
-    yield asked(dtype, start=1, end=4, device=torch.device(str(device)))
-    yield asked(dtype, 7, end=8, step=4, layout=torch.strided, requires_grad=False)
+    yield sample(dtype, 5)
+    yield sample(dtype, 0)
+    yield sample(dtype, 2, 9, 3)
+    yield sample(dtype, start=1, end=4, device=torch.device(str(device)))
+    yield sample(dtype, 7, end=8, step=4, layout=torch.strided, requires_grad=False)
     if dtype.signed:
-        yield asked(dtype, 3, -4, -2)
+        yield sample(dtype, 3, -4, -2)
     if dtype.inexact:
-        yield asked(dtype, -0.5, 2, 0.25)
+        yield sample(dtype, -0.5, 2, 0.25)
         yield SampleInput((0.5, 3))
     yield SampleInput((4,))
 
@@ -200,16 +200,16 @@ def np_arange(*bounds: Any, start: Any = None, end: Any = None, step: Any = 1, *
 
 def spaced_samples(more: dict, dtype: DType, device: Device) -> Iterator[SampleInput]:
     """Ends and counts that give whole numbers, and others where the dtype has them."""
-    yield asked(dtype, 0, 4, 5, **more)
-    yield asked(dtype, 2, 2, 1, **more)
-    yield asked(dtype, 1, 3, 0, **more)
-    yield asked(dtype, start=0, end=6, steps=4, **more, device=torch.device(str(device)), requires_grad=False)
-    yield asked(dtype, torch.tensor(1.0), 5, 5, **more)
-    yield asked(dtype, 4, torch.tensor(1), 4, **more)
+    yield sample(dtype, 0, 4, 5, **more)
+    yield sample(dtype, 2, 2, 1, **more)
+    yield sample(dtype, 1, 3, 0, **more)
+    yield sample(dtype, start=0, end=6, steps=4, **more, device=torch.device(str(device)), requires_grad=False)
+    yield sample(dtype, torch.tensor(1.0), 5, 5, **more)
+    yield sample(dtype, 4, torch.tensor(1), 4, **more)
     if dtype.inexact:
-        yield asked(dtype, -0.5, 1.5, 7)
+        yield sample(dtype, -0.5, 1.5, 7)
     if dtype.kind == "complex":
-        yield asked(dtype, 1j, 2 - 1j, 4)
+        yield sample(dtype, 1j, 2 - 1j, 4)
     if dtype is dtypes.float32:
         yield SampleInput((0.5, 2, 3))
 
@@ -218,27 +218,27 @@ def np_spaced(fn: Callable) -> Callable:
     """numpy.linspace or logspace; integers are cut off."""
 
     def reference(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: torch.dtype = torch.float32, **named: Any) -> np.ndarray:
-        made = fn(start, end, steps, **({"base": base} if fn is np.logspace else {}))
-        return made if dtype.is_floating_point or dtype.is_complex else np.trunc(made)
+        values = fn(start, end, steps, **({"base": base} if fn is np.logspace else {}))
+        return values if dtype.is_floating_point or dtype.is_complex else np.trunc(values)
 
     return by_numpy(reference)
 
 
 def eye_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, 3)
-    yield asked(dtype, 0)
-    yield asked(dtype, 2, 3)
-    yield asked(dtype, 3, 1, device=torch.device(str(device)))
-    yield asked(dtype, n=2, m=0, layout=torch.strided, requires_grad=False)
+    yield sample(dtype, 3)
+    yield sample(dtype, 0)
+    yield sample(dtype, 2, 3)
+    yield sample(dtype, 3, 1, device=torch.device(str(device)))
+    yield sample(dtype, n=2, m=0, layout=torch.strided, requires_grad=False)
     yield SampleInput((2,))
 
 
 def triangle_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, 3, 3)
-    yield asked(dtype, 2, 4, 1)
-    yield asked(dtype, 4, 2, -1, device=torch.device(str(device)))
-    yield asked(dtype, row=0, col=3, offset=0)
-    yield asked(dtype, 2, 3, 9, layout=torch.strided)
+    yield sample(dtype, 3, 3)
+    yield sample(dtype, 2, 4, 1)
+    yield sample(dtype, 4, 2, -1, device=torch.device(str(device)))
+    yield sample(dtype, row=0, col=3, offset=0)
+    yield sample(dtype, 2, 3, 9, layout=torch.strided)
     yield SampleInput((2, 2))
 
 
@@ -262,17 +262,17 @@ def nested(dtype: DType) -> Iterator[Any]:
 def data_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     """Data of the dtype's own kind, with the dtype and without; data of other kinds; NumPy's; another tensor's."""
     for data in nested(dtype):
-        yield asked(dtype, data)
+        yield sample(dtype, data)
         yield SampleInput((data,))
-    yield asked(dtype, [True, 2, 0.0], device=torch.device(str(device)))
-    yield asked(dtype, np.arange(4).reshape(2, 2))
+    yield sample(dtype, [True, 2, 0.0], device=torch.device(str(device)))
+    yield sample(dtype, np.arange(4).reshape(2, 2))
     yield SampleInput(([1, True, 0],))
 
 
 def tensor_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield from data_samples(dtype, device)
     make = Maker(dtype, device)
-    yield asked(dtype, data=[1, 0], requires_grad=False, pin_memory=False)
+    yield sample(dtype, data=[1, 0], requires_grad=False, pin_memory=False)
     yield SampleInput((make(3, 4).t(),))
 
 
@@ -294,19 +294,19 @@ def new_tensor_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def np_data(data: Any, *_: Any, **named: Any) -> np.ndarray:
     """The numbers as they are; as truth values where those are asked for."""
-    made, dtype = np.asarray(data), named.get("dtype")
-    return made.astype(np.bool_) if dtype is torch.bool else made
+    values, dtype = np.asarray(data), named.get("dtype")
+    return values.astype(np.bool_) if dtype is torch.bool else values
 
 
 def scalar_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, 1)
-    yield asked(dtype, False)
-    yield asked(dtype, s=0, device=torch.device(str(device)), layout=torch.strided, requires_grad=False, pin_memory=False)
+    yield sample(dtype, 1)
+    yield sample(dtype, False)
+    yield sample(dtype, s=0, device=torch.device(str(device)), layout=torch.strided, requires_grad=False, pin_memory=False)
     yield SampleInput((2,))
     if dtype.inexact:
-        yield asked(dtype, -0.5)
+        yield sample(dtype, -0.5)
     if dtype.kind == "complex":
-        yield asked(dtype, 1 - 1j)
+        yield sample(dtype, 1 - 1j)
 
 
 def info(name: str, samples: Callable, wrong: Callable, reference: Callable, accepted: tuple[DType, ...] = ANY, **more: Any) -> OpInfo:

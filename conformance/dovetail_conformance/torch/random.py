@@ -31,7 +31,7 @@ from dovetail_conformance.opinfo import (
     refused_rows,
     unwritten,
 )
-from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, asked, errors, like_samples
+from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, errors, like_samples, sample
 
 NOT_DRAWN = (NotImplementedError, "not implemented for|expected a tensor of kind float")
 UNIFORM = {"low": 0.0, "high": 1.0, "mean": 0.5, "std": 12**-0.5}
@@ -44,12 +44,12 @@ def seeded(device: Device) -> torch.Generator:
 
 
 def size_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, ())
-    yield asked(dtype, 40)
-    yield asked(dtype, 2, 0, 3)
-    yield asked(dtype, [4, 16], device=torch.device(str(device)))
-    yield asked(dtype, size=(2, 3), layout=torch.strided, requires_grad=False, pin_memory=False)
-    yield asked(dtype, (5, 1), generator=seeded(device))
+    yield sample(dtype, ())
+    yield sample(dtype, 40)
+    yield sample(dtype, 2, 0, 3)
+    yield sample(dtype, [4, 16], device=torch.device(str(device)))
+    yield sample(dtype, size=(2, 3), layout=torch.strided, requires_grad=False, pin_memory=False)
+    yield sample(dtype, (5, 1), generator=seeded(device))
     yield SampleInput((3, 2))
 
 
@@ -86,23 +86,23 @@ def many_like_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def randint_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     top = 2 if dtype.kind == "bool" else 100
-    yield asked(dtype, top, (40,))
-    yield asked(dtype, 1, top, (2, 3), device=torch.device(str(device)))
-    yield asked(dtype, 0, 1, [2, 0])
-    yield asked(dtype, low=0, high=top, size=(4,), generator=seeded(device), layout=torch.strided, requires_grad=False)
+    yield sample(dtype, top, (40,))
+    yield sample(dtype, 1, top, (2, 3), device=torch.device(str(device)))
+    yield sample(dtype, 0, 1, [2, 0])
+    yield sample(dtype, low=0, high=top, size=(4,), generator=seeded(device), layout=torch.strided, requires_grad=False)
     if dtype.signed and dtype.kind != "bool":
-        yield asked(dtype, -7, 7, (5, 8))
+        yield sample(dtype, -7, 7, (5, 8))
     yield SampleInput((9, ()))
 
 
-def bounds_of(given: tuple, named: dict[str, Any]) -> tuple[int, int]:
+def bounds_of(args: tuple, named: dict[str, Any]) -> tuple[int, int]:
     """low and high - 1."""
-    low, high = (0, *given, *[named[name] for name in ("low", "high", "from", "to") if name in named])[-2:]
+    low, high = (0, *args, *[named[name] for name in ("low", "high", "from", "to") if name in named])[-2:]
     return low, high - 1
 
 
-def np_randint(*given: Any, size: Any = None, dtype: torch.dtype = torch.int64, **named: Any) -> Drawn:
-    *ends, size = given if size is None else (*given, size)
+def np_randint(*args: Any, size: Any = None, dtype: torch.dtype = torch.int64, **named: Any) -> Drawn:
+    *ends, size = args if size is None else (*args, size)
     low, high = bounds_of(tuple(ends), named)
     return Drawn(tuple(size), dtype, low, high, whole=True)
 
@@ -116,16 +116,16 @@ def randint_like_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((make(1, 2, 3, 2), top), {"memory_format": torch.channels_last, "device": torch.device(str(device))})
 
 
-def np_randint_like(x: Tensor, *given: int, dtype: torch.dtype | None = None, **named: Any) -> Drawn:
-    low, high = bounds_of(given, named)
+def np_randint_like(x: Tensor, *args: int, dtype: torch.dtype | None = None, **named: Any) -> Drawn:
+    low, high = bounds_of(args, named)
     return Drawn(x.shape, dtype or x.dtype, low, high, whole=True)
 
 
 def randperm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    yield asked(dtype, 0)
-    yield asked(dtype, 1)
-    yield asked(dtype, 40, device=torch.device(str(device)))
-    yield asked(dtype, n=7, generator=seeded(device), layout=torch.strided, requires_grad=False)
+    yield sample(dtype, 0)
+    yield sample(dtype, 1)
+    yield sample(dtype, 40, device=torch.device(str(device)))
+    yield sample(dtype, n=7, generator=seeded(device), layout=torch.strided, requires_grad=False)
     yield SampleInput((5,))
 
 
@@ -141,9 +141,9 @@ def np_randperm(n: int, **named: Any) -> Callable:
 
 def normal_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     make = Maker(dtype, device, (0.5, 3.0))
-    yield asked(dtype, 2.0, 0.5, (40,))
-    yield asked(dtype, mean=0.0, std=1.0, size=(2, 0), device=torch.device(str(device)))
-    yield asked(dtype, 1.0, 0.0, [3], generator=seeded(device))
+    yield sample(dtype, 2.0, 0.5, (40,))
+    yield sample(dtype, mean=0.0, std=1.0, size=(2, 0), device=torch.device(str(device)))
+    yield sample(dtype, 1.0, 0.0, [3], generator=seeded(device))
     yield SampleInput((make(4, 3).t(), 0.5))
     yield SampleInput((make(3),))
     if dtype.kind != "complex":
@@ -203,8 +203,8 @@ def written_samples(rows: tuple[tuple, ...], dtype: DType, device: Device) -> It
     None lies column-major: eager draws in the order of memory, Dovetail in that of the dimensions, so that a seed gives other numbers.
     """
     make = Maker(dtype, device)
-    for (*given, named), (layout, shape) in zip(rows, SHAPES):
-        yield SampleInput((laid(make, layout, *shape), *given), named)
+    for (*args, named), (layout, shape) in zip(rows, SHAPES):
+        yield SampleInput((laid(make, layout, *shape), *args), named)
     if rows is not RATES:  # torch has no rule for the shape of exponential_ with a generator
         yield SampleInput((make(2, 3), *rows[0][:-1]), {"generator": seeded(device)})
 
@@ -224,8 +224,8 @@ def bernoulli_written_samples(dtype: DType, device: Device) -> Iterator[SampleIn
     yield SampleInput((make(2, 3), Maker(dtypes.float64, device, (0.0, 1.0))(3, 2).t()))
 
 
-def np_uniform(x: Tensor, *given: float, **named: float) -> Drawn:
-    low, high = (*given, *(0.0, 1.0)[len(given) :])
+def np_uniform(x: Tensor, *args: float, **named: float) -> Drawn:
+    low, high = (*args, *(0.0, 1.0)[len(args) :])
     low, high = named.get("from", low), named.get("to", high)
     return Drawn(x.shape, x.dtype, low, high, (low + high) / 2, (high - low) * 12**-0.5)
 
@@ -238,9 +238,9 @@ def np_exponential(x: Tensor, lambd: float = 1.0, **named: Any) -> Drawn:
     return Drawn(x.shape, x.dtype, low=0.0, mean=1 / lambd, std=1 / lambd)
 
 
-def np_random(x: Tensor, *given: int, **named: int) -> Drawn:
+def np_random(x: Tensor, *args: int, **named: int) -> Drawn:
     """Without bounds: the whole range of an integer dtype, or all whole numbers that a floating one holds."""
-    ends = bounds_of(given, named) if given or {"from", "to"} & set(named) else (0, 1 if x.dtype is torch.bool else float("inf"))
+    ends = bounds_of(args, named) if args or {"from", "to"} & set(named) else (0, 1 if x.dtype is torch.bool else float("inf"))
     return Drawn(x.shape, x.dtype, *ends, whole=True)
 
 
