@@ -54,7 +54,7 @@ _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # ignore the caller's hint; inspect the mask
 WAYS_OUT = (
-    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, say how to trace it with "
+    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
     'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
 )
 
@@ -137,7 +137,7 @@ def _untraced_transform() -> Unsupported:
 class TorchRecorder(Recorder):
     """Tensors read from outside become inputs of `trace`; `sources` has where each is read."""
 
-    returns_tensors = True  # whether results are what the computation gives
+    returns_tensors = True  # whether results are those of the computation
 
     def __init__(self, trace: Trace, environment: TrackedEnvironment):
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
@@ -325,7 +325,7 @@ class TorchRecorder(Recorder):
         return self._torch(tracker, function, args, kwargs) if is_torch(function) else NULL
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        if function is torch.compiler.is_compiling:  # libraries ask whether to leave out what looks at values
+        if function is torch.compiler.is_compiling:  # libraries then leave out what reads values
             return True
         if function in _TRANSFORMS:
             raise _untraced_transform()
@@ -374,7 +374,7 @@ class TorchRecorder(Recorder):
             raise
 
     def refused(self, error: Exception, *arguments: Any) -> None:
-        """Raise TracedValueError for native code that cannot take a number that the program computes, whatever its own error says."""
+        """Raise TracedValueError for native code that cannot take a number that the program computes, in the place of its own error."""
         number = next(filter(self.is_number, leaves(arguments)), None)
         if number is not None and not isinstance(error, TracedValueError):
             try:

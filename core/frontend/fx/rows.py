@@ -1,7 +1,7 @@
 """Prims in PyTorch's own functions, without writes: ROWS maps a prim to a torch function or to a small program of several.
 
 A program here runs on torch.fx proxies with the prim's specs as `.spec`, and so records its calls.  It returns NotImplemented for calls
-that it does not cover.  Results are laid out as the prim's meta says.
+that it does not cover.  Results have the layout of the prim's meta.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def watch(objects: Sequence[Any], tables: Sequence[dict]) -> Watch | None:
 class ModuleState:
     """Calls to it return what `program()` returns: a tuple, or a Miss.
 
-    The program reads nothing but what these objects and tables hold, so its result is kept while a watch says that they have not changed.
+    The program reads nothing but what these objects and tables hold, so its result is kept while a watch reports no change.
     """
 
     def __init__(self, program: Callable[[], Any], objects: Sequence[Any], tables: Sequence[dict]):

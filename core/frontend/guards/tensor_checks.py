@@ -11,19 +11,21 @@ from dovetail.torch_internals import tensor_guard
 
 
 class TensorChecks:
-    """`fit(*tensors)` is fast, and may say False of tensors that fit; `missed(*tensors)` decides: a miss, or None.
+    """Checks of many tensors: `fit` is fast, and may return False for tensors that fit; `missed` decides.
 
-    `rows` are what each tensor has to be, as prims.check_tensor takes it, and the miss that says that it is not.
+    `rows` are the keyword arguments of prims.check_tensor for each tensor.
     """
 
     def __init__(self, rows: Sequence[dict[str, Any]]):
         self.rows, self.check = tuple(rows), None
 
     def fit(self, *tensors: torch.Tensor) -> bool:
+        """Return whether the tensors fit; False may be wrong."""
         check = self.check
         return check is not None and check(*tensors)
 
     def missed(self, *tensors: torch.Tensor) -> Any:
+        """Return the miss of the first tensor that does not fit, None where all fit."""
         for x, row in zip(tensors, self.rows, strict=True):
             if not fits(x, **row):
                 return row["miss"]

@@ -15,7 +15,7 @@ from dovetail.frontend.interpreter.world import World as World
 def interpret(fn: Callable, world: World | None = None) -> Callable:
     """Return `fn` run by this interpreter: the result of fn(*args, **kwargs), with its bytecode and that of the Python it calls interpreted.
 
-    `world` says what values mean; without one they mean what they mean in CPython.  Errors carry the user's traceback.
+    `world` defines what values mean; by default what they mean in CPython.  Errors carry the user's traceback.
     """
 
     @functools.wraps(fn)

@@ -14,7 +14,7 @@ _PLACEHOLDER = getattr(functools, "Placeholder", NULL)  # from Python 3.14 on
 
 
 class Mismatch(Exception):
-    """The arguments do not fit.  The native function says why: it raises CPython's own TypeError before it runs a line."""
+    """The arguments do not fit.  A call of the native function raises CPython's own TypeError before it runs a line."""
 
 
 def bind(

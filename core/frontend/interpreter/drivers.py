@@ -82,7 +82,7 @@ _SUSPENDS = inspect.CO_ITERABLE_COROUTINE | inspect.CO_COROUTINE | inspect.CO_AS
 
 
 def start(frame: Frame) -> Any:
-    """Run a fresh frame: its result, or the generator, coroutine or async generator that its flags ask for."""
+    """Run a fresh frame; return its result, or the generator, coroutine or async generator that its flags demand."""
     run(frame)  # a generator's to its first instruction: RETURN_GENERATOR suspends it
     flags = frame.decoded.flags
     if not flags & _SUSPENDS:

@@ -8,7 +8,7 @@ from dovetail.frontend.interpreter.frame import EXC_CHANGED, YIELD, Frame
 
 
 def loop(frame: Frame) -> int:
-    """Run `frame` until it returns, yields, or changes the exception that it handles; say which."""
+    """Run `frame` until it returns, yields, or changes the exception that it handles; return which."""
     instructions, pc = frame.decoded.instructions, frame.pc
     while True:
         try:

@@ -1,6 +1,6 @@
-"""CPython's object protocols in Python: what an attribute, an operator or an iteration does when the class says so with a Python function.
+"""CPython's object protocols in Python: attributes, operators and iteration, where a class defines them by Python functions.
 
-`World` leaves these to C, which runs the functions natively.  `Protocols` finds them and interprets them: a tracker has to see what they
+`World` leaves these to C, which runs the functions natively.  `Protocols` looks them up and interprets them: a tracker has to see what they
 read.  A value's class and its instance dictionary are read by `from_class` and `from_instance`, where a tracker guards them.
 """
 

@@ -340,7 +340,7 @@ class World:
             return None
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        """Call a class in C, or the `__new__` of one; it may ask for its caller's globals, as `type` does to set `__module__`."""
+        """Call a class in C, or the `__new__` of one; it may read its caller's globals, as `type` does to set `__module__`."""
         return call_in(globals() if frame is None else frame.globals, maker, args, kwargs)
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:

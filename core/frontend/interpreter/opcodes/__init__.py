@@ -1,7 +1,7 @@
-"""What the opcodes do: one class of handlers for each family; what only one version of CPython has is in `py311` to `py314`.
+"""Handlers of opcodes, one class for each family; those of single versions of CPython are in `py311` to `py314`.
 
 A handler is a function `NAME(frame, arg)` that moves values between stack, slots and namespaces.  It returns None to go on with the
-next instruction, the index of another, or RETURN, YIELD or EXC_CHANGED.  What the values mean it asks `frame.world`.
+next instruction, the index of another, or RETURN, YIELD or EXC_CHANGED.  Operations on values go to `frame.world`.
 """
 
 from __future__ import annotations

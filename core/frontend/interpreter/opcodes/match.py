@@ -55,7 +55,7 @@ def match_class(frame, subject, cls, names, count):
 
 
 def positional(frame, subject, cls, count, values):
-    """Return the names that `count` positional patterns stand for; the subject itself goes to `values` where the class says so."""
+    """Return the names that `count` positional patterns stand for; the subject itself goes to `values` for classes that match by themselves."""
     if not count:
         return ()
     names = frame.world.optional(cls, "__match_args__")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
-# class -> attributes, and methods without arguments, that together say the whole value; a class stands before its bases
+# class -> attributes, and methods without arguments, that together determine the value; a class stands before its bases
 _CONTENT: dict[type, tuple[str, ...]] = {
     str: ("__getnewargs__()",),
     bytes: ("__getnewargs__()",),
@@ -53,7 +53,7 @@ def _base_of(kind: type) -> type | None:
 
 
 def is_member(value: Any) -> bool:
-    """Return whether a value is a member of an enumeration: there is one object for each, so its identity says all."""
+    """Return whether a value is a member of an enumeration: there is one object for each, so its identity is its value."""
     return isinstance(value, Enum)
 
 
@@ -70,7 +70,7 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
     """Guard an outside value by class and content where it is an instance of an immutable class in C, or of a subclass of one.
 
     C code reads such a value without a call that the interpreter sees: "%s" % value, {value: 1}, value == 2.
-    Raises Unsupported where a subclass replaces the methods that say the content.
+    Raises Unsupported where a subclass replaces the methods that determine the content.
     """
     base = _base_of(type(value))
     if base is None:

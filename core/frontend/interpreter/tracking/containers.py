@@ -124,7 +124,7 @@ class Containers:
         return self.reach(value, self.sources.item(source, key))
 
     def _missing(self, owner: Any, key: Any) -> Any:
-        """Return what a dict gives for a key that it has not: its class may say so, or make one."""
+        """Return the value of a dict for a missing key: `__missing__`, or a default factory."""
         hook = self.method(owner, "__missing__")
         if hook is not None:
             return self.call_function(hook, [owner, key], {})
@@ -262,14 +262,14 @@ class Containers:
         if self.source(iterator) is not None:
             raise Unsupported(
                 f"the program advances a {type(iterator).__name__} that was created outside of it, which no later call could repeat; make the "
-                "iterator inside, or pass what it gives as an argument"
+                "iterator inside, or pass its items as an argument"
             )
         return super().next(iterator)
 
     def pairs(self, mapping: Any) -> Iterable[tuple[Any, Any]]:
         mapping = self.effects.shadow(mapping)
         if isinstance(mapping, MAPPINGS) and self.outside_container(mapping) is not None:
-            raw = type(mapping).__iter__ is dict.__iter__  # then C code copies a dict without asking its class
+            raw = type(mapping).__iter__ is dict.__iter__  # then C code copies a dict without calling methods of its class
             if raw or (self.method(mapping, "keys") is None and self.method(mapping, "__getitem__") is None):
                 return self.raw_pairs(mapping)
         return super().pairs(mapping)

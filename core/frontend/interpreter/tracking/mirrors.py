@@ -1,4 +1,4 @@
-"""Objects as C code may see them: what C code asks of a class in Python comes back to the interpreter.
+"""Objects as C code may see them: methods in Python that C code calls are interpreted.
 
 `range(o)` calls `__index__` of o, `"%s" % o` its `__str__`, `math.floor(o)` its `__floor__`: natively, what those methods read would not be
 guarded.  A mirror stands in for such an object: its class has the same methods, and each is interpreted.

@@ -1,4 +1,4 @@
-"""What a tracker asks about tensors and modules of a framework; this one knows none, which suits plain values."""
+"""The interface between a tracker and a framework's tensors and modules; this one knows none, which suits plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Records operations on tensors.  What it has nothing to say about it answers with NULL."""
+    """Records operations on tensors.  Methods return NULL for values that they do not handle."""
 
     atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
 
@@ -29,15 +29,15 @@ class Recorder:
         return False
 
     def is_input(self, value: Any) -> bool:
-        """Whether `reach` decides what the program sees of an outside value: tensors, and what else becomes an input."""
+        """Return whether `reach` decides what the program sees of an outside value: tensors, and what else becomes an input."""
         return self.is_tensor(value)
 
     def original(self, tracker: Tracker, tensor: Any) -> Source | None:
-        """Where the object is found that a result has to be, None for a tensor that the computation gives."""
+        """Return the source of the object that a result has to be, None for a result of the computation."""
         return None
 
     def is_buffer(self, value: Any) -> bool:
-        """Whether `value` holds data in C that a caller may write to, so that every call returns a copy of its own."""
+        """Return whether `value` holds data in C that a caller may write to, so that every call returns a copy of its own."""
         return False
 
     def is_module(self, value: Any) -> bool:

@@ -227,7 +227,7 @@ def writes(templates: Templates, log: list[Write]) -> list[Callable[[Values], No
 
 
 def _context_write(templates: Templates, write: Write) -> Callable[[Values], None]:
-    """Set a context variable, or reset it by the token that setting it gave in the same call."""
+    """Set a context variable, or reset it by the token that setting it returned in the same call."""
     variable, key = write.owner, id(write.name)
     if write.value is DELETED:
         return lambda values: variable.reset(values.built[key])

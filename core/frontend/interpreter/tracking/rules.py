@@ -1,15 +1,15 @@
-"""One table for code in C: what a call of it may depend on, and what a tracked run does about it.
+"""One table for code in C: what a call may depend on, and how a tracked run handles it.
 
 Every callable in C has exactly one rule:
 
-    modelled  `lookasides.TABLE` or `BY_TYPE` has a function that knows what it reads and calls; methods of containers are in `containers`
-    deep      it computes with its arguments alone: all that they hold is guarded by value, and methods in Python come back to the interpreter
+    modelled  `lookasides.TABLE` or `BY_TYPE` has a function that interprets what it reads and calls; methods of containers are in `containers`
+    deep      it computes with its arguments alone: all their content is guarded by value, and methods in Python are interpreted
     keeps     it stores its arguments or looks at their identity or class, and reads nothing else of them
-    fresh     it reads the world outside, or a random state: it is run at every call, and what it gives is an input of the program
-    refused   it does neither; the sentence says what to do instead
+    fresh     it reads the world outside, or a random state: it is run at every call, and its result is an input of the program
+    refused   none of these; a sentence names the way out
 
 A row stands under the callable itself, else under the class that its method belongs to, else under its module.  A callable without a row is
-unknown: it is deep where all that it gets is guarded by value, and refused where it gets an object that may change; the option
+unknown: it is deep where all its arguments are guarded by value, and refused where one is an object that may change; the option
 `unknown_c_code` lets it run.  To add a row, put the callable, class or module name into one of the tables below.
 """
 
@@ -34,23 +34,23 @@ from typing import Any, NamedTuple
 
 
 class Fresh(NamedTuple):
-    """What a call gives that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "value" for
+    """The result of a call that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "value" for
     one that is guarded, since Python may branch on it, and "effect" for None."""
 
     kind: str
 
 
 class Refused(NamedTuple):
-    """Why a call is refused, as the end of a sentence: what to do instead."""
+    """Why a call is refused and the way out, as the end of a sentence."""
 
     way_out: str
 
 
 DEEP, KEEPS = "deep", "keeps"
 FLOAT, INT, VALUE, EFFECT = Fresh("float"), Fresh("int"), Fresh("value"), Fresh("effect")
-_OUTSIDE = Refused("it gives something else at every call; call it outside the compiled function, and pass what it gives")
+_OUTSIDE = Refused("its result changes from call to call; call it outside the compiled function, and pass its result")
 _FILES = Refused("it reads or writes what is outside of the program; do it outside the compiled function, and pass what you need")
-_MOMENT = Refused("it gives something else at every call; call it outside, and pass what it gives, or use time.time(), which is read at every call")
+_MOMENT = Refused("its result changes from call to call; call it outside, and pass its result, or use time.time(), which is read at every call")
 _SAMPLES = Refused("it draws from a random state in a way that is not run at every call; draw with torch, or draw outside and pass the result")
 
 CALLABLES: dict[Any, Any] = {
@@ -109,7 +109,7 @@ _BOUND = (BuiltinFunctionType, MethodWrapperType)
 
 def rule_of(function: Any, args: Sequence[Any] = ()) -> Any:
     """Return the rule of a callable in C; None where it has no row."""
-    if args and is_state(args[0]) and hasattr(function, "__name__"):  # as functions of Cython, which say nothing of their class
+    if args and is_state(args[0]) and hasattr(function, "__name__"):  # as functions of Cython, which do not name their class
         return of_class(type(args[0]), function.__name__)
     try:
         rule = CALLABLES.get(function)

@@ -60,7 +60,7 @@ FIXED = (
     classmethod,
     staticmethod,
     ContextVar,
-)  # they are what they are: their identity says all
+)  # their identity is their value
 
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
 _WRITTEN = ("__str__", "__repr__", "__format__")
@@ -112,7 +112,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         return [*self.guards.values(), *classes]
 
     def snapshot(self, value: Any, source: Source, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
-        """Remember what is in an outside buffer, which C code may write to unseen; `restore` puts back what `read` gives."""
+        """Remember what is in an outside buffer, which C code may write to unseen; `restore` puts back what `read` returned."""
         self.snapshots.append((value, source, read, read(), restore))
 
     def check_snapshots(self) -> None:
@@ -213,7 +213,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
     def outside(self, value: Any) -> Source | None:
         """Return the source of an outside object, and guard its type; None for an object that the trace created."""
         source, kind = self.source(value), type(value)
-        if source is None or self.recorder.is_tensor(value):  # the guard on a tensor says its type
+        if source is None or self.recorder.is_tensor(value):  # the guard on a tensor includes its type
             return source
         if source.kind != "const" or (kind.__flags__ & _HEAP and not isinstance(value, type)):  # an object of a class in C keeps its class
             self.guard("type", source, kind)
