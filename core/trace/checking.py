@@ -1,4 +1,4 @@
-"""Is a trace valid?  Every value is made before it is read, once, and every meta still gives the specs that are written down."""
+"""Validate traces: every value is computed once and before it is read, and every meta still gives the recorded specs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def check(trace: Trace) -> Trace:
     for line in trace.lines:
         _check_line(line, known, trace)
     for p in proxies(trace.outputs):
-        _require(p in known, trace, "{} is returned but never made", p)
+        _require(p in known, trace, "{} is returned but never computed", p)
     return trace
 
 
 def _check_line(line: BoundSymbol, known: set[Proxy], trace: Trace) -> None:
     """Check `line` and add what it makes to `known`."""
     for p in line.reads:
-        _require(p in known, trace, "{} is read by {} before it is made", p, line.symbol)
+        _require(p in known, trace, "{} is read by {} before it is computed", p, line.symbol)
     for p in line.writes:
-        _require(p not in known, trace, "{} is made twice, the second time by {}", p, line.symbol)
+        _require(p not in known, trace, "{} is computed twice, the second time by {}", p, line.symbol)
     if line.symbol.is_prim and Tag.GUARD not in line.symbol.tags:
         _check_meta(line, trace)
     made_inside: list[Proxy] = []

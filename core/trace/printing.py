@@ -87,14 +87,16 @@ class Scope:
         return name
 
     def callee(self, line: Any) -> str:
-        if (found := line.implementation) is not None and (path := found.path) is None:
-            space = self.executor(found.executor)
-            if self.globals[space].__dict__.setdefault(found.name, found.fn) is not found.fn:
-                raise ExecutorError(f"{found.executor} has two implementations called {found.name}; give the one of {line.symbol} another name")
-            return f"{space}.{found.name}"
-        if found is None and line.symbol.python_rule is not None:
+        if (implementation := line.implementation) is not None and (path := implementation.path) is None:
+            space = self.executor(implementation.executor)
+            if self.globals[space].__dict__.setdefault(implementation.name, implementation.fn) is not implementation.fn:
+                raise ExecutorError(
+                    f"{implementation.executor} has two functions called {implementation.name}; give the one of {line.symbol} another name"
+                )
+            return f"{space}.{implementation.name}"
+        if implementation is None and line.symbol.python_rule is not None:
             return ""  # a statement of its own, which calls nothing
-        path = line.symbol.path if found is None else path
+        path = line.symbol.path if implementation is None else path
         if not path.startswith("."):
             self.root(path.partition(".")[0])
         return path

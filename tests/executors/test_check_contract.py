@@ -43,7 +43,12 @@ def test_34_a_breach_names_the_executor_the_line_and_what_differs(name):
     own = of("own", torch.sin, fn)
     with pytest.raises(ExecutorError, match=message) as raised:
         run(lambda x: torch.sin(x) * 2, torch.ones(2, 3), executors=[own])
-    for words in ("own 1.2 (made in this process", 'in t1 = torch.sin(t0: "cpu f32[2, 3]")', f"called at {__file__}:", "leave own out of executors"):
+    for words in (
+        "own 1.2 (defined in this process",
+        'in t1 = torch.sin(t0: "cpu f32[2, 3]")',
+        f"called at {__file__}:",
+        "leave own out of executors",
+    ):
         assert words in str(raised.value)
 
 

@@ -307,5 +307,5 @@ def test_a_checker_that_returns_no_verdict_is_an_error_that_names_its_plugin(ans
         dovetail.jit(torch.sin, executors=[careless])(torch.ones(3))
 
     words = str(error.value)
-    assert f"the checker of careless 1.2 (made in this process, by no distribution) returned {answer!r}; return True, a Claim, or a refusal" in words
+    assert f"the checker of careless 1.2 (defined in this process) returned {answer!r}; return True, a Claim, or a refusal" in words
     assert "in torch.sin(" in words and "leave careless out of executors=[...]" in words

@@ -150,7 +150,7 @@ def test_str_is_a_table_in_plain_text():
     assert text.startswith("computation: 1 operation; torch runs 1\n")
     assert "torch.nn.functional.softmax: small -> torch  (test_explain.py:" in text
     assert "    small refuses: expected rows of at most 8, got 9\n" in text
-    assert "small (made in this process): asked 1 time, runs 0; claiming " in text
+    assert "small (defined in this process): asked 1 time, runs 0; claiming " in text
     assert "\x1b" not in text
 
 
@@ -222,7 +222,7 @@ def broken(*_, **__):
     raise ValueError("the kernel fell over")
 
 
-IN_PROCESS = "(made in this process, by no distribution)"
+IN_PROCESS = "(defined in this process)"
 EVERYTHING = (f"own 1.2 {IN_PROCESS}", 'torch.sin(t0: "cpu f32[3]")', f"called at {__file__}:", "leave own out of executors=")
 
 

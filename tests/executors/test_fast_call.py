@@ -88,5 +88,5 @@ def test_an_error_in_an_entry_says_whose_it_is():
         def entry(self, prologue, computation, slow):
             return 1 // 0
 
-    with pytest.raises(dovetail.DovetailError, match=r"entry of broken 0 \(made in this process.*\) raised ZeroDivisionError"):
+    with pytest.raises(dovetail.DovetailError, match=r"entry of broken 0 \(defined in this process.*\) raised ZeroDivisionError"):
         dovetail.jit(torch.sin, executors=[Broken("broken")])(torch.ones(2))

@@ -127,7 +127,7 @@ def test_a_reason_may_be_left_out_and_an_error_says_whose_it_is():
     fn = dovetail.jit(torch.sin, executors=[Silent("silent")])
     fn(torch.zeros(2))
     assert "silent refuses: gave no reason" in str(dovetail.explain(fn))
-    with pytest.raises(dovetail.DovetailError, match=r"worth of broken 0 \(made in this process.*\) raised ZeroDivisionError"):
+    with pytest.raises(dovetail.DovetailError, match=r"worth of broken 0 \(defined in this process.*\) raised ZeroDivisionError"):
         dovetail.jit(torch.sin, executors=[Broken("broken")])(torch.zeros(2))
 
 

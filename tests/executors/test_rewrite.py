@@ -138,7 +138,7 @@ def test_other_inputs_and_no_trace_are_refused():
 def test_the_contract_is_checked_line_by_line_when_asked(monkeypatch):
     ex = Does(lambda trace: trace.derive("wrong", lines=trace.lines[::-1]))
     monkeypatch.setenv("DOVETAIL_CHECK", "1")
-    with pytest.raises(ContractError, match=r"broke the contract of prepare: .* is read by torch.relu before it is made"):
+    with pytest.raises(ContractError, match=r"broke the contract of prepare: .* is read by torch.relu before it is computed"):
         dovetail.jit(layer, executors=[ex])(X, W)
 
 

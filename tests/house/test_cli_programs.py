@@ -137,7 +137,7 @@ def test_an_error_in_a_plugin_is_shown_with_its_lines_and_whose_it_is(say, tmp_p
     (tmp_path / "plugged.py").write_text("\n".join([*lines, *more]))
     printed = say("explain", "plugged.py:f", exit_code=1)
 
-    assert 'File "plugged.py", line 4, in kernel' in printed and "OSError: gone\nraised by shaky 3.1 (made in this process" in printed
+    assert 'File "plugged.py", line 4, in kernel' in printed and "OSError: gone\nraised by shaky 3.1 (defined in this process" in printed
     assert "to go on without it: " in printed and "core/" not in printed
 
 

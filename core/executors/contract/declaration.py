@@ -63,10 +63,10 @@ def dtypes_of(wanted: Iterable[Any] | None) -> frozenset[DType] | None:
 
 
 def _dtype(value: Any) -> DType:
-    found = value if isinstance(value, DType) else _BY_NAME.get(value) if isinstance(value, str) else FROM_TORCH.get(value)
-    if found is None:
+    dtype = value if isinstance(value, DType) else _BY_NAME.get(value) if isinstance(value, str) else FROM_TORCH.get(value)
+    if dtype is None:
         raise ExecutorError(f"dtypes= names {value!r}, which is no element type here; name one as torch does: torch.float32, or 'float32'")
-    return found
+    return dtype
 
 
 def devices_of(wanted: Iterable[str] | None) -> frozenset[str] | None:

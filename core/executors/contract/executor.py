@@ -52,14 +52,14 @@ class Executor:
     """The common part of both kinds, and the declaration that dispatch and the conformance suite read.
 
     `dtypes` are the element types of the tensors that its operations may read, `devices` the kinds of device that they may be on ("cuda"),
-    None for any.  `grad` says whether it takes operations through which a gradient flows.  `available` is asked once, before the executor is
+    None for any.  `grad` says whether it takes operations through which a gradient flows.  `available` is called once, before the executor is
     used.  `last_resort` puts it behind all others in the default order; `before` and `after` are hints, the lowest layer of configuration.
     """
 
     distribution: tuple[str, str | None] | None = None  # the name and version of what it was installed with; discovery sets it
     place: tuple[str, int] | None = None  # its plugin's name, and which of the plugin's executors it is; discovery sets it
-    before: tuple[str, ...] = ()  # executors that are asked after it unless somebody orders otherwise
-    after: tuple[str, ...] = ()  # executors that are asked before it
+    before: tuple[str, ...] = ()  # executors that are offered operations after it, unless configuration says otherwise
+    after: tuple[str, ...] = ()  # executors that are offered operations before it
     options: Mapping[str, Any] = MappingProxyType({})  # what users may configure, with the defaults; `options_of` reads it
 
     def __init__(
@@ -87,21 +87,20 @@ class Executor:
         return True if self._available is None else self._available()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether this executor runs `line`: True or a Claim, or why not.  The declaration is asked first, then the checker."""
+        """Return True or a Claim to run `line`, or a refusal.  The declaration is checked first, then the checker is called."""
         raise NotImplementedError
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
-        """`trace`, a pure program whose operations nobody was offered yet, as this executor would rather be offered it.
+        """Rewrite the program before dispatch.
 
-        A pass: it leaves `trace` as it is and returns it, or another program that computes the same from the same inputs.  `executors` are
-        those who are going to be asked, in order; in that order they prepare, each computation, forward and backward, and what they change
-        anyone may take.  It is for joining lines into an operation of one's own, whose decomposition is what was there, and for laying out
-        what a kernel reads.
+        A pass: it leaves `trace` as it is and returns it, or another program that computes the same from the same inputs.  Called for each
+        computation, forward and backward, in the order of `executors`, all of which are then offered the result.  Use it to join lines into
+        an operation of this executor, with those lines as its decomposition, or to lay out what a kernel reads.
         """
         return trace
 
     def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
-        """A quicker function of (args, kwargs) in the place of a compiled program's prologue; None, which is always right, where there is none.
+        """Return a fast call path, a function of (args, kwargs) that replaces a compiled program's prologue, or None, which is always right.
 
         It gives the result for calls that it is sure fit `prologue`, every guard of it; any other call it hands over to `slow`, the prologue
         as it was compiled, and gives what that gives.  `computation` is the program that the prologue runs, where it runs nothing besides
@@ -122,7 +121,7 @@ class OperatorExecutor(Executor):
         super().__init__(name, **declared)
         self.table: dict[Symbol, Implementation] = {}
         self._named: dict[str, Implementation] = {}
-        self._found: dict[Symbol, Implementation] = {}  # those of the family that somebody asked for
+        self._from_family: dict[Symbol, Implementation] = {}  # looked up in the family so far
         self._family: Callable[[Symbol], tuple[Callable, str] | None] | None = None
 
     def implements(
@@ -142,7 +141,7 @@ class OperatorExecutor(Executor):
         """Run `operation` (a symbol, a torch function, or the dotted name of one) with `fn` where `checker` says True, or a Claim.
 
         `execution_transform` rewrites the call instead: it gets proxies and calls this executor's own symbols.  `stateful` is a class in
-        the place of `fn`: each call site of a compiled program gets an object of it, made without arguments and called with the operation's.
+        the place of `fn`: each call site of a compiled program gets an object of it, constructed without arguments and called with the operation's.
         `grad` is the rule, in interleaved form, that differentiates the operation where this executor claims it; or a bool, whether a
         gradient may flow through it.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs print.
         """
@@ -209,14 +208,14 @@ class OperatorExecutor(Executor):
         raise ExecutorError(f"{self.name} has an implementation called {candidate} already; give the one for {symbol} another name=")
 
     def implementation(self, symbol: Symbol) -> Implementation | None:
-        """What runs `symbol`, before any checker is asked."""
-        found = self.table.get(symbol) or self._found.get(symbol)
-        if found is None and self._family is not None and (made := self._family(symbol)) is not None:
-            if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
-                raise ExecutorError(f"the family of {self.name} returned {made!r} for {symbol}; return (function, path), or None to refuse")
-            fn, path = made
-            found = self._found[symbol] = Implementation(self.name, symbol.name, fn, path=path)
-        return found
+        """Return what runs `symbol`, before any checker is called."""
+        implementation = self.table.get(symbol) or self._from_family.get(symbol)
+        if implementation is None and self._family is not None and (answer := self._family(symbol)) is not None:
+            if not (isinstance(answer, tuple) and len(answer) == 2 and callable(answer[0])):
+                raise ExecutorError(f"the family of {self.name} returned {answer!r} for {symbol}; return (function, path), or None to refuse")
+            fn, path = answer
+            implementation = self._from_family[symbol] = Implementation(self.name, symbol.name, fn, path=path)
+        return implementation
 
     def own(self, name: str) -> Implementation | None:
         """The implementation of its table that is called `name`."""
@@ -224,40 +223,45 @@ class OperatorExecutor(Executor):
 
     def named(self, name: str) -> Callable[..., Any]:
         """The function that programs print under `name`; a new state where that has one, as the call sites of a program do."""
-        found = self._named.get(name)
-        if found is None and (of := self._named.get(name.rpartition("_")[0])) is not None and of.stateful is not None:
-            found = of
-        if found is None:
+        implementation = self._named.get(name)
+        if implementation is None and (of := self._named.get(name.rpartition("_")[0])) is not None and of.stateful is not None:
+            implementation = of
+        if implementation is None:
             raise AttributeError(f"executor {self.name} has no implementation called {name}")
-        return found.fn if found.stateful is None else found.stateful()
+        return implementation.fn if implementation.stateful is None else implementation.stateful()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether this executor runs `line`: True or a Claim, or why not.  The declaration is asked first, then the checker."""
-        found = self.implementation(line.symbol)
-        if found is None:
+        """Return True or a Claim to run `line`, or a refusal.  The declaration is checked first, then the checker is called."""
+        implementation = self.implementation(line.symbol)
+        if implementation is None:
             return f"does not implement {line.symbol}"
-        message = supports(line, *self._declared(found))
-        if message is not True or found.checker is None:
+        message = supports(line, *self._declared(implementation))
+        if message is not True or implementation.checker is None:
             return message
-        return as_verdict(found.checker(*line.args, **line.kwargs))
+        return as_verdict(implementation.checker(*line.args, **line.kwargs))
 
-    def _declared(self, found: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
+    def _declared(self, implementation: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
         """The declaration that holds for one implementation."""
-        dtypes = self.dtypes if found.dtypes is None else found.dtypes
-        devices = self.devices if found.devices is None else found.devices
-        return dtypes, devices, self.grad if found.differentiable is None else found.differentiable
+        dtypes = self.dtypes if implementation.dtypes is None else implementation.dtypes
+        devices = self.devices if implementation.devices is None else implementation.devices
+        return dtypes, devices, self.grad if implementation.differentiable is None else implementation.differentiable
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything.
 
-        `operations` are those in its table by id; `family` says that it runs others besides, found by a function.
+        `operations` are those in its table by id; `family` says that a function adds others.
         """
         rows = {}
-        for symbol, found in self.table.items():
-            dtypes, devices, grad = self._declared(found)
-            has = {"checker": found.checker, "execution_transform": found.execution_transform, "grad_rule": found.grad, "stateful": found.stateful}
-            row = {"name": found.name, **words_of(dtypes, devices), "grad": grad, **{key: value is not None for key, value in has.items()}}
-            rows[symbol.id] = row | {"path": found.path}
+        for symbol, implementation in self.table.items():
+            dtypes, devices, grad = self._declared(implementation)
+            has = {
+                "checker": implementation.checker,
+                "execution_transform": implementation.execution_transform,
+                "grad_rule": implementation.grad,
+                "stateful": implementation.stateful,
+            }
+            row = {"name": implementation.name, **words_of(dtypes, devices), "grad": grad, **{key: value is not None for key, value in has.items()}}
+            rows[symbol.id] = row | {"path": implementation.path}
         operations = dict(sorted(rows.items()))
         return super().declaration() | {"kind": "operator", "operations": operations, "family": self._family is not None}
 
@@ -277,7 +281,7 @@ class FusionExecutor(Executor):
         self.operations = None if operations is None else frozenset(_operation(f"{name} fuses", each) for each in operations)
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
-        """Whether one line could be part of a region.  Asked for prims; a composite is taken when its whole decomposition is."""
+        """Return whether one line could be part of a region.  Called for prims; a composite is claimed when its whole decomposition is."""
         if self.operations is None:
             raise NotImplementedError(f"executor {self.name} declares no operations=, so it has to define can_fuse(line)")
         return True
@@ -291,14 +295,15 @@ class FusionExecutor(Executor):
         raise NotImplementedError(f"executor {self.name} has to define fuse(region)")
 
     def fuse_in_place(self, region: Trace, into: dict[Proxy, Proxy]) -> Callable[..., tuple] | None:
-        """`fuse`, where the function may write results into the memory of inputs that nobody reads any more: `into` says which into which.
+        """Compile a region that may write results into inputs; return None to leave the region to `fuse`.
 
-        A result that it wrote there is that input itself.  None where it cannot, or need not.
+        `into` maps each result to the input that it may overwrite, since nothing reads that input later.  A result written there is returned
+        as that input itself.
         """
         return None
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """Whether one line could be part of a region: the declaration is asked first, then `can_fuse`."""
+        """Return whether one line could be part of a region: the declaration is checked first, then `can_fuse` is called."""
         if self.operations is not None and line.symbol not in self.operations:
             return f"does not fuse {line.symbol}"
         message = supports(line, self.dtypes, self.devices, self.grad)

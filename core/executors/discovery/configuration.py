@@ -82,10 +82,10 @@ def _stats() -> tuple[Stat, ...]:
     if named.lower() == "off":
         return ()
     if named:
-        found = Stat(named, "file", _time(named))
-        if found.time is None:
+        stat = Stat(named, "file", _time(named))
+        if stat.time is None:
             raise ExecutorError(f"{options.CONFIG.name} names {named}, and no such file can be read; correct it, or set it to off")
-        return (found,)
+        return (stat,)
     here = os.getcwd()
     folders = [here, *map(str, Path(here).parents)]
     tried = [os.path.join(folder, name) for folder in reversed(folders) for name in NAMES]
@@ -109,12 +109,12 @@ def _time(path: str) -> int | None:
 def _read(stats: tuple[Stat, ...]) -> tuple[Setting, ...]:
     """What the user's own file says, and behind it what the nearest folder says that has something to say."""
     own = [path for stat in stats if (path := stat.path) == _user_file()]
-    found = [setting for path in own for setting in read_file(Path(path))]
+    own_settings = [setting for path in own for setting in read_file(Path(path))]
     nearest = reversed([Path(stat.path) for stat in stats if stat.path not in own])
     for _, files in groupby(nearest, key=lambda path: path.parent):
         if message := [setting for path in reversed(list(files)) for setting in read_file(path)]:
-            return (*found, *message)
-    return tuple(found)
+            return (*own_settings, *message)
+    return tuple(own_settings)
 
 
 def read_file(path: Path) -> list[Setting]:
@@ -128,14 +128,14 @@ def read_file(path: Path) -> list[Setting]:
     except (OSError, ValueError) as error:
         raise ExecutorError(f"{path} cannot be read: {error}; correct it, or name another file in {options.CONFIG.name}") from None
     prefix = "tool.dovetail." if shared else ""
-    lines, found = _lines(text), []
+    lines, read = _lines(text), []
     for key, value in (message.get("tool", {}).get("dovetail", {}) if shared else message).items():
         option = options.option_named(key, _source(path, lines, prefix + key))
         if option in (options.OPERATIONS, options.OPTIONS_OF) and isinstance(value, dict):
-            found += [option.setting({name: each}, _source(path, lines, f"{prefix}{key}.{name}", prefix + key)) for name, each in value.items()]
+            read += [option.setting({name: each}, _source(path, lines, f"{prefix}{key}.{name}", prefix + key)) for name, each in value.items()]
         else:
-            found.append(option.setting(_placed(option, value, path), _source(path, lines, prefix + key)))
-    return found
+            read.append(option.setting(_placed(option, value, path), _source(path, lines, prefix + key)))
+    return read
 
 
 def _placed(option: Option, value: Any, path: Path) -> Any:
@@ -159,7 +159,7 @@ _KEY = re.compile(r"""\s*\{?\s*(?P<name>("[^"]*"|'[^']*'|[\w-]+)(\s*\.\s*("[^"]*
 
 def _lines(text: str) -> dict[str, int]:
     """The first line of each key in a TOML file, by its full name, and of each table that holds it."""
-    section, found = "", {}
+    section, line_numbers = "", {}
     for number, line in enumerate(text.splitlines(), 1):
         if read := _SECTION.match(line):
             name = section = _plain(read["name"])
@@ -167,12 +167,12 @@ def _lines(text: str) -> dict[str, int]:
             name = ".".join(filter(None, (section, _plain(read["name"]))))
         else:
             continue
-        found.setdefault(name, number)
+        line_numbers.setdefault(name, number)
         for key in BY_KEY:  # `tool.dovetail.operations.x` is also where `tool.dovetail.operations` stands
             for prefix in ("tool.dovetail.", ""):
                 if name.startswith(f"{prefix}{key}."):
-                    found.setdefault(prefix + key, number)
-    return found
+                    line_numbers.setdefault(prefix + key, number)
+    return line_numbers
 
 
 def _plain(name: str) -> str:
@@ -190,33 +190,33 @@ def lock_path() -> Path:
 # Calls.
 
 
-def command_line(**given: Any) -> None:
+def command_line(**values: Any) -> None:
     """Set options for the whole process, above files and the environment, as the command line does."""
-    made = tuple([option.setting(value, Source("command line", f"--{key}")) for key, value in given.items() if (option := BY_KEY[key])])
-    options.PROCESS.command_line += made
+    flags = tuple([option.setting(value, Source("command line", f"--{key}")) for key, value in values.items() if (option := BY_KEY[key])])
+    options.PROCESS.command_line += flags
     WATCH.changed()
 
 
-def call_settings(given: dict[str, Any], where: str) -> tuple[Setting, ...]:
-    """What `dovetail.use` was given, as settings."""
-    source, made = Source("use", where), []
-    for key, value in given.items():
+def call_settings(values: dict[str, Any], where: str) -> tuple[Setting, ...]:
+    """Return the arguments of `dovetail.use` as settings."""
+    source, scoped = Source("use", where), []
+    for key, value in values.items():
         option = options.option_named(key, source)
         if option in PROCESS_WIDE:
             raise ExecutorError(f"{source} sets {key!r}, which holds for a whole process; set it in a file, or as {option.name}")
         if value is not None:
-            made.append(option.setting(value, source))
-    return tuple(made)
+            scoped.append(option.setting(value, source))
+    return tuple(scoped)
 
 
 @contextmanager
-def scope(made: tuple[Setting, ...]) -> Iterator[None]:
-    """`made` in front of everything else, in this thread or asynchronous task and in the tasks that it starts."""
+def scope(scoped: tuple[Setting, ...]) -> Iterator[None]:
+    """Put `scoped` in front of all other settings, in this thread or asynchronous task and in the tasks that it starts."""
     if not WATCH.scoped:
         with WATCH.lock:
             WATCH.scoped = True
             WATCH.changed()
-    token = SCOPE.set(_joined(SCOPE.get(), made, repr(made)))
+    token = SCOPE.set(_joined(SCOPE.get(), scoped, repr(scoped)))
     try:
         yield
     finally:
@@ -229,11 +229,11 @@ def _joined(outer: tuple[Setting, ...], inner: tuple[Setting, ...], written: str
     return (*outer, *inner)
 
 
-# Which plugins are imported, and asked.
+# Which plugins are imported and used.
 
 
 def disabling_setting(name: str, distribution: str = "") -> Setting | None:
-    """The setting that keeps the plugin or executor `name` from being asked, here and now."""
+    """Return the setting that disables the plugin or executor `name` here, or None."""
     disabled: Setting | None = None
     for setting in options.settings(options.DISABLE):  # each holds what those below it say, too
         if not {name, distribution} & set(setting.value):
@@ -266,7 +266,7 @@ def near(name: str, known: dict[str, str]) -> str:
 
 def option_values(name: str, declared: dict[str, Any]) -> dict[str, Any]:
     """The options of the executor `name`: what it declares, changed by what is configured; an error for one that it does not declare."""
-    found = dict(declared)
+    values = dict(declared)
     for setting in options.settings(options.OPTIONS_OF):
         for path, value in setting.value:
             executor, _, key = path.partition(".")
@@ -274,8 +274,8 @@ def option_values(name: str, declared: dict[str, Any]) -> dict[str, Any]:
                 continue
             if key not in declared:
                 raise ExecutorError(f"options in {setting.source} sets {path}, and {name} has no such option; {suggestion(key, declared)}")
-            found[key] = _like(declared[key], value, f"{path} in {setting.source}")
-    return found
+            values[key] = _like(declared[key], value, f"{path} in {setting.source}")
+    return values
 
 
 def _like(usual: Any, value: Any, where: str) -> Any:

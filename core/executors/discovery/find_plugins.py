@@ -164,8 +164,8 @@ def _candidate(plain: Candidate) -> Candidate | Plugin:
     if not plain.name or not read or not all(part.isidentifier() for part in read["module"].split(".")):
         reason = f"its entry point {plain.name} = {plain.value!r} names no module"
         return plain.row("invalid", reason, 'the author writes it as `name = "package.module"`')
-    made = plain.__dict__ | {"module": read["module"], "attribute": read["attribute"] or ""}
-    return Candidate(**made | {"needs": plain.needs._replace(extras=_split(read["extras"]))})
+    fields = plain.__dict__ | {"module": read["module"], "attribute": read["attribute"] or ""}
+    return Candidate(**fields | {"needs": plain.needs._replace(extras=_split(read["extras"]))})
 
 
 def _package(module: str) -> Path | None:
@@ -209,16 +209,16 @@ def _project(where: Path) -> Iterator[Candidate | Plugin]:
     if not points:
         yield plain.row("invalid", f"{where / 'pyproject.toml'} has no entry point in {GROUP}", f'add [project.entry-points."{GROUP}"]')
     for name, value in sorted(points.items()):
-        made = _candidate(Candidate(name, str(value), "", "", needs.distribution, version, str(where), needs=needs))
-        if isinstance(made, Plugin):
-            yield made
+        candidate = _candidate(Candidate(name, str(value), "", "", needs.distribution, version, str(where), needs=needs))
+        if isinstance(candidate, Plugin):
+            yield candidate
             continue
-        file = _module_file(where, made.module.partition(".")[0])
+        file = _module_file(where, candidate.module.partition(".")[0])
         if file is None:
-            top = made.module.partition(".")[0]
-            yield made.row("import-failed", f"{where} has no module {top}, nor has its folder src", "correct the entry point")
+            top = candidate.module.partition(".")[0]
+            yield candidate.row("import-failed", f"{where} has no module {top}, nor has its folder src", "correct the entry point")
         else:
-            yield Candidate(**made.__dict__ | {"file": str(file)})
+            yield Candidate(**candidate.__dict__ | {"file": str(file)})
 
 
 def _module_file(where: Path, top: str) -> Path | None:

@@ -49,22 +49,22 @@ def load(candidate: Candidate) -> Loaded | Plugin:
     """The executors of a plugin, or the record of what went wrong; only KeyboardInterrupt gets through."""
     began = time.perf_counter()
     try:
-        made, lacking, checks = _run(candidate)
+        provided, lacking, checks = _run(candidate)
     except Failure as failure:
         cause = failure.__cause__
         error = "".join(traceback.format_exception(cause)) if cause else ""
         took = time.perf_counter() - began
         return candidate.row(failure.status, failure.reason, failure.remedy, error=error, seconds=took)
-    for i, ex in enumerate(made):
+    for i, ex in enumerate(provided):
         ex.distribution, ex.place = (candidate.distribution or candidate.path, candidate.version), (candidate.name, i)
-    return Loaded(candidate, made, lacking, checks, time.perf_counter() - began)
+    return Loaded(candidate, provided, lacking, checks, time.perf_counter() - began)
 
 
 def _run(candidate: Candidate) -> tuple:
     target = _imported(candidate)
     manager = _registered(candidate, target)
-    made = _executors(candidate, manager)
-    return made, tuple(_lacking(candidate, made)), lambda: [check for found in manager.hook.dovetail_doctor() for check in found]
+    provided = _executors(candidate, manager)
+    return provided, tuple(_lacking(candidate, provided)), lambda: [check for answers in manager.hook.dovetail_doctor() for check in answers]
 
 
 def _guarded(what: str, candidate: Candidate, status: str, fn: Callable[[], Any]) -> Any:
@@ -191,8 +191,8 @@ def _executors(candidate: Candidate, manager: pluggy.PluginManager) -> tuple[Exe
             raise Failure("invalid", f"its hook dovetail_executors returned {_kind(answer)}, where a list of executors is wanted", _RETURN)
         return list(answer)
 
-    made = tuple(_guarded("its hook dovetail_executors", candidate, "invalid", ask))
-    for ex in made:
+    provided = tuple(_guarded("its hook dovetail_executors", candidate, "invalid", ask))
+    for ex in provided:
         if not isinstance(ex, Executor):
             raise Failure("invalid", f"its hook dovetail_executors gave {_kind(ex)}, which is no executor", _RETURN)
         if not isinstance(vars(ex).get("name"), str):
@@ -201,15 +201,15 @@ def _executors(candidate: Candidate, manager: pluggy.PluginManager) -> tuple[Exe
         lacks = [name for name in wanted if getattr(type(ex), name, None) is getattr(FusionExecutor, name)]
         if lacks:
             raise Failure("invalid", f"its {type(ex).__name__} has no {' and no '.join(lacks)}", "its author writes what FusionExecutor leaves out")
-    names = [ex.name for ex in made]
+    names = [ex.name for ex in provided]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise Failure(
             "invalid", f"its hook dovetail_executors gave two executors called {', '.join(twice)}", "its author gives each a name of its own"
         )
-    if not made:
+    if not provided:
         raise Failure("invalid", "its hook dovetail_executors gave no executor", _RETURN)
-    return made
+    return provided
 
 
 _RETURN = "its author returns a list of what OperatorExecutor(...) or FusionExecutor(...) made"
@@ -219,9 +219,9 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
-def _lacking(candidate: Candidate, made: tuple[Executor, ...]) -> Iterator[tuple[str, str]]:
+def _lacking(candidate: Candidate, provided: tuple[Executor, ...]) -> Iterator[tuple[str, str]]:
     """Each executor that this machine cannot run, and why."""
-    for ex in made:
+    for ex in provided:
         verdict = _guarded(f"available() of {ex.name}", candidate, "invalid", ex.available)
         if verdict is True:
             continue

@@ -1,4 +1,4 @@
-"""Whose fault: what an error in a plugin's code says, and which checkers are asked no more."""
+"""Errors in plugins' code: what their messages name, and which checkers are called no more."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class ContractError(ExecutorError):
     """What an executor returned is not what the operation promises."""
 
 
-QUARANTINE: WeakKeyDictionary[Executor, dict[Symbol, str]] = WeakKeyDictionary()  # the registry: whose checker raised, and for what
+QUARANTINE: WeakKeyDictionary[Executor, dict[Symbol, str]] = WeakKeyDictionary()  # the registry: executors with a checker that raised, and for what
 ASKED: WeakValueDictionary[str, Executor] = WeakValueDictionary()  # the registry: the executor of each name that programs print
 
 
 def distribution(ex: Executor) -> tuple[str, str] | None:
-    """The name and the version of the distribution that `ex` came from, or a path and ""; None for one made in this process."""
-    found = getattr(ex, "distribution", None)
-    return (found[0], found[1] or "") if isinstance(found, tuple) else None
+    """The name and the version of the distribution that `ex` came from, or a path and ""; None for one defined in this process."""
+    origin = getattr(ex, "distribution", None)
+    return (origin[0], origin[1] or "") if isinstance(origin, tuple) else None
 
 
 def named(ex: Executor) -> str:
     """The executor as an error names it: `fast 1.2 (dovetail-fast 1.2.0)`."""
-    found = distribution(ex)
-    return f"{ex.name} {ex.version} ({' '.join(filter(None, found)) if found else 'made in this process, by no distribution'})"
+    origin = distribution(ex)
+    return f"{ex.name} {ex.version} ({' '.join(filter(None, origin)) if origin else 'defined in this process'})"
 
 
 def way_out(ex: Executor) -> str:
@@ -59,7 +59,7 @@ def call(line: BoundSymbol) -> str:
 
 
 def account(what: str, ex: Executor, line: BoundSymbol, error: Exception, where: str | None) -> str:
-    """What is said of an `error` in `what` ("the checker") of `ex`, which was given `line`."""
+    """Return the message for an `error` in `what` ("the checker") of `ex` while it handled `line`."""
     return _account(f"{what} of {named(ex)} raised {type(error).__name__}: {error}", ex, line, where)
 
 
@@ -73,7 +73,7 @@ def _account(fault: str, ex: Executor, line: BoundSymbol, where: str | None) -> 
 def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdict], where: str | None) -> Verdict:
     """What `question(line)`, the executor's own code, says: True, a Claim, or a sentence.
 
-    One that raises is asked no more about this operation: that is said in one warning, and from then on is its refusal.
+    One that raises is not called again for this operation: one warning says so, and from then on that is its refusal.
     """
     kept = QUARANTINE.get(ex)
     if kept is not None and line.symbol in kept:
@@ -102,14 +102,14 @@ def _warn(message: str, at: str | None) -> None:
 
 
 def quarantined() -> list[tuple[str, str, str]]:
-    """(executor, operation, refusal) for each checker that is not asked again."""
+    """Return (executor, operation, refusal) for each checker that is not called again."""
     return [(ex.name, str(symbol), message) for ex, kept in QUARANTINE.items() for symbol, message in kept.items()]
 
 
 def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that says whose it is.
+    """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that names the executor.
 
-    A missing grad rule is no fault of the part that asked for it, and a refusal none at all: both stay what they are.
+    A missing grad rule is no fault of the part that needed it, and a refusal none at all: both stay what they are.
     """
     try:
         return run(*args, **kwargs)
@@ -120,14 +120,14 @@ def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: 
 
 
 def blame(error: Exception) -> None:
-    """Add to `error`, which came out of a compiled program, which line of it failed and whose code that was; its type stays.
+    """Add to `error`, which came out of a compiled program, which line of it failed and which executor ran that; its type stays.
 
-    The failing line is found by its number in the printed program, so that a program which does not fail pays nothing.
+    The failing line is identified by its number in the printed program, so that a program which does not fail pays nothing.
     """
-    found = None if isinstance(error, ContractError) else failing(error.__traceback__)
-    if found is None:
+    failed = None if isinstance(error, ContractError) else failing(error.__traceback__)
+    if failed is None:
         return
-    trace, line = found
+    trace, line = failed
     ex = ASKED.get(line.implementation.executor)
     who = named(ex) if ex is not None else line.implementation.executor
     rows = [f"raised by {who} as it ran {call(line)}, {trace.name}'s {', '.join(p.name for p in line.writes) or 'line'}"]

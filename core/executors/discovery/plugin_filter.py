@@ -43,8 +43,8 @@ def configured() -> Selection:
 
 def _said(option: Option) -> tuple:
     """The value in the highest layer that holds for every thread, and where it stands."""
-    found: list[Setting] = [each for each in options.settings(option) if each.source.layer not in ("use", "jit")]
-    return (found[-1].value, str(found[-1].source)) if found else (option.default, "")
+    layers: list[Setting] = [each for each in options.settings(option) if each.source.layer not in ("use", "jit")]
+    return (layers[-1].value, str(layers[-1].source)) if layers else (option.default, "")
 
 
 def select(candidates: Iterable[Candidate], wanted: Selection) -> tuple[list[Candidate], list[Plugin]]:
@@ -64,8 +64,8 @@ def select(candidates: Iterable[Candidate], wanted: Selection) -> tuple[list[Can
 
 
 def _blocked(candidate: Candidate, wanted: Selection) -> Plugin | None:
-    def names(given: Iterable[str]) -> bool:
-        return candidate.name in given or (bool(candidate.distribution) and _same(candidate.distribution, given))
+    def names(listed: Iterable[str]) -> bool:
+        return candidate.name in listed or (bool(candidate.distribution) and _same(candidate.distribution, listed))
 
     if names(wanted.disable):
         return candidate.row("disabled", f"disabled by {wanted.disabled_by}", f"take it out of {_place('disable', wanted.disabled_by)}")
@@ -82,8 +82,8 @@ def _place(key: str, where: str) -> str:
     return place if place.startswith(("DOVETAIL_", "--")) else f"`{key}` in {where}"
 
 
-def _same(distribution: str, given: Iterable[str]) -> bool:
-    return canonicalize_name(distribution) in {canonicalize_name(each) for each in given}
+def _same(distribution: str, listed: Iterable[str]) -> bool:
+    return canonicalize_name(distribution) in {canonicalize_name(each) for each in listed}
 
 
 def _one_of(sides: list[Candidate], meant: str, where: str) -> tuple[list[Candidate], list[Plugin]]:

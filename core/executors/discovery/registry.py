@@ -1,4 +1,4 @@
-"""Finds executors: each installed plugin is one entry point in the group `dovetail.executors`, loaded when executors are first asked for."""
+"""Load executors: each installed plugin is one entry point in the group `dovetail.executors`, loaded when executors are first needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dovetail.trace.source_location import typed_at_a_prompt, user_line
 
 @dataclass
 class Registry:
-    """The executors of this process.  Installed plugins are loaded when they are first asked for, once, and each on its own.
+    """The executors of this process.  Installed plugins are loaded when executors are first needed, once, and each on its own.
 
     `generation` counts the changes of what is registered.
     """
@@ -122,7 +122,7 @@ class Registry:
     def add(self, ex: Executor, *, replace: bool = False) -> None:
         """Register `ex` under its name.
 
-        Raises ExecutorError if the name is in use, unless `replace`, or both were made in a notebook or at a prompt.
+        Raises ExecutorError if the name is in use, unless `replace`, or both were defined in a notebook or at a prompt.
         """
         with self.lock:
             old = self.executors.get(ex.name)
@@ -148,16 +148,16 @@ class Survey(NamedTuple):
 
 def survey(wanted: Selection) -> Survey:
     """Look at names, configuration and requirements; no plugin code runs."""
-    found = scan(wanted.plugins)
+    scanned = scan(wanted.plugins)
     forget()
-    chosen, rows = select(found.candidates, wanted)
+    chosen, rows = select(scanned.candidates, wanted)
     wrong = {candidate: message for candidate in chosen if (message := problem(candidate.needs))}
-    rows = [*found.rows, *rows, *(candidate.row(*message) for candidate, message in wrong.items())]
-    return Survey([candidate for candidate in chosen if candidate not in wrong], rows, found.candidates, found.known)
+    rows = [*scanned.rows, *rows, *(candidate.row(*message) for candidate, message in wrong.items())]
+    return Survey([candidate for candidate in chosen if candidate not in wrong], rows, scanned.candidates, scanned.known)
 
 
 def _clashes(working: list[Loaded], rows: dict[Candidate, Plugin], use: dict[str, str], added: dict[str, Executor]) -> dict[Candidate, Plugin]:
-    """The rows of plugins whose executors have names that others claim, too."""
+    """Return the rows of plugins that provide an executor of a name that others provide, too."""
     claims: dict[str, list[Candidate]] = {}
     for one in working:
         for ex in one.executors:
@@ -175,15 +175,15 @@ def _clashes(working: list[Loaded], rows: dict[Candidate, Plugin], use: dict[str
 
 
 def _owner(name: str, sides: list[Candidate], meant: str) -> Candidate | None:
-    """Whose executor `name` is: that of the plugin in development, of the distribution that is meant, of the plugin called so; else nobody's."""
+    """Return the candidate that provides `name`: the plugin in development, the configured distribution, the plugin of that name; else None."""
     for rule in (
         lambda c: bool(c.file),
         lambda c: bool(meant) and canonicalize_name(c.distribution) == canonicalize_name(meant),
         lambda c: c.name == name,
     ):
-        found = [c for c in sides if rule(c)]
-        if len(found) == 1:
-            return found[0]
+        owners = [c for c in sides if rule(c)]
+        if len(owners) == 1:
+            return owners[0]
     return None
 
 
@@ -222,9 +222,9 @@ def _present(kind: str) -> bool:
     try:
         if kind == "cpu":
             return True
-        found: Callable[[], bool] | None = getattr(getattr(torch, kind, None), "is_available", None)
-        found = found or getattr(getattr(torch.backends, kind, None), "is_available", None)
-        return bool(found and found())
+        is_available: Callable[[], bool] | None = getattr(getattr(torch, kind, None), "is_available", None)
+        is_available = is_available or getattr(getattr(torch.backends, kind, None), "is_available", None)
+        return bool(is_available and is_available())
     except Exception:  # a hint is not worth an error
         return False
 
@@ -284,9 +284,9 @@ class _Implementations(SimpleNamespace):
         if not hasattr(self._executor, "named"):
             who = self._executor.name
             raise AttributeError(f"{who} has no implementation called {name}: a region runs where it was fused; trace.save writes its lines")
-        found = self._executor.named(name)
-        setattr(self, name, found)  # so that a program on its own keeps one state for each call site
-        return found
+        function = self._executor.named(name)
+        setattr(self, name, function)  # so that a program on its own keeps one state for each call site
+        return function
 
 
 def implementations_of(name: str) -> SimpleNamespace:
@@ -301,12 +301,12 @@ def _by_name(executor: str, name: str, stateful: bool) -> Implementation:
     return replace(whole, name=name, fn=whole.stateful()) if stateful else whole
 
 
-def _pickled(found: Implementation) -> tuple:
-    """An implementation is pickled by name where its executor can be found again: most functions of executors cannot be pickled."""
-    ex, stateful = REGISTRY.executors.get(found.executor), found.stateful is not None and found.fn is not None
-    if isinstance(ex, OperatorExecutor) and (ex.own(found.name) is found or stateful):
-        return _by_name, (found.executor, found.name, stateful)
-    return found.__reduce_ex__(2)
+def _pickled(implementation: Implementation) -> tuple:
+    """An implementation is pickled by name where its executor can be implementation again: most functions of executors cannot be pickled."""
+    ex, stateful = REGISTRY.executors.get(implementation.executor), implementation.stateful is not None and implementation.fn is not None
+    if isinstance(ex, OperatorExecutor) and (ex.own(implementation.name) is implementation or stateful):
+        return _by_name, (implementation.executor, implementation.name, stateful)
+    return implementation.__reduce_ex__(2)
 
 
 copyreg.pickle(Implementation, _pickled)

@@ -48,12 +48,12 @@ def host_version() -> str:
 
 
 def _api(wanted: Iterable[Requirement], distribution: str) -> Problem | None:
-    """A plugin that requires `dovetail[api1]` was made for executor API 1."""
-    for found in wanted:
-        for extra in found.extras if canonicalize_name(found.name) == HOST else ():
-            asked = _API_EXTRA.fullmatch(canonicalize_name(extra))
-            if asked and int(asked[1]) != API:
-                reason = f"requires executor API {asked[1]}, and dovetail {host_version()} has API {API}"
+    """Return the problem of a plugin for another executor API: `dovetail[api1]` requires API 1."""
+    for requirement in wanted:
+        for extra in requirement.extras if canonicalize_name(requirement.name) == HOST else ():
+            api = _API_EXTRA.fullmatch(canonicalize_name(extra))
+            if api and int(api[1]) != API:
+                reason = f"requires executor API {api[1]}, and dovetail {host_version()} has API {API}"
                 return Problem("incompatible", reason, _other_version(distribution))
     return None
 
@@ -79,35 +79,35 @@ def _requirements(needs: Requires) -> Problem | None:
         return Problem("invalid", f"its metadata requires what cannot be read: {' '.join(str(error).split())}", _author(needs.distribution))
     if wrong := _api(wanted, needs.distribution):
         return wrong
-    unmet = [(found, message) for found in wanted if (message := _unmet(found))]
-    for found, _ in unmet:
-        if canonicalize_name(found.name) == HOST:
-            reason = f"requires {_plain(found)}, and this is dovetail {host_version()}"
+    unmet = [(requirement, message) for requirement in wanted if (message := _unmet(requirement))]
+    for requirement, _ in unmet:
+        if canonicalize_name(requirement.name) == HOST:
+            reason = f"requires {_plain(requirement)}, and this is dovetail {host_version()}"
             return Problem("incompatible", reason, _other_version(needs.distribution))
     if unmet:
-        names = " ".join(f'"{_plain(found)}"' for found, _ in unmet)
+        names = " ".join(f'"{_plain(requirement)}"' for requirement, _ in unmet)
         return Problem("unmet-requirement", "; ".join(message for _, message in unmet), f"pip install {names}")
     return None
 
 
 def applicable(requires: Iterable[str], extras: Iterable[str]) -> list[Requirement]:
-    """The requirements whose markers hold here; with those of the extras that they ask of other distributions."""
+    """Return the requirements whose markers hold here, with those of the extras that they request of other distributions."""
     wanted: list[Requirement] = []
     queue = [(text, frozenset(extras)) for text in requires]
     seen = set()
     while queue:
-        text, asked = queue.pop(0)
-        found = Requirement(text)
-        if found.marker and not any(found.marker.evaluate({"extra": extra}) for extra in asked or ("",)):
+        text, requested = queue.pop(0)
+        requirement = Requirement(text)
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in requested or ("",)):
             continue
-        key = (str(found), asked)
+        key = (str(requirement), requested)
         if key in seen:
             continue
         seen.add(key)
-        wanted.append(found)
-        if found.extras:
-            more = [text for text in _requires_of(found.name) if "extra" in text]
-            queue += [(text, frozenset(found.extras)) for text in more]
+        wanted.append(requirement)
+        if requirement.extras:
+            more = [text for text in _requires_of(requirement.name) if "extra" in text]
+            queue += [(text, frozenset(requirement.extras)) for text in more]
     return wanted
 
 
@@ -131,15 +131,15 @@ def forget() -> None:
     _version.cache_clear()
 
 
-def _unmet(found: Requirement) -> str:
-    version = installed(found.name)
+def _unmet(requirement: Requirement) -> str:
+    version = installed(requirement.name)
     if version is None:
-        return f"requires {_plain(found)}, which is not installed"
+        return f"requires {_plain(requirement)}, which is not installed"
     try:
-        fits = found.specifier.contains(version, prereleases=True)
+        fits = requirement.specifier.contains(version, prereleases=True)
     except InvalidVersion:
         fits = False
-    return "" if fits else f"requires {_plain(found)}, and {found.name} {version} is installed"
+    return "" if fits else f"requires {_plain(requirement)}, and {requirement.name} {version} is installed"
 
 
 def _requires_of(name: str) -> list[str]:
@@ -149,15 +149,15 @@ def _requires_of(name: str) -> list[str]:
         return []
 
 
-def _plain(found: Requirement) -> str:
+def _plain(requirement: Requirement) -> str:
     """The requirement without its marker, which holds."""
-    extras = f"[{','.join(sorted(found.extras))}]" if found.extras else ""
-    return f"{found.name}{extras}{found.specifier}" if not found.url else f"{found.name}{extras} @ {found.url}"
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}" if not requirement.url else f"{requirement.name}{extras} @ {requirement.url}"
 
 
 def _other_version(distribution: str) -> str:
     named = distribution or "the plugin"
-    return f"install a version of {named} that was made for this one: pip install --upgrade {named}"
+    return f"install a version of {named} for this one: pip install --upgrade {named}"
 
 
 def _author(distribution: str) -> str:

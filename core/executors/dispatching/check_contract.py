@@ -27,16 +27,16 @@ def checked(trace: Trace) -> Trace:
 
 
 def _checked(line: BoundSymbol, position: int) -> BoundSymbol:
-    found = line.implementation
+    implementation = line.implementation
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = copies(line, args, kwargs)
-        result = found.fn(*args, **kwargs)
+        result = implementation.fn(*args, **kwargs)
         if (message := broken(line, args, kwargs, result, before)) is not None:
             raise ContractError(_breach(line, message))
         return result
 
-    return line.replace(implementation=replace(found, name=f"{found.name}_{position}", fn=run, path=None))
+    return line.replace(implementation=replace(implementation, name=f"{implementation.name}_{position}", fn=run, path=None))
 
 
 def _breach(line: BoundSymbol, message: str) -> str:
@@ -60,10 +60,10 @@ def copies(line: BoundSymbol, args: tuple, kwargs: dict) -> list[torch.Tensor]:
 
 def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: list[torch.Tensor]) -> str | None:
     """What `result` breaks of the contract of `line`, as a sentence; None when nothing."""
-    given = tensors((args, kwargs))
-    for x, was in zip(given, before, strict=False):
+    arguments = tensors((args, kwargs))
+    for x, was in zip(arguments, before, strict=False):
         if not same_bits(x, was):
-            name = next((p.name for p, y in zip(proxies((line.args, line.kwargs)), given, strict=False) if y is x), "an argument")
+            name = next((p.name for p, y in zip(proxies((line.args, line.kwargs)), arguments, strict=False) if y is x), "an argument")
             return f"it wrote into its argument {name}, and the operation leaves its arguments as they are"
     pairs = list(paired(line.out, result))
     for expected, got in pairs:
@@ -100,29 +100,29 @@ def _other_tensor(expected: TensorProxy, got: Any) -> str | None:
     spec, name = expected.spec, expected.name
     if not isinstance(got, torch.Tensor):
         return f'{name} is "{spec}" by its meta, and {type(got).__name__} was returned'
-    found = spec_of(got)
-    if found.dtype is not spec.dtype:
-        return f"{name} has dtype {spec.dtype.name.removesuffix('_')} by its meta, and {found.dtype.name.removesuffix('_')} was returned"
-    if found.shape != spec.shape:
-        return f"{name} has shape {list(spec.shape)} by its meta, and {list(found.shape)} was returned"
-    if found.device is not spec.device:
-        return f"{name} is on {spec.device} by its meta, and on {found.device} it was returned"
-    if found.strides != spec.strides:
-        return f"{name} has strides {list(spec.steps)} by its meta, and {list(found.steps)} were returned"
+    returned = spec_of(got)
+    if returned.dtype is not spec.dtype:
+        return f"{name} has dtype {spec.dtype.name.removesuffix('_')} by its meta, and {returned.dtype.name.removesuffix('_')} was returned"
+    if returned.shape != spec.shape:
+        return f"{name} has shape {list(spec.shape)} by its meta, and {list(returned.shape)} was returned"
+    if returned.device is not spec.device:
+        return f"{name} is on {spec.device} by its meta, and on {returned.device} it was returned"
+    if returned.strides != spec.strides:
+        return f"{name} has strides {list(spec.steps)} by its meta, and {list(returned.steps)} were returned"
     return None
 
 
 def roots(line: BoundSymbol) -> dict[Proxy, Proxy]:
-    """Each view that is made inside `line`, and what it is a view of."""
+    """Yield each view that is computed inside `line`, and what it is a view of."""
     if Tag.VIEW in line.symbol.tags:
         return dict.fromkeys(line.writes, line.args[0])
     return {p: base for inner in line.body for p, base in roots(inner).items()}
 
 
-def _aliases(line: BoundSymbol, pairs: list[tuple[Any, Any]], given: tuple) -> str | None:
+def _aliases(line: BoundSymbol, pairs: list[tuple[Any, Any]], arguments: tuple) -> str | None:
     """A result may share memory with what it is a view of, and with nothing else."""
     views, inputs, owners = roots(line), {}, {}
-    for p, x in zip(leaves((line.args, line.kwargs)), leaves(given), strict=False):
+    for p, x in zip(leaves((line.args, line.kwargs)), leaves(arguments), strict=False):
         if isinstance(p, Proxy) and isinstance(x, torch.Tensor) and x.numel():
             inputs.setdefault(_memory(x), []).append(p)
     for p, x in pairs:

@@ -58,13 +58,13 @@ class Distrust:
         if _FORGIVING.get():
             return None
         own, kept = self.own.get(ex), self._kept(folder()) if _key_of(ex) else {}
-        if not own and not any([found.executor == ex.name for found in kept.values()]):
+        if not own and not any([entry.executor == ex.name for entry in kept.values()]):
             return None
         mark = structure(line)
         if own and mark in own:
             return own[mark]
-        found = kept.get(digest(ex, mark))
-        return None if found is None else _refusal(found.message, found.case)
+        entry = kept.get(digest(ex, mark))
+        return None if entry is None else _refusal(entry.message, entry.case)
 
     def add(self, ex: Executor, line: BoundSymbol, operation: str, message: str, case: str) -> None:
         """Remember that `ex` computes `line` otherwise than the reference."""
@@ -73,22 +73,22 @@ class Distrust:
             self.own.setdefault(ex, {})[mark] = _refusal(message, case)
         if _key_of(ex) is None:
             return
-        found = Disagreement(ex.name, operation, message, case, digest(ex, mark))
+        disagreement = Disagreement(ex.name, operation, message, case, digest(ex, mark))
         with self.lock:
-            self._kept(folder())[found.key] = found
+            self._kept(folder())[disagreement.key] = disagreement
         with suppress(OSError):  # a folder that cannot be written forgets, as a process does
-            _write(folder() / f"{found.key}.json", {"format": FORMAT, **asdict(found)})
+            _write(folder() / f"{disagreement.key}.json", {"format": FORMAT, **asdict(disagreement)})
 
     def clear(self) -> list[Disagreement]:
         """Forget everything, the files of the folder too; return what was in them."""
         self.own.clear()
         self.kept.pop(folder(), None)
-        found = list(self.listed())
-        for each in found:
+        disagreements = list(self.listed())
+        for each in disagreements:
             with suppress(OSError):
                 (folder() / f"{each.key}.json").unlink()
         self.kept.pop(folder(), None)
-        return found
+        return disagreements
 
     def listed(self) -> Iterator[Disagreement]:
         """The disagreements in files, by executor."""
@@ -97,7 +97,7 @@ class Distrust:
     def _kept(self, where: Path) -> dict[str, Disagreement]:
         """The disagreements in the files of a folder, which is read once."""
         if where not in self.kept:
-            self.kept[where] = {found.key: found for path in _files(where) if (found := _read(path)) is not None}
+            self.kept[where] = {entry.key: entry for path in _files(where) if (entry := _read(path)) is not None}
         return self.kept[where]
 
 
@@ -117,12 +117,12 @@ def forgiving() -> Iterator[None]:
 
 def folder() -> Path:
     """Where disagreements and the scripts that replay them are kept."""
-    found = options.TRIAL_FOLDER.read()
-    if not found:
+    trial_folder = options.TRIAL_FOLDER.read()
+    if not trial_folder:
         import platformdirs  # on first use: `import dovetail` needs no files
 
-        found = os.path.join(platformdirs.user_cache_dir("dovetail"), "trial")
-    return Path(found)
+        trial_folder = os.path.join(platformdirs.user_cache_dir("dovetail"), "trial")
+    return Path(trial_folder)
 
 
 def structure(line: BoundSymbol) -> str:
@@ -153,8 +153,8 @@ def digest(ex: Executor, mark: str) -> str:
 
 def _key_of(ex: Executor) -> tuple[str, str] | None:
     """The distribution that an executor came from, with its version; None where a version says nothing of its code."""
-    found = distribution(ex)
-    return found if found is not None and found[1] else None
+    origin = distribution(ex)
+    return origin if origin is not None and origin[1] else None
 
 
 def _refusal(message: str, case: str) -> str:

@@ -29,7 +29,7 @@ from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, proxies
 
 
 def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
-    """`trace`, an executed program whose results `epilogue` takes, with regions that write into inputs where that is safe."""
+    """`trace`, an executed program with results that `epilogue` takes, with regions that write into inputs where that is safe."""
     new = trace.derive("in_place")
     new.lines = list(trace.lines)
     wanted = _copied(trace, epilogue)
@@ -42,27 +42,27 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
     for i in reversed(range(len(new.lines))):
         line = new.lines[i]
         into = {q: p for q in line.writes if (p := wanted.get(q)) is not None and p in set(line.reads) and p not in later}
-        made = line.implementation
-        if into and isinstance(made, FusedRegion) and made.executor in fusing:
-            new.lines[i] = _writing(line, into, fusing[made.executor])
+        implementation = line.implementation
+        if into and isinstance(implementation, FusedRegion) and implementation.executor in fusing:
+            new.lines[i] = _writing(line, into, fusing[implementation.executor])
         later.update(root[p] for p in line.reads)
     return new
 
 
 def _writing(line: BoundSymbol, into: dict[Proxy, Proxy], ex: FusionExecutor) -> BoundSymbol:
     """A region's line, run so that results go `into` inputs, if its executor can."""
-    made = line.implementation
-    fn = guarded("fuse_in_place", ex, line, line.where, ex.fuse_in_place, made.region, into)
+    fused = line.implementation
+    fn = guarded("fuse_in_place", ex, line, line.where, ex.fuse_in_place, fused.region, into)
     if fn is None:
         return line
-    return line.replace(implementation=FusedRegion(made.executor, made.name, fn, region=made.region, writes=tuple(into.values())))
+    return line.replace(implementation=FusedRegion(fused.executor, fused.name, fn, region=fused.region, writes=tuple(into.values())))
 
 
 def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:
     """Results by the inputs that they are copied into and are for nothing else; of the same dtype and layout, without overlap in itself."""
     reads = Counter([p for line in epilogue.lines for p in line.reads] + proxies(epilogue.outputs))
     results, inputs = set(proxies(trace.outputs)), set(trace.inputs)
-    found: dict[Proxy, Proxy] = {}
+    overwritten: dict[Proxy, Proxy] = {}
     detached: dict[Proxy, Proxy] = {}  # how a write with grad mode off reaches an input
     for line in epilogue.lines:
         if line.symbol is prims.detach:
@@ -70,8 +70,8 @@ def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:
         elif line.symbol is prims.copy_ and line.args[1] in results and reads[line.args[1]] == 1:
             target, value = detached.get(line.args[0], line.args[0]), line.args[1]
             if target in inputs and isinstance(target, TensorProxy) and _same_layout(target, value):
-                found[value] = target
-    return found
+                overwritten[value] = target
+    return overwritten
 
 
 def _same_layout(target: TensorProxy, value: Proxy) -> bool:

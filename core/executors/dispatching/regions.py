@@ -1,4 +1,4 @@
-"""Regions: which lines a fusion executor is given together, and the one line that they become."""
+"""Regions: which lines a fusion executor compiles together, and the one line that they become."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Group:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Whose they are, and which lines."""
+        """Return the executor and the lines, as a key."""
         return (id(self.executor), *map(id, self.lines))
 
 
@@ -69,22 +69,22 @@ def grouped(trace: Trace, placed: Sequence[Placed]) -> list[Group]:
 def _levels(trace: Trace, placed: Sequence[Placed]) -> list[int]:
     """The level of each line: as low as the rule lets it be, but for what `_Later` moves."""
     levels: dict[Proxy, tuple[int, Executor | None]] = dict.fromkeys([*trace.inputs, *trace.constants], (0, None))
-    found, effect_level = [], 0
+    lowest, effect_level = [], 0
     for line, ex, _ in placed:
         at = max((n + (maker is not None and maker is not ex) for n, maker in (levels[p] for p in line.reads if p in levels)), default=0)
         if line.effects:
             at = effect_level = max(at, effect_level)
         levels.update(dict.fromkeys(line.writes, (at, ex)))
-        found.append(at)
+        lowest.append(at)
     if not any(line.mutates for line, *_ in placed):
-        later = _Later(trace, placed, found)
+        later = _Later(trace, placed, lowest)
         later.wait()
         later.sink()
-    return found
+    return lowest
 
 
 class _Later:
-    """Moves lines to higher levels than the lowest, so that regions which are made for one another become one.
+    """Moves lines to higher levels than the lowest, so that regions which belong together become one.
 
     What a backward computes again depends on nothing but what is saved, so its lowest level is the first: it would be computed long before
     it is read, by a kernel of its own, and lie in memory meanwhile.
@@ -123,16 +123,16 @@ class _Later:
         return sum(bytes_of(p) for p in {self.root[p] for p in of} if p not in self.held and self.last.get(p, 0) < level)
 
     def wait(self) -> None:
-        """Move up what only leaves the program and reads a region whose values another region of a higher level reads too.
+        """Move up what only leaves the program and reads a region that another region of a higher level reads too.
 
-        The gradient of a weight is a product with an activation that is computed again; one level above the backward of what made that
+        The gradient of a weight is a product with an activation that is computed again; one level above the backward of what computed that
         activation, both are one region.
         """
         met = self._meetings()
         for i, (line, ex, _) in enumerate(self.placed):
             if isinstance(ex, FusionExecutor) or line.effects or self.uses(i):
                 continue
-            alone = [p for p in line.reads if self.first.get(self.root[p], 0) >= self.levels[i]]  # nobody computes with it before
+            alone = [p for p in line.reads if self.first.get(self.root[p], 0) >= self.levels[i]]  # nothing computes with it before
             early = {p: j for p in alone if (j := self.maker.get(self.root[p])) in met and self.levels[j] < self.levels[i]}
             level = max((met[j] + 1 for j in early.values()), default=0)
             if level > self.levels[i] and self.longer(set(line.reads) - set(early), level) <= PATIENCE * sum(map(bytes_of, early)):
@@ -146,11 +146,11 @@ class _Later:
             if not self.fuses(i):
                 continue
             here = self.levels[i]
-            found = [level for p in line.reads for level, reader in reading[p] if level > here and reader is ex]
+            meetings = [level for p in line.reads for level, reader in reading[p] if level > here and reader is ex]
             makers = [self.maker[p] for p in line.reads if p in self.maker]
-            found += [met[j] for j in makers if j in met and self.levels[j] == here and self.placed[j].executor is ex]
-            if found:
-                met[i] = min(found)
+            meetings += [met[j] for j in makers if j in met and self.levels[j] == here and self.placed[j].executor is ex]
+            if meetings:
+                met[i] = min(meetings)
         return met
 
     def sink(self) -> None:
@@ -171,12 +171,12 @@ class _Later:
 
     def _sources(self) -> list[Collection[Proxy]]:
         """What each line is computed from by lines of its own level and executor, which could move with it; what it reads if that is much."""
-        found: list[Collection[Proxy]] = []
+        sources: list[Collection[Proxy]] = []
         for i, (line, ex, _) in enumerate(self.placed):
             near = {p: j for p in line.reads if (j := self.maker.get(p)) is not None and self.levels[j] == self.levels[i] and self.fuses(j)}
-            mine = {q for p in line.reads for q in (found[near[p]] if p in near and self.placed[near[p]].executor is ex else (p,))}
-            found.append(mine if len(mine) <= MANY else line.reads)
-        return found
+            mine = {q for p in line.reads for q in (sources[near[p]] if p in near and self.placed[near[p]].executor is ex else (p,))}
+            sources.append(mine if len(mine) <= MANY else line.reads)
+        return sources
 
 
 def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
@@ -207,23 +207,23 @@ def _readers(trace: Trace, placed: Sequence[Placed]) -> dict[Proxy, set[int]]:
 
 
 def _hidden(line: BoundSymbol, constants: dict[Proxy, object]) -> list[Proxy]:
-    """The constants that a composite reads without being given them, as `torch.tensor(array)` does."""
+    """Return the constants that a composite reads without taking them as arguments, as `torch.tensor(array)` does."""
     return [p for inner in line.body for p in (*(q for q in inner.reads if q in constants), *_hidden(inner, constants))] if constants else []
 
 
 def _region(trace: Trace, lines: list[BoundSymbol], ex: Executor, readers: dict[Proxy, set[int]], where: dict[int, str | None]) -> Group:
     """`lines` as a program of their own."""
-    made = dict.fromkeys(p for line in lines for p in line.writes)
+    computed = dict.fromkeys(p for line in lines for p in line.writes)
     inside = {id(line) for line in lines}
-    inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in made))
-    outputs = tuple(p for p in made if readers.get(p, set()) - inside)
-    region = trace.derive("dispatch", name=f"fusion_{next(iter(made or inputs)).name}", inputs=inputs, outputs=outputs, constants={})
+    inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in computed))
+    outputs = tuple(p for p in computed if readers.get(p, set()) - inside)
+    region = trace.derive("dispatch", name=f"fusion_{next(iter(computed or inputs)).name}", inputs=inputs, outputs=outputs, constants={})
     region.lines = lines
     return Group(lines, ex, region, next((w for line in lines if (w := where[id(line)])), None))
 
 
 def as_line(group: Group) -> BoundSymbol:
-    """A region as one line, whose subsymbols are its lines; nothing runs it yet."""
+    """Return a region as one line with the region's lines as its subsymbols; nothing runs it yet."""
     region, symbol = group.region, RegionSymbol(group.executor.name, group.region.name)
     return BoundSymbol(symbol, tuple(region.inputs), {}, region.outputs, region.inputs, body=tuple(region.lines), where=group.where)
 
@@ -260,11 +260,11 @@ class FusedRegion(Implementation):
 
 
 def _read(executor: str, name: str, region: Trace) -> FusedRegion:
-    made: list[Callable[..., tuple]] = []
+    compiled: list[Callable[..., tuple]] = []
 
     def run(*inputs: Any) -> tuple:
-        if not made:
-            made.append(get_executor(executor).fuse(region))
-        return made[0](*inputs)
+        if not compiled:
+            compiled.append(get_executor(executor).fuse(region))
+        return compiled[0](*inputs)
 
     return FusedRegion(executor, name, run, region=region)

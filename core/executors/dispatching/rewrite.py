@@ -7,7 +7,7 @@ may become
 
 >>> t4 = mine.linear_relu(t0, t1, t2)
 
-whose decomposition is those two lines, so that it runs as before where `mine` refuses it after all.
+with those two lines as its decomposition, so that it runs as before where `mine` refuses it after all.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ def rewrite(trace: Trace, executors: Priority) -> list[Trace]:
 def _by(ex: Executor, executors: Priority, trace: Trace) -> Trace:
     """Return the program that `ex` rewrites `trace` to.  Raises ContractError where its inputs or outputs are not those of `trace`."""
     try:
-        made = ex.prepare(trace, executors)
+        rewritten = ex.prepare(trace, executors)
     except Exception as error:
         raise ExecutorError(f"prepare of {named(ex)} raised {type(error).__name__}: {error}\n  {way_out(ex)}") from error
-    message = "it returned no Trace" if not isinstance(made, Trace) else _differs(made, trace)
+    message = "it returned no Trace" if not isinstance(rewritten, Trace) else _differs(rewritten, trace)
     if message is None and options.CHECK.read():
         try:
-            check(made)
+            check(rewritten)
         except InvalidTrace as error:
             message = str(error)
     if message is not None:
         raise ContractError(f"{named(ex)} broke the contract of prepare: {message}\n  {way_out(ex)}")
-    made.made_by = f"prepare {ex.name}"
-    return made
+    rewritten.made_by = f"prepare {ex.name}"
+    return rewritten
 
 
-def _differs(made: Trace, trace: Trace) -> str | None:
+def _differs(rewritten: Trace, trace: Trace) -> str | None:
     """Return how the inputs or outputs of a program differ from those of `trace`; None where they do not."""
-    if list(map(id, made.inputs)) != list(map(id, trace.inputs)):
-        return f"its program has the inputs {made.inputs}, in the place of {trace.inputs}"
-    if any([p not in made.constants for p in trace.constants]):
+    if list(map(id, rewritten.inputs)) != list(map(id, trace.inputs)):
+        return f"its program has the inputs {rewritten.inputs}, in the place of {trace.inputs}"
+    if any([p not in rewritten.constants for p in trace.constants]):
         return "its program lacks constants"
-    new, old = proxies(made.outputs), proxies(trace.outputs)
+    new, old = proxies(rewritten.outputs), proxies(trace.outputs)
     if len(new) != len(old):
         return f"its program has {len(new)} outputs, in the place of {len(old)}"
     for a, b in zip(new, old):

@@ -233,7 +233,7 @@ def _short(where: str) -> str:
 
 def one_part(each: Part) -> str:
     """Return the line about one executor."""
-    origin = " ".join(filter(None, each.distribution)) if each.distribution else "made in this process"
+    origin = " ".join(filter(None, each.distribution)) if each.distribution else "defined in this process"
     spent = f"claiming {each.claim_seconds * 1e3:.2f} ms, compiling {each.compile_seconds * 1e3:.2f} ms"
     ran = "" if each.run_calls is None else f", running {each.run_calls} calls in {each.run_seconds * 1e3:.2f} ms"
     return f"{each.name} ({origin}): asked {each.offers} time{'s' * (each.offers != 1)}, runs {each.operations}; {spent}{ran}"

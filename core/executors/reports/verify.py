@@ -288,9 +288,9 @@ class Limited(Priority):
             return own
 
         replaced = {id(ex): limited(ex) if ex.name in limits else ex for ex in executors}
-        made = super().__new__(cls, replaced.values())
-        made.counts, made.last, made._replaced, made._unlimited = counts, last, replaced, executors
-        return made
+        limited = super().__new__(cls, replaced.values())
+        limited.counts, limited.last, limited._replaced, limited._unlimited = counts, last, replaced, executors
+        return limited
 
     def for_symbol(self, symbol: Symbol) -> tuple[Executor, ...]:
         """Return the order for one operation."""

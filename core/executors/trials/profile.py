@@ -38,11 +38,11 @@ class Profile:
     @property
     def executors(self) -> dict[str, tuple[int, float]]:
         """The calls and the seconds of each executor."""
-        found: dict[str, tuple[int, float]] = {}
+        totals: dict[str, tuple[int, float]] = {}
         for row in self.rows:
-            calls, seconds = found.get(row.executor, (0, 0.0))
-            found[row.executor] = calls + row.calls, seconds + row.seconds
-        return found
+            calls, seconds = totals.get(row.executor, (0, 0.0))
+            totals[row.executor] = calls + row.calls, seconds + row.seconds
+        return totals
 
     def __str__(self) -> str:
         rows = [f"{name}: {calls} calls in {seconds * 1e3:.2f} ms" for name, (calls, seconds) in self.executors.items()]
@@ -56,21 +56,21 @@ class Profile:
         return new
 
     def _timed(self, line: BoundSymbol, position: int) -> BoundSymbol:
-        found = line.implementation
-        row = self.table.setdefault((found.executor, str(line.symbol)), Run(found.executor, str(line.symbol)))
+        implementation = line.implementation
+        row = self.table.setdefault((implementation.executor, str(line.symbol)), Run(implementation.executor, str(line.symbol)))
         wait = wait_for(line)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             wait()
             began = time.perf_counter()
-            result = found.fn(*args, **kwargs)
+            result = implementation.fn(*args, **kwargs)
             wait()
             took = time.perf_counter() - began
             with self.lock:
                 row.calls, row.seconds = row.calls + 1, row.seconds + took
             return result
 
-        return line.replace(implementation=replace(found, name=f"{found.name}_{position}", fn=run, path=None))
+        return line.replace(implementation=replace(implementation, name=f"{implementation.name}_{position}", fn=run, path=None))
 
 
 def wait_for(line: BoundSymbol) -> Callable[[], Any]:

@@ -78,8 +78,8 @@ def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority) -> l
 
 def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int) -> list[list[Any]]:
     """`exact` so many times, each with other errors of rounding."""
-    found = [_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples)]
-    return [each for each in found if each is not None]
+    wide_results = [_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples)]
+    return [each for each in wide_results if each is not None]
 
 
 def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None) -> list[Any] | None:
@@ -128,10 +128,11 @@ class _Wide:
         return self.env[leaf] if is_proxy(leaf) else leaf
 
     def _function(self, symbol: Symbol) -> Callable[..., Any]:
-        found = next((found for ex in self.executors if (found := ex.implementation(symbol)) is not None and found.fn is not None), None)
-        if found is None:
+        candidates = (ex.implementation(symbol) for ex in self.executors)
+        implementation = next((each for each in candidates if each is not None and each.fn is not None), None)
+        if implementation is None:
             raise DovetailError(f"the reference has no function for {symbol}")
-        return found.fn
+        return implementation.fn
 
     def _erring(self, line: BoundSymbol, fn: Callable, args: tuple, kwargs: dict, p: Proxy, x: Any) -> Any:
         """`x`, the value of p, off by as much as an executor may be."""
@@ -170,8 +171,8 @@ def _growth(line: BoundSymbol) -> float:
 def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:
     """How large the sums are that add up to x, on the way there: sqrt of the sum of the squares, where signs differ."""
     squares = tree_map(lambda leaf: leaf.abs().square() if isinstance(leaf, Tensor) and leaf.dtype in _WIDE_TYPES else leaf, (args, kwargs))
-    found = fn(*squares[0], **squares[1])
-    return found.abs().sqrt() + x.abs()
+    total = fn(*squares[0], **squares[1])
+    return total.abs().sqrt() + x.abs()
 
 
 def own_copy(x: Any) -> Any:
@@ -201,19 +202,19 @@ def is_unwritten(line: BoundSymbol) -> bool:
 
 def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
     """Return the values that nothing has written: uninitialized memory, and what is only a view of it.  They are not compared."""
-    found: set[Proxy] = set()
+    unwritten: set[Proxy] = set()
 
     def note(line: BoundSymbol) -> None:
         viewed = [p for p in leaves(line.args) if is_proxy(p)][:1]
-        if is_unwritten(line) or (Tag.VIEW in line.symbol.tags and viewed and viewed[0] in found):
-            found.update(line.writes)
+        if is_unwritten(line) or (Tag.VIEW in line.symbol.tags and viewed and viewed[0] in unwritten):
+            unwritten.update(line.writes)
         else:
             for inner in line.body:
                 note(inner)
 
     for line in lines:
         note(line)
-    return found
+    return unwritten
 
 
 def zeroed(trace: Trace) -> Trace:
@@ -225,9 +226,9 @@ def zeroed(trace: Trace) -> Trace:
 
 
 def _zeroed(line: BoundSymbol) -> BoundSymbol:
-    made = line.implementation
+    implementation = line.implementation
 
     def zeros(*args: Any, **kwargs: Any) -> Tensor:
-        return made.fn(*args, **kwargs).zero_()
+        return implementation.fn(*args, **kwargs).zero_()
 
-    return line.replace(implementation=replace(made, name=f"{made.name}_of_zeros", fn=zeros, path=None))
+    return line.replace(implementation=replace(implementation, name=f"{implementation.name}_of_zeros", fn=zeros, path=None))

@@ -193,8 +193,8 @@ class RowWise:
         self.original, self.lines = line, list(prims_of(parts(line)))
         for each in self.lines:
             _require(not each.effects, each)  # a write reaches values that no argument names
-        made = {p for each in self.lines for p in each.writes}
-        self.inputs = list(dict.fromkeys(p for each in self.lines for p in each.reads if p not in made))
+        computed = {p for each in self.lines for p in each.writes}
+        self.inputs = list(dict.fromkeys(p for each in self.lines for p in each.reads if p not in computed))
         self.total, self.needs, self.rows = self._divided()
 
     def _divided(self) -> tuple[int, dict[int, Needs | None], frozenset[Proxy]]:
@@ -202,12 +202,12 @@ class RowWise:
         total = 0
         while True:
             needs, rows = self._walk()
-            found = math.gcd(*[p.spec.shape[0] for p in rows])
-            if found < LEAST:
-                raise NotByRows(f"its values divide into {found} rows")
-            if found == total:
+            count = math.gcd(*[p.spec.shape[0] for p in rows])
+            if count < LEAST:
+                raise NotByRows(f"its values divide into {count} rows")
+            if count == total:
                 return total, needs, rows
-            total = found
+            total = count
 
     def _walk(self) -> tuple[dict[int, Needs | None], frozenset[Proxy]]:
         """From the results back to the inputs: what each line needs, None where it runs whole."""
@@ -296,9 +296,9 @@ def _needs(line: BoundSymbol) -> Needs:
     if Tag.ELEMENTWISE in line.symbol.tags:
         return _all(*line.args)
     rule = RULES.get(line.symbol)
-    found = rule(*line.args, **line.kwargs) if rule is not None else None
-    _require(found is not None, line)
-    return found
+    needs = rule(*line.args, **line.kwargs) if rule is not None else None
+    _require(needs is not None, line)
+    return needs
 
 
 def _require(condition: bool, line: BoundSymbol) -> None:

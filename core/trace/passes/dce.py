@@ -23,15 +23,15 @@ from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.proxies import Proxy, proxies
 
 
-def needed(lines: list[BoundSymbol], outputs: Any, given: Iterable[Proxy] = ()) -> list[BoundSymbol]:
-    """The lines that compute `outputs` or have effects, taking the values in `given` as known."""
-    given = set(given)
-    live = set(proxies(outputs)) - given
+def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = ()) -> list[BoundSymbol]:
+    """The lines that compute `outputs` or have effects, where the values in `known` need no computing."""
+    known = set(known)
+    live = set(proxies(outputs)) - known
     kept = []
     for line in reversed(lines):
         if line.effects or any([p in live for p in line.writes]):
             kept.append(line)
-            live.update([p for p in line.reads if p not in given])
+            live.update([p for p in line.reads if p not in known])
     return kept[::-1]
 
 

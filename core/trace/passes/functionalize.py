@@ -15,7 +15,7 @@ becomes a computation that is pure
 ...     return (t3,)
 
 and an epilogue that runs eagerly after it, with one `copy_` per mutated input, and every result that shares storage with an input
-or with another result made there, as a real view.
+or with another result of it, as a real view.
 
 >>> def epilogue(t0, t3):
 ...     prims.copy_(t0, t3)
@@ -79,22 +79,22 @@ def _overwritten_vjp(g: Any, out: Any, x: Any, value: Any) -> tuple:
 
 
 class _Storages:
-    """Who views whose storage, and what is in it now.
+    """Which values view which storage, and what is in it now.
 
     A root owns its storage, and `writes` counts the writes to it; a proxy whose value belongs to an earlier count is derived again.
     """
 
     def __init__(self, new: Trace, old: Trace, history: bool):
         self.new, self.old, self.history = new, old, history
-        self.given = {*old.inputs, *old.constants}
+        self.provided = {*old.inputs, *old.constants}
         self.parent: dict[Proxy, BoundSymbol] = {}  # a view -> the prim line that makes it from its parent
         self.value: dict[Proxy, Proxy] = {}  # what a proxy of the old trace is now
         self.writes: dict[Proxy, int] = {}  # a root -> how often it was written to
         self.seen: dict[Proxy, int] = {}  # a proxy -> the count that `value` belongs to
         self.followed: set[Proxy] = set()  # roots that were written to where autograd sees it
-        self.flowing: set[Proxy] = set()  # values made here that require grad
+        self.flowing: set[Proxy] = set()  # values computed here that require grad
         self.first = 0  # the number of the first line of the new trace that stands for the line that is visited
-        self.hidden: set[Proxy] = set()  # views made inside a line that only its own decomposition sees
+        self.hidden: set[Proxy] = set()  # views computed inside a line that only its own decomposition sees
 
     def root(self, p: Proxy) -> Proxy:
         """The owner of the storage that `p` looks into."""
@@ -155,15 +155,15 @@ class _Storages:
 
     def is_computed_from(self, new: Proxy, old: Proxy) -> bool:
         """Whether the lines that stand for the line that is visited compute `new` from `old`."""
-        made = {p: line for top in self.new.lines[self.first :] for line in _prims_of(top) for p in line.writes}
+        maker = {p: line for top in self.new.lines[self.first :] for line in _prims_of(top) for p in line.writes}
         waiting, done = [new], set()
         while waiting:
             p = waiting.pop()
             if p is old:
                 return True
-            if p in made and p not in done:
+            if p in maker and p not in done:
                 done.add(p)
-                waiting += made[p].reads
+                waiting += maker[p].reads
         return False
 
     def visit(self, line: BoundSymbol, *, outermost: bool = False) -> None:
@@ -178,14 +178,14 @@ class _Storages:
                 self.visit(inner)
             return
         self.new.lines.append(substitute(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
-        given = set(line.reads)
+        reads = set(line.reads)
         for p in line.writes:
-            if _base(p, views) in given:
+            if _base(p, views) in reads:
                 self._note(p, views)
         self.hidden.difference_update(line.writes)
 
     def _note(self, p: Proxy, views: dict[Proxy, BoundSymbol]) -> None:
-        """Remember how the result `p` views storage that its line was given."""
+        """Remember how the result `p` views storage that its line read."""
         while p in views:
             self.parent[p] = views[p]
             self.seen[p] = self.writes.get(self.root(views[p].args[0]), 0)
@@ -197,11 +197,11 @@ class _Storages:
         old = self.old
         results = proxies(old.outputs)
         mutated = [p for p in (*old.inputs, *old.constants) if self.writes.get(p)]
-        owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.given)])
+        owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.provided)])
         returned: dict[Proxy, Proxy] = {}
         for root in owned:
             value = self.read(root)
-            taken = value in self.given or value in set(returned.values())
+            taken = value in self.provided or value in set(returned.values())
             returned[root] = _laid_out(prims.clone(value), value) if taken and not isinstance(value, NumberProxy) else value
         self.new.outputs = tuple(returned.values())
         epilogue = old.derive("functionalize", name="epilogue", inputs=[*old.inputs, *returned.values()])
@@ -215,13 +215,13 @@ class _Storages:
         """`p` from storage that is real by then: an input's own, or what the computation returned."""
         if p in self.parent:
             view = self.parent[p]
-            made = view.symbol(self._again(view.args[0], returned), **view.kwargs)
-            return prims.detach(made) if self.history and _is_untracked(p, view) else made
-        return p if p in self.given else returned[p]
+            view_again = view.symbol(self._again(view.args[0], returned), **view.kwargs)
+            return prims.detach(view_again) if self.history and _is_untracked(p, view) else view_again
+        return p if p in self.provided else returned[p]
 
 
 def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
-    """Whether `p` was made with grad mode off, of a tensor that requires grad: then no gradient flows through it."""
+    """Return whether `p` was computed with grad mode off, of a tensor that requires grad: then no gradient flows through it."""
     base = view.args[0]
     if view.symbol is prims.detach or not (isinstance(p, TensorProxy) and isinstance(base, TensorProxy)):
         return False
@@ -242,8 +242,8 @@ def _share(line: BoundSymbol, views: dict[Proxy, BoundSymbol]) -> bool:
     """
     if len(line.writes) < 2 or not views:
         return False
-    given = set(line.reads)
-    bases = [base for p in line.writes if (base := _base(p, views)) not in given]
+    reads = set(line.reads)
+    bases = [base for p in line.writes if (base := _base(p, views)) not in reads]
     return len(set(bases)) < len(bases)
 
 

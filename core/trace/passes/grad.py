@@ -37,7 +37,7 @@ RULES: dict[Symbol, Rule] = {}  # the registry: symbol -> a rule in interleaved 
 
 
 def registered(line: BoundSymbol) -> Iterable[Rule]:
-    """The rule that register_grad was given for the symbol of `line`."""
+    """Return the rule that register_grad registered for the symbol of `line`."""
     return (RULES[line.symbol],) if line.symbol in RULES else ()
 
 
@@ -49,7 +49,7 @@ class Whole:
     """
 
     line: BoundSymbol
-    made: list[Proxy]
+    computed: list[Proxy]
     intact: bool = True
 
 
@@ -91,33 +91,33 @@ def grad(
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
         start = len(joint.lines)
         tape.backward()
-        found = [tape.cotangent(p) if p in tape.given else None for p in trace.inputs]
+        gradients = [tape.cotangent(p) if p in tape.leaves else None for p in trace.inputs]
         joint.by_rules = {p for line in joint.lines[start:] for p in line.writes}
     joint.inputs = [*trace.inputs, *joint.cotangents]
-    joint.outputs = (outputs, found)
+    joint.outputs = (outputs, gradients)
     return joint
 
 
 def constants_of(trace: Trace) -> set[Proxy]:
-    """The values of an acquired trace that eager PyTorch gives no history: made while grad mode was off, or detached.
+    """Return the values of an acquired trace without a history in eager PyTorch: computed while grad mode was off, or detached.
 
-    Such a value does not require grad although it was made of one that does.
+    Such a value does not require grad although it was computed from one that does.
     """
-    found: set[Proxy] = set()
+    constants: set[Proxy] = set()
     for line in trace.lines:
-        _note_constants(line, found)
-    return found
+        _note_constants(line, constants)
+    return constants
 
 
-def _note_constants(line: BoundSymbol, found: set[Proxy]) -> None:
+def _note_constants(line: BoundSymbol, constants: set[Proxy]) -> None:
     for inner in line.body:
-        _note_constants(inner, found)
+        _note_constants(inner, constants)
     if not (line.body and line.mutates) and any([requires_grad(p) for p in line.reads]):
-        found.update([p for p in line.writes if not requires_grad(p)])
+        constants.update([p for p in line.writes if not requires_grad(p)])
 
 
 def requires_grad(x: Any) -> bool:
-    """Whether `x` is a traced tensor that requires grad.  Grad rules may ask, to leave out what nobody wants."""
+    """Whether `x` is a traced tensor that requires grad.  Grad rules call it to leave out gradients that are not wanted."""
     return isinstance(x, TensorProxy) and x.spec.requires_grad
 
 
@@ -126,8 +126,8 @@ class _Tape:
 
     def __init__(self, joint: JointTrace, rules: Callable[[BoundSymbol], Iterable[Rule]], constant: set[Proxy]):
         self.joint, self.rules, self.constant = joint, rules, constant
-        self.given = {p for p in joint.inputs if requires_grad(p)}
-        self.needs: set[Proxy] = set(self.given)  # the values whose cotangents somebody wants
+        self.leaves = {p for p in joint.inputs if requires_grad(p)}
+        self.needs: set[Proxy] = set(self.leaves)  # the values with cotangents that are wanted
         self.env: dict[Proxy, Proxy] = {}  # results that an interleaved rule computed in place of a line's
         self.grads: dict[Proxy, Proxy] = {}
         self.pieces: dict[Proxy, list[tuple[BoundSymbol, Proxy]]] = {}  # slices of a value and their cotangents, not yet in `grads`
@@ -168,7 +168,7 @@ class _Tape:
         for inner in line.body:
             self.forward(inner, where)
         whole.intact = len(self.env) == replaced
-        whole.made = [p for made in self.joint.lines[start:] for p in made.writes]
+        whole.computed = [p for line in self.joint.lines[start:] for p in line.writes]
 
     def backward(self) -> None:
         """Pull every entry, the last first."""
@@ -195,8 +195,8 @@ class _Tape:
         if line.symbol is prims.strided_slice:
             self.pieces.setdefault(line.args[0], []).append((line, g))
             return
-        given = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
-        args, grads = list(leaves(line.args)), list(leaves(given))
+        cotangents = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
+        args, grads = list(leaves(line.args)), list(leaves(cotangents))
         if len(args) != len(grads):
             raise InvalidTrace(
                 f"the vjp rule of {line.symbol} gives {len(grads)} cotangents for {len(args)} arguments; give one for each, None where there is none"

@@ -24,7 +24,7 @@ and a backward that takes what is saved and then the cotangents.
 ...     t6 = prims.mul(t5, t1)
 ...     return [t6]
 
-The choice is a minimum cut: every forward value is an edge as wide as its bytes, from what is given or has to be computed once (inputs,
+The choice is a minimum cut: every forward value is an edge as wide as its bytes, from what is provided or has to be computed once (inputs,
 results of lines that are not cheap) to what the backward reads.  Values on the cut are saved; the backward computes the cheap lines behind
 them again.  Inputs and results are nearly free, since they are held anyway.
 """
@@ -73,7 +73,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
 
     `recompute` is "none" (save whatever the backward reads), "balanced" (compute cheap lines again where that saves memory) or "all"
     (compute everything again but random draws and effects).  `written` are inputs whose storage is overwritten between the two programs.
-    Where nobody fuses what is computed again (`fused` False), "balanced" keeps the results of whole operations, as eager PyTorch does, and
+    Where no executor fuses what is computed again (`fused` False), "balanced" keeps the results of whole operations, as eager PyTorch does, and
     computes only what lies inside of them again.
     """
     require(recompute in RECOMPUTE, "recompute is one of {}, got {!r}", ", ".join(map(repr, RECOMPUTE)), recompute, error=ValueError)
@@ -90,7 +90,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     kept = [p for p in kept if isinstance(p, TensorProxy)]
     forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
     forward.lines = _folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
-    lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], given=[*saved, *joint.cotangents])
+    lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], known=[*saved, *joint.cotangents])
     lines = _just_in_time(lines, {id(line) for line in late}, joint.outputs[1])
     env: dict[Proxy, Any] = dict(copies)
     backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
@@ -141,17 +141,17 @@ def _note_views(line: BoundSymbol, exposed: set[Proxy]) -> None:
 
 def _inside(wholes: list[Whole]) -> set[Proxy]:
     """What is computed inside operations of the program and is not their result."""
-    made: set[Proxy] = set()
+    computed: set[Proxy] = set()
     results: set[Proxy] = set()
     for whole in wholes:
-        if made.isdisjoint(whole.made):
-            made.update(whole.made)
+        if computed.isdisjoint(whole.computed):
+            computed.update(whole.computed)
             results.update(whole.line.writes)
-    return made - results
+    return computed - results
 
 
 class _Cut:
-    """The graph whose minimum cut says what to save.  Of lines that are not free only those in `inside`, if given, are computed again."""
+    """The graph whose minimum cut says what to save.  Of lines that are not free only those in `inside`, unless None, are computed again."""
 
     def __init__(
         self, joint: JointTrace, early: list[BoundSymbol], wanted: list[Proxy], recompute: str, exposed: set[Proxy], inside: set[Proxy] | None
@@ -162,7 +162,7 @@ class _Cut:
         self.held = {*self.inputs, *proxies(joint.outputs[0])} - exposed  # in memory anyway
 
     def saved(self) -> list[Proxy]:
-        """The values to save, in the order in which they are made."""
+        """Return the values to save, in the order in which they are computed."""
         if all([p in self.inputs and p not in self.exposed for p in self.wanted]):
             return self.wanted
         values = dict.fromkeys([*(p for line in self.lines for p in (*line.reads, *line.writes)), *self.wanted])
@@ -174,8 +174,8 @@ class _Cut:
         # All else being equal, the base of a view is saved, and what a rule computes is left to the backward.
         second = self.by_rules | {p for line in self.lines if Tag.VIEW in line.symbol.tags for p in line.writes}
         edges = {(n, n + 1): max(1, int(widths[p] * scale)) + (p in second) for p, n in node.items()}
-        made = {p for line in self.lines for p in line.writes}
-        edges |= {(0, n): WIDE for p, n in node.items() if p not in made}
+        computed = {p for line in self.lines for p in line.writes}
+        edges |= {(0, n): WIDE for p, n in node.items() if p not in computed}
         edges |= {(node[p] + 1, 1): WIDE for p in self.wanted}
         for line, cheap in zip(self.lines, self._cheap(), strict=True):
             for p in line.writes:
@@ -215,7 +215,7 @@ def _minimum_cut(edges: dict[tuple[int, int], int], node: dict[Proxy, int]) -> l
 
 
 def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> list[BoundSymbol]:
-    """`lines` with an operation that was taken apart whole again, where nobody outside reads what is computed inside it."""
+    """`lines` with an operation that was taken apart whole again, where nothing outside reads what is computed inside it."""
     position = {p: i for i, line in enumerate(lines) for p in line.writes}
     readers: dict[Proxy, list[int]] = {p: [-1] for p in proxies(forward.outputs)}
     for i, line in enumerate(lines):
@@ -225,12 +225,12 @@ def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> li
     gone: set[int] = set()
     placed: dict[int, BoundSymbol] = {}
     for whole in wholes:
-        made = [p for p in whole.made if p in position]
-        members = {position[p] for p in made}
+        present = [p for p in whole.computed if p in position]
+        members = {position[p] for p in present}
         if not whole.intact or not members or not members.isdisjoint(gone) or not all([p in known for p in whole.line.reads]):
             continue
         shown = set(whole.line.writes)
-        if all([p in shown or members.issuperset(readers.get(p, ())) for p in made]) and shown <= known:
+        if all([p in shown or members.issuperset(readers.get(p, ())) for p in present]) and shown <= known:
             gone |= members
             placed[max(members)] = whole.line
     return [placed.get(i, line) for i, line in enumerate(lines) if i in placed or i not in gone]
