@@ -278,7 +278,7 @@ def test_a_branch_on_a_tensor_is_an_error_with_the_users_line():
 
 def test_an_iterator_from_outside_is_refused():
     numbers = iter([1.0, 2.0])
-    with pytest.raises(Unsupported, match="list_iterator that was made outside"):
+    with pytest.raises(Unsupported, match="list_iterator that was created outside"):
         jit(lambda t: t * next(numbers))(torch.ones(2))
 
 
