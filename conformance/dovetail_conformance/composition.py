@@ -27,11 +27,18 @@ SLACK = 10.0  # a program has several operations, each with a rounding of its ow
 def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: Callable[[str], None], missing: str) -> Iterator[Row]:
     """Two rows of a program: "programs", with the executor in front, and "composition", in all other arrangements."""
     front, *others = arrangements(subject)
+    alone: Outcome | None = None
     for check, chosen in (("programs", [front]), ("composition", others)):
         if wanted.check(check) and chosen:
             doing(check)
             began = perf_counter()
-            outcome = Outcome("not-run", missing) if missing else arranged(subject, program, chosen, check)
+            if missing:
+                outcome = Outcome("not-run", missing)
+            elif alone is not None and alone.state == "not-claimed":
+                outcome = alone  # an executor that runs nothing in front runs nothing behind others
+            else:
+                outcome = arranged(subject, program, chosen, check)
+            alone = alone or outcome
             replay = outcome.replay if outcome.state not in ("pass", "partly") else ""
             yield Row(
                 program.name,

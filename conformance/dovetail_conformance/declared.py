@@ -34,7 +34,8 @@ def has_samples(operation: str, dtype: DType) -> bool:
 def has_room(subject: Subject, task: Task) -> bool:
     """Whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
 
-    A cell without room would end as `not-claimed`: `suite` leaves it out, and `check` still reports it.
+    The executor itself is asked about each line that would be offered to it, so one that takes what it does not declare has room. A cell
+    without room is `not-claimed`: `suite` leaves it out, and `check` reports it without running anything.
     """
     rows = subject.declared["operations"]
     if task.dtype is None or rows is None or subject.declared.get("family"):
@@ -49,10 +50,9 @@ def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType
     """Whether recorded programs of the operation have a line that the executor takes."""
     device = named(task.device if task.device in (subject.declared["devices"] or (task.device,)) else "cpu")
     first = opinfos()[task.operation].dtypes[0]
-    if not any(line.symbol.id in rows for line in offered(subject.executor, task.operation, first, device)):
+    if not any(line.symbol.id in rows or _takes(subject.executor, line) for line in offered(subject.executor, task.operation, first, device)):
         return False
-    lines = offered(subject.executor, task.operation, dtype, device)
-    return any(line.symbol.id in rows and _takes(subject.executor, line) for line in lines)
+    return any(_takes(subject.executor, line) for line in offered(subject.executor, task.operation, dtype, device))
 
 
 def _takes(ex: Executor, line: BoundSymbol) -> bool:

@@ -14,6 +14,7 @@ from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.checks import CHECKS
 from dovetail_conformance.composition import composition_rows
 from dovetail_conformance.declaration import declaration
+from dovetail_conformance.declared import has_room, has_samples
 from dovetail_conformance.levels import Level
 from dovetail_conformance.plan import Task, Wanted, is_new, opinfos
 from dovetail_conformance.programs import PROGRAMS
@@ -79,6 +80,12 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
                 outcome = expected_failure(outcome, message.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
+    if not has_samples(task.operation, dtype):
+        return
+    if not _declared(cell) and not has_room(subject, task):
+        nothing = Outcome("not-run", missing) if missing else Outcome("not-claimed", f"does not implement {task.operation}")
+        yield from row("claims", lambda: nothing) if wanted.check("claims") else ()
+        return
     if not _has_samples(cell):
         return  # an operation in place that eager does not run with this dtype
     if missing:

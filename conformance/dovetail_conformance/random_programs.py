@@ -21,10 +21,11 @@ from dovetail.errors import Unsupported
 from dovetail.extend.advanced import Symbol
 from dovetail_conformance.case import SEED, Case, executed
 from dovetail_conformance.cell import Outcome, whole
+from dovetail_conformance.declared import has_room
 from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.oracle import flat
-from dovetail_conformance.plan import opinfos
+from dovetail_conformance.plan import Task, opinfos
 from dovetail_conformance.program import Program, calm, fresh, inexact, message, program_of, seed_generators, widened
 from dovetail_conformance.script import Name, script, spelled_call
 from dovetail_conformance.subject import Subject
@@ -142,7 +143,7 @@ def claimed_calls(subject: Subject) -> list[Call]:
     found: list[Call] = []
     for info in opinfos().values():
         undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
-        if dtypes.float32 not in info.dtypes or info.random or undecided:
+        if dtypes.float32 not in info.dtypes or info.random or undecided or not has_room(subject, Task(info.symbol.id, dtypes.float32)):
             continue
         for sample in islice(info.samples(dtypes.float32, devices.cpu), SAMPLES):
             call = _usable(subject, info, sample)
