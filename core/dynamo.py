@@ -58,8 +58,8 @@ class Graph:
     @property
     def opaque(self) -> list[Opaque]:
         """The operations that stayed opaque in some program of this graph."""
-        found = (_opaque(line) for entry in cache_of(self.function).entries for top in entry.traces[0].lines for line in _all(top))
-        return list(dict.fromkeys(one for one in found if one is not None))
+        operations = (_opaque(line) for entry in cache_of(self.function).entries for top in entry.traces[0].lines for line in _all(top))
+        return list(dict.fromkeys(operation for operation in operations if operation is not None))
 
     def __str__(self) -> str:
         head = f"[{self.id}] {self.where or 'nowhere'}: {self.operations} operations"
@@ -70,7 +70,7 @@ class Graph:
 
 
 class Report(tuple[Graph, ...]):
-    """The graphs of this process, in the order in which Dynamo made them; str() is a text, with one paragraph for each."""
+    """The graphs of this process, in Dynamo's order; str() returns one paragraph for each."""
 
     @property
     def breaks(self) -> list[str]:

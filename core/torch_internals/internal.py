@@ -32,9 +32,9 @@ def locate(path: str) -> Any:
 
 def _member(owner: Any, name: str, path: str) -> Any:
     """Return what `name` of `owner` is, imported where it is a submodule, or None."""
-    found = getattr(owner, name, None)
-    if found is not None or not (isinstance(owner, ModuleType) and hasattr(owner, "__path__")):
-        return found
+    value = getattr(owner, name, None)
+    if value is not None or not (isinstance(owner, ModuleType) and hasattr(owner, "__path__")):
+        return value
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:

@@ -34,11 +34,11 @@ def version() -> str | None:
 
 def available() -> bool | str:
     """True, or what this machine lacks: triton, a triton that we know, or a CUDA device."""
-    found = version()
-    if found is None:
+    installed = version()
+    if installed is None:
         return f"triton is not installed; pip install 'triton{SUPPORTED}', or a PyTorch built for CUDA, which brings it"
-    if found != "unknown" and found not in SUPPORTED:
-        return f"expected triton {SUPPORTED}, and {found} is installed; pip install 'triton{SUPPORTED}'"
+    if installed != "unknown" and installed not in SUPPORTED:
+        return f"expected triton {SUPPORTED}, and {installed} is installed; pip install 'triton{SUPPORTED}'"
     if interpreting():
         return True
     if torch.version.hip is not None:

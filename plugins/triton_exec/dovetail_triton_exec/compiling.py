@@ -42,8 +42,8 @@ def resources(region: Region, capability: int = 90) -> list[Resources]:
 
 def _resources(kernel: Any, launch: Launch, capability: int) -> Resources:
     sizes = {"XB": launch.tile.x} | ({} if launch.kernel.r is None else {"RB": launch.tile.r})
-    made = compiled(kernel, signature(launch.buffers), sizes, capability, launch.tile.warps)
-    return Resources(launch.name, *usage(made.asm["cubin"]), made.metadata.shared, launch.tile.warps)
+    binary = compiled(kernel, signature(launch.buffers), sizes, capability, launch.tile.warps)
+    return Resources(launch.name, *usage(binary.asm["cubin"]), binary.metadata.shared, launch.tile.warps)
 
 
 def signature(buffers: Iterable[Buffer]) -> dict[str, str]:
@@ -77,5 +77,5 @@ def usage(cubin: bytes) -> tuple[int, int]:
         path = Path(folder, "kernel.cubin")
         path.write_bytes(cubin)
         message = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", message)
-    return int(found[1]), int(found[2])
+    match = re.search(r"REG:(\d+) STACK:(\d+)", message)
+    return int(match[1]), int(match[2])

@@ -176,9 +176,9 @@ class Writer:
 
     def _value(self, value: Any) -> str:
         """Return the name of an expression, after it has been written."""
-        found = self.names.get(value) or self.within.get(value)
-        if found is not None:
-            return found
+        name = self.names.get(value) or self.within.get(value)
+        if name is not None:
+            return name
         if value.op == "full":
             return ops.filled(value.args[0], value.dtype)
         inner = self.r is not None and self.r in value.free
@@ -266,9 +266,9 @@ class Writer:
         base = digit.base
         if isinstance(base, Var) and digit.div == 1 and digit.size >= base.size:
             return self._variable(base)
-        found = self.names.get(digit) or self.within.get(digit)
-        if found is not None:
-            return found
+        name = self.names.get(digit) or self.within.get(digit)
+        if name is not None:
+            return name
         inner = self.r is not None and self.r in _loops(base)
         text = self._variable(base) if isinstance(base, Var) else f"({self._form(base, inner)})"
         extent = base.size if isinstance(base, Var) else base.high + 1
@@ -300,22 +300,22 @@ def _address(buffer: Buffer, position: str) -> str:
 
 def _loops(base: Var | Form) -> frozenset[Var]:
     """Return the loop variables behind a digit."""
-    found: set[Var] = set()
+    variables: set[Var] = set()
     for var in base.vars() if isinstance(base, Form) else {base}:
-        found |= {var} if var.value is None else var.value.free
-    return frozenset(found)
+        variables |= {var} if var.value is None else var.value.free
+    return frozenset(variables)
 
 
 def needed(roots: list[Expr]) -> set[Expr]:
     """Return the expressions that some are computed from, and those themselves."""
-    found: set[Expr] = set()
+    reached: set[Expr] = set()
     stack = list(roots)
     while stack:
         e = stack.pop()
-        if e not in found:
-            found.add(e)
+        if e not in reached:
+            reached.add(e)
             stack += e.parts
-    return found
+    return reached
 
 
 def _reduction(e: Expr) -> Expr:
@@ -325,10 +325,10 @@ def _reduction(e: Expr) -> Expr:
 
 def _far(kernel: Kernel) -> bool:
     """Return whether positions need 64 bits: of what is read and written, and of what is only counted, as in a slice of `arange`."""
-    found = [s.form for s in (*kernel.stores, *kernel.sweeps)]
-    found += [c.form for s in kernel.stores for c in s.guard]
-    found += [form for e in needed(kernel.roots) for form in forms(e.data)]
-    return max(kernel.x.size, kernel.r.size if kernel.r else 0, *(form.reach for form in found)) >= FAR
+    positions = [s.form for s in (*kernel.stores, *kernel.sweeps)]
+    positions += [c.form for s in kernel.stores for c in s.guard]
+    positions += [form for e in needed(kernel.roots) for form in forms(e.data)]
+    return max(kernel.x.size, kernel.r.size if kernel.r else 0, *(form.reach for form in positions)) >= FAR
 
 
 def buffers(kernel: Kernel) -> list[Buffer]:

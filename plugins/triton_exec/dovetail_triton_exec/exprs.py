@@ -1,4 +1,4 @@
-"""What a kernel computes for one element: expressions, each made once.
+"""What a kernel computes for one element: expressions, each created once.
 
 An expression has the dtype that it computes in: float32 for float16 and bfloat16, which exist only in memory.
 """
@@ -74,11 +74,11 @@ def _dynamic(data: Any) -> list[Expr]:
 
 def variables(data: Any) -> frozenset[Var]:
     """Return the loop variables in an index, those of loaded positions with them."""
-    found: set[Var] = set()
+    free_variables: set[Var] = set()
     for form in forms(data):
         for var in form.vars():
-            found |= {var} if var.value is None else var.value.free
-    return frozenset(found)
+            free_variables |= {var} if var.value is None else var.value.free
+    return frozenset(free_variables)
 
 
 class Table:
@@ -91,15 +91,15 @@ class Table:
     def make(self, op: str, args: tuple, dtype: DType, data: Any = None, *, drop: Var | None = None) -> Expr:
         """Return the expression; `drop` is the loop variable that a reduction runs over."""
         key = (op, tuple((type(a).__name__, repr(a)) if not isinstance(a, Expr) else a for a in args), dtype, data)
-        found = self.known.get(key)
-        if found is None:
+        expr = self.known.get(key)
+        if expr is None:
             parts = [a for a in args if isinstance(a, Expr)] + _dynamic(data)
             free = frozenset().union(*(p.free for p in parts)) | variables(data)
             level = max((p.level for p in parts), default=0)
             if drop is not None:
                 free, level = free - {drop}, level + 1
-            found = self.known[key] = Expr(len(self.known), op, args, dtype, data, free, level)
-        return found
+            expr = self.known[key] = Expr(len(self.known), op, args, dtype, data, free, level)
+        return expr
 
     def position(self, value: Expr, size: int) -> Var:
         """Return a loaded position, as a variable of index forms."""

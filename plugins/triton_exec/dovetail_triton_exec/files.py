@@ -53,7 +53,7 @@ def module(path: Path) -> ModuleType:
     with _LOCK:
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, path)
-            made = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(made)
-            sys.modules[name] = made
+            loaded = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded)
+            sys.modules[name] = loaded
         return sys.modules[name]

@@ -121,8 +121,8 @@ class Graph:
 
     def _line(self, line: BoundSymbol, shown: set[Any]) -> None:
         args = [self._argument(a) for a in line.args]
-        made = MAKERS.get(line.symbol.name, _plain)(self, line, *args, **line.kwargs)
-        for proxy, node in zip(line.writes, made if isinstance(made, tuple) else (made,), strict=True):
+        nodes = MAKERS.get(line.symbol.name, _plain)(self, line, *args, **line.kwargs)
+        for proxy, node in zip(line.writes, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
             self.of[proxy] = self._shown(node) if proxy in shown else self._inner(node, line)
 
     def _inner(self, node: Node, line: BoundSymbol) -> Node:

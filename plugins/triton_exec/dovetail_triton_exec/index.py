@@ -56,10 +56,10 @@ class Form:
 
     def vars(self) -> frozenset[Var]:
         """Return the variables that it depends on."""
-        found: frozenset[Var] = frozenset()
+        variables: frozenset[Var] = frozenset()
         for digit, _ in self.terms:
-            found |= digit.base.vars() if isinstance(digit.base, Form) else {digit.base}
-        return found
+            variables |= digit.base.vars() if isinstance(digit.base, Form) else {digit.base}
+        return variables
 
 
 ZERO = Form()

@@ -54,10 +54,10 @@ class Lowering:
         key = (node, coords, guard)
         expr = self.memo.get(key)
         if expr is None:
-            expr = self.memo[key] = self._made(node, coords, guard)
+            expr = self.memo[key] = self._lower_node(node, coords, guard)
         return expr
 
-    def _made(self, node: Node, coords: Coords, guard: Guard) -> Expr:
+    def _lower_node(self, node: Node, coords: Coords, guard: Guard) -> Expr:
         if node.is_view:
             return self.at(node.args[0], through(node, coords), guard)
         buffer = self.memory.buffer(node)
@@ -66,8 +66,8 @@ class Lowering:
         if node.reduces:
             return self.memory.result(node, coords, guard)
         special = SPECIAL.get(node.op)
-        made = self._elementwise(node, coords, guard) if special is None else special(self, node, coords, guard)
-        return self.table.make("narrow", (made,), float32, node.dtype.name) if node.rounds else made
+        value = self._elementwise(node, coords, guard) if special is None else special(self, node, coords, guard)
+        return self.table.make("narrow", (value,), float32, node.dtype.name) if node.rounds else value
 
     def _elementwise(self, node: Node, coords: Coords, guard: Guard) -> Expr:
         low = next((a.dtype for a in reversed(node.nodes) if a.dtype in LOW), None)
@@ -155,7 +155,7 @@ def _pad(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
 
 
 def _cat(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
-    dim, made, at = node.params["dim"], None, 0
+    dim, result, at = node.params["dim"], None, 0
     for x in node.args[0]:
         n = x.shape[dim]
         if n == 0:
@@ -163,9 +163,9 @@ def _cat(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
         inner = (*coords[:dim], shifted(coords[dim], -at), *coords[dim + 1 :])
         here = Condition(inner[dim], 0, n)
         part = low.at(x, inner, guard | {here})
-        made = part if made is None else low.table.make("where", (low.holds([here]), part, made), part.dtype)
+        result = part if result is None else low.table.make("where", (low.holds([here]), part, result), part.dtype)
         at += n
-    return made
+    return result
 
 
 def _put_slice(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:

@@ -87,8 +87,8 @@ class Kernel:
         self.sweeps: list[Sweep] = []
 
     def __repr__(self) -> str:
-        made = ", ".join(f"{s.node!r}" for s in self.stores)
-        return f"kernel {self.index} over {list(self.shape.sizes)} reducing {sorted(self.shape.dims)} in {self.shape.parts}: {made}"
+        stored = ", ".join(f"{s.node!r}" for s in self.stores)
+        return f"kernel {self.index} over {list(self.shape.sizes)} reducing {sorted(self.shape.dims)} in {self.shape.parts}: {stored}"
 
     @property
     def table(self) -> Table:
@@ -129,11 +129,11 @@ class Kernel:
     def result(self, node: Node, coords: Coords, guard: Guard) -> Expr:
         """Return the result of a reduction of this row, or one that lies in memory."""
         node = self.plan.final(node)
-        found = self.results.get(node)
-        if found is not None:
-            if found[0] != coords:
+        entry = self.results.get(node)
+        if entry is not None:
+            if entry[0] != coords:
                 raise CannotLower("the result of another row", node)
-            return found[1]
+            return entry[1]
         home = self.plan.home.get(node)
         if home is None or home.index >= self.index:
             raise CannotLower("the reduction is not known yet", node)

@@ -160,12 +160,12 @@ def _maker(graph: Graph, node: Node, stored: list[Node]) -> Maker:
     """Return how an output is got: a result of the kernels, or a view of one or of an input."""
     base, shape, steps, offset = node.base, node.shape, node.steps, node.offset
     if base.op == "input":
-        given = graph.inputs.index(base)
-        return lambda inputs, results: inputs[given].as_strided(shape, steps, inputs[given].storage_offset() + offset)
+        input_number = graph.inputs.index(base)
+        return lambda inputs, results: inputs[input_number].as_strided(shape, steps, inputs[input_number].storage_offset() + offset)
     if node.numel == 0:
         dtype = TO_TORCH[node.dtype]
         return lambda inputs, results: torch.empty_strided(shape, steps, dtype=dtype, device=results[0].device if results else None)
-    made = stored.index(base)
+    result_number = stored.index(base)
     if node is base:
-        return lambda inputs, results: results[made]
-    return lambda inputs, results: results[made].as_strided(shape, steps, offset)
+        return lambda inputs, results: results[result_number]
+    return lambda inputs, results: results[result_number].as_strided(shape, steps, offset)

@@ -150,11 +150,11 @@ def _apart(spec: TensorSpec) -> bool:
 
 
 def _outputs(computation: Trace) -> bool | str:
-    given = set(computation.inputs)
+    inputs = set(computation.inputs)
     for value in torch_internals.tree_leaves(computation.outputs):
         if not hasattr(value, "spec"):
             continue
-        if value in given:
+        if value in inputs:
             return f"a graph gives results of its own, and {value.name} is an input"
         if not value.spec.is_dense:
             return f"results are copied from a graph, and {value.name} has elements that lie apart or on one another"

@@ -41,17 +41,17 @@ def along_rows(kernel: Kernel) -> bool:
 def candidates(kernel: Kernel) -> list[Tile]:
     """Return what tuning tries: the table's choice first, then a half and a double of its blocks and warps where they make sense."""
     first = tile(kernel)
-    found = [first]
+    tiles = [first]
     for warps in (first.warps // 2, first.warps * 2):
         if 1 <= warps <= 32:
-            found.append(first._replace(warps=warps))
+            tiles.append(first._replace(warps=warps))
     if kernel.r is None:
-        found += [first._replace(x=x) for x in (first.x // 2, first.x * 2) if 128 <= x <= 4096]
+        tiles += [first._replace(x=x) for x in (first.x // 2, first.x * 2) if 128 <= x <= 4096]
     elif first.looped:
-        found += [first._replace(r=r) for r in (first.r // 2, first.r * 2) if 16 <= r <= LONGEST_ROW]
+        tiles += [first._replace(r=r) for r in (first.r // 2, first.r * 2) if 16 <= r <= LONGEST_ROW]
     elif first.x > 1:
-        found += [first._replace(x=first.x // 2)]
-    return found
+        tiles += [first._replace(x=first.x // 2)]
+    return tiles
 
 
 def power_of_two(n: int) -> int:

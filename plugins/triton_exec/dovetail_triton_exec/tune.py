@@ -33,16 +33,16 @@ class Choices:
     def get(self, key: str) -> Tile | None:
         """Return what was chosen for a kernel; None where nothing was, nothing that can be read, or what was chosen for another kernel or device."""
         try:
-            found = json.loads((self.folder / f"{key}.json").read_text())
-            return Tile(*found["tile"]) if (found["device"], found["kernel"]) == (self.folder.name, key) else None
+            record = json.loads((self.folder / f"{key}.json").read_text())
+            return Tile(*record["tile"]) if (record["device"], record["kernel"]) == (self.folder.name, key) else None
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
     def put(self, key: str, tile: Tile) -> Tile:
         """Write a choice down in one step; gives the one that holds, which is another process's where that was first."""
-        found = self.get(key)
-        if found is not None:
-            return found
+        previous = self.get(key)
+        if previous is not None:
+            return previous
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
         with os.fdopen(handle, "w") as file:

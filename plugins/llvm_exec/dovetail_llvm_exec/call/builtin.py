@@ -106,11 +106,11 @@ class Compiled:
 @cache
 def compiled(written: type[Builtin]) -> Compiled | None:
     """Return a builtin for this process; None where it lacks what the code needs."""
-    offset, found = handle_offset(), addresses(written.symbols)
-    if offset is None or found is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
+    offset, symbols = handle_offset(), addresses(written.symbols)
+    if offset is None or symbols is None or not hasattr(ctypes.pythonapi, "PyObject_Vectorcall"):
         return None
     compiler = jit.compiler()
-    for name, address in found.items():
+    for name, address in symbols.items():
         compiler.provide(name, address)
     return Compiled(written.name, compiler.compile(written(compiler.target).text(), written.name), offset)
 
@@ -133,23 +133,23 @@ def addresses(names: Sequence[str]) -> dict[str, int] | None:
 @cache
 def _libraries() -> tuple[ctypes.CDLL, ...]:
     folder = torch.__path__[0] + "/lib/"
-    found = []
+    libraries = []
     for name in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so"):
         try:
-            found.append(ctypes.CDLL(folder + name))
+            libraries.append(ctypes.CDLL(folder + name))
         except OSError:
             continue
-    return tuple(found)
+    return tuple(libraries)
 
 
 def handle_offset() -> int | None:
     """Return where a tensor object holds its at::Tensor: the one word equal to `_cdata`, in tensors of several kinds; None when that is unclear."""
     kinds = (torch.zeros(3), torch.ones(2, 2, dtype=torch.int64)[1:], torch.nn.Parameter(torch.zeros(5)), torch.tensor(1.0), torch.zeros(4, 4).t())
-    found = set()
+    offsets = set()
     for x in kinds:
         words = ctypes.string_at(id(x), torch.Tensor.__basicsize__)
         hits = [at for at in range(0, len(words) - 7, 8) if struct.unpack_from("Q", words, at)[0] == x._cdata]
         if len(hits) != 1:
             return None
-        found.update(hits)
-    return found.pop() if len(found) == 1 else None
+        offsets.update(hits)
+    return offsets.pop() if len(offsets) == 1 else None

@@ -26,7 +26,7 @@ MOST = 1024  # kernels that are kept for regions to come
 Maker = Callable[[tuple], torch.Tensor]  # results of the kernel -> one output
 
 
-class Made(NamedTuple):
+class CompiledRegion(NamedTuple):
     """What a region became: its function, and how many loop nests are in it."""
 
     call: Callable[..., tuple] | None
@@ -76,7 +76,7 @@ class Kernels:
     """The functions of regions; regions of equal structure share one."""
 
     def __init__(self) -> None:
-        self.cache = KernelCache[Made](MOST)
+        self.cache = KernelCache[CompiledRegion](MOST)
 
     def get(self, region: Trace) -> Callable[..., tuple]:
         """Return the function of a region."""
@@ -86,14 +86,14 @@ class Kernels:
         """Return the function of a region with results written `into` inputs, those that may be; None where none may."""
         results, inputs = ({p: i for i, p in enumerate(ps)} for ps in (region.outputs, region.inputs))
         wanted = {results[result]: inputs[target] for result, target in into.items()}
-        return self.cache.get((region_key(region), tuple(wanted.items())), lambda: Made(in_place(region, wanted, self.get(region)), 0)).call
+        return self.cache.get((region_key(region), tuple(wanted.items())), lambda: CompiledRegion(in_place(region, wanted, self.get(region)), 0)).call
 
 
-def _picklable(made: Made, region: Trace) -> Made:
-    return made._replace(call=picklable(made.call, region))
+def _picklable(compiled_region: CompiledRegion, region: Trace) -> CompiledRegion:
+    return compiled_region._replace(call=picklable(compiled_region.call, region))
 
 
-def compiled(region: Trace) -> Made:
+def compiled(region: Trace) -> CompiledRegion:
     """Return the function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
 
     A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
@@ -108,10 +108,10 @@ def compiled(region: Trace) -> Made:
         )
         raise CannotFuse(f"has no right plan for the region: {broken}") from broken
     except CannotLower:
-        return Made(line_by_line(region), 0)
+        return CompiledRegion(line_by_line(region), 0)
 
 
-def _compiled(region: Trace) -> Made:
+def _compiled(region: Trace) -> CompiledRegion:
     graph = Graph(region)
     stored: dict[Node, Output] = {}
     seen = [o for o in graph.outputs if o.base.op == "input"]
@@ -119,14 +119,14 @@ def _compiled(region: Trace) -> Made:
     makers = _makers(computed, stored)
     views = _views_of_inputs(region, graph) if seen else None
     if not stored and not computed:
-        return Made(views, 0)
+        return CompiledRegion(views, 0)
     call = None
     if stored:
-        made, bound = _bound(graph, stored)
+        kernel_program, bound = _bound(graph, stored)
         call = function(bound)
         if not seen and makers == list(range(len(stored))):
-            return Made(call, made.groups)
-    return Made(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), made.groups if stored else 0)
+            return CompiledRegion(call, kernel_program.groups)
+    return CompiledRegion(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), kernel_program.groups if stored else 0)
 
 
 def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> tuple[Program, Bound]:
@@ -134,9 +134,9 @@ def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> t
     compiler, parallel = jit.compiler(), bool(threads.pool())
     for name, address in threads.pool().items():
         compiler.provide(name, address)
-    made = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh)
-    kernel = compiler.compile(made.text, "run")
-    return made, Bound(kernel, len(graph.inputs), tuple(stored.values()), made.workspace, made.cost, parallel and made.parallel)
+    built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh)
+    kernel = compiler.compile(built.text, "run")
+    return built, Bound(kernel, len(graph.inputs), tuple(stored.values()), built.workspace, built.cost, parallel and built.parallel)
 
 
 def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:
@@ -150,13 +150,13 @@ def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple])
     try:
         if _makers(graph.outputs, stored) != list(range(len(region.outputs))):
             return None
-        made, bound = _bound(graph, stored, fresh=False)
-        taken = chosen(made.plan, list(stored), graph.inputs, wanted)
-        into = {made.plan.outputs[list(stored)[result]]: made.plan.memory[graph.inputs[given]] for result, given in taken.items()}
-        verify_phases(made.phases, made.rooms, made.plan.outputs.values(), into)
+        built, bound = _bound(graph, stored, fresh=False)
+        source_by_result = chosen(built.plan, list(stored), graph.inputs, wanted)
+        into = {built.plan.outputs[list(stored)[result]]: built.plan.memory[graph.inputs[source]] for result, source in source_by_result.items()}
+        verify_phases(built.phases, built.rooms, built.plan.outputs.values(), into)
     except CannotLower:
         return None
-    return writing(bound, taken, plain) if taken else None
+    return writing(bound, source_by_result, plain) if source_by_result else None
 
 
 def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
@@ -175,11 +175,11 @@ def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
 def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker]:
     """Return how each output is got: the number of a result of the kernel, or a function of its results."""
     whole = {o for o in outputs if not o.is_view}
-    made: list[int | Maker] = []
+    makers: list[int | Maker] = []
     for node in outputs:
         base = node.base
         if node.numel == 0:
-            made.append(_empty(node))
+            makers.append(_empty(node))
             continue
         if base.dtype is not node.dtype:
             raise CannotLower("a view is of another dtype than what it shows")
@@ -189,10 +189,10 @@ def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker
             stored[base] = Output(node.shape, node.steps, node.dtype) if direct else Output(base.shape, base.steps, base.dtype)
         number = list(stored).index(base)
         if direct or not node.is_view:
-            made.append(number if number not in made else _alias(number))
+            makers.append(number if number not in makers else _alias(number))
         else:
-            made.append(_view(number, node))
-    return made
+            makers.append(_view(number, node))
+    return makers
 
 
 def _empty(node: Node) -> Maker:
@@ -215,10 +215,10 @@ def _joined(call: Callable[..., tuple] | None, makers: list[int | Maker], views:
 
     def run(*inputs: torch.Tensor) -> tuple:
         results = () if call is None else call(*inputs)
-        made = [results[make] if type(make) is int else make(results) for make in makers]
+        outputs = [results[make] if type(make) is int else make(results) for make in makers]
         if views is None:
-            return tuple(made)
-        computed, shown = iter(made), iter(views(*inputs))
+            return tuple(outputs)
+        computed, shown = iter(outputs), iter(views(*inputs))
         return tuple([next(shown if is_seen else computed) for is_seen in seen])
 
     return run

@@ -111,7 +111,7 @@ def filler(bound: Bound) -> Callable[..., tuple]:
     """Return a function of the inputs and then the outputs, which it fills; a large workspace is from the pool, too."""
     size, tensors = bound.workspace, bound.inputs + len(bound.outputs)
     if size >= LARGE and (roomy := _builtin(bound._replace(workspace=ROOM), tensors + 1, ())) is not None:
-        return lambda *given: roomy(*given, POOL.empty((size,), (1,), torch.uint8, size))
+        return lambda *tensors: roomy(*tensors, POOL.empty((size,), (1,), torch.uint8, size))
     return _builtin(bound, bound.inputs + len(bound.outputs), ()) or _into(bound)
 
 
@@ -152,10 +152,10 @@ def _resolved(x: torch.Tensor) -> torch.Tensor:
 
 def _slow(bound: Bound) -> Callable[..., tuple]:
     into = _into(bound)
-    made = [(out.shape, out.steps, TO_TORCH[out.dtype]) for out in bound.outputs]
+    layouts = [(out.shape, out.steps, TO_TORCH[out.dtype]) for out in bound.outputs]
 
     def slow(*inputs: torch.Tensor) -> tuple:
-        outs = tuple([torch.empty_strided(shape, steps, dtype=dtype) for shape, steps, dtype in made])
+        outs = tuple([torch.empty_strided(shape, steps, dtype=dtype) for shape, steps, dtype in layouts])
         into(*inputs, *outs)
         return outs
 
@@ -167,16 +167,16 @@ def _slow(bound: Bound) -> Callable[..., tuple]:
 
 def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[..., tuple] | None:
     """Return the builtin function of `inputs` tensors that makes `outputs`; None where tensors do not lie as expected."""
-    found = compiled(Launch)
-    if found is None:
+    launcher = compiled(Launch)
+    if launcher is None:
         return None
     slow = _slow(bound) if outputs or not bound.outputs else _into(bound)
     workspace = bound.workspace + 64 * (bound.workspace > 0)
     alone = ctypes.addressof(threads.ALONE)
     words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": workspace}
     words |= {"release": bound.cost >= RELEASED, "parallel": bound.parallel, "alone": alone, "tensor": id(torch.Tensor)}
-    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": found.offset}
+    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": launcher.offset}
     rows = [n for out in outputs for n in (len(out.shape), SCALAR_TYPES[TO_TORCH[out.dtype]], *out.shape, *out.steps)]
     packed = [int(words[name]) for name in Launch.fields] + rows
     payload = Payload(struct.pack(f"{len(packed)}q", *packed))
-    return found.function(payload, (bound.kernel, slow))
+    return launcher.function(payload, (bound.kernel, slow))

@@ -119,11 +119,11 @@ class Nest:
 
     def value(self, expr: Expr) -> Value:
         """Return the value of an expression: a vector where it differs from lane to lane."""
-        found = self.find(expr, self.level(expr))
-        if found is None:
+        value = self.find(expr, self.level(expr))
+        if value is None:
             for part in walk([expr], self._unknown, self._parts):
-                found = self.keep(part, self._written(part))
-        return found
+                value = self.keep(part, self._written(part))
+        return value
 
     def operand(self, expr: Expr, lanes: int) -> Value:
         """Return the value of an expression in `lanes` lanes."""
@@ -195,10 +195,10 @@ class Nest:
     def _inverses(self, y: Expr, lanes: int) -> tuple[Value, Value, Value]:
         """Return what `_inverse` gives of y, in `lanes` lanes."""
         key = ("inverse", y, lanes)
-        found = self.find(key, self.level(y))
-        if found is None:
-            found = self.keep(key, tuple(self.b.splat(v, lanes) for v in self._inverse(self.value(y))))
-        return found
+        inverses = self.find(key, self.level(y))
+        if inverses is None:
+            inverses = self.keep(key, tuple(self.b.splat(v, lanes) for v in self._inverse(self.value(y))))
+        return inverses
 
     def _inverse(self, y: Value) -> tuple[Value, Value, Value]:
         """(y scaled, the scale, 1 / y scaled): scaled so that neither end of the range is left."""
@@ -229,9 +229,9 @@ class Nest:
         depth = self.depth if depth is None else depth
         here, key = self._here(form, depth)
         name = ("pointer", buffer, key)
-        found = self.find(name, depth)
-        if found is not None:
-            return found
+        pointer = self.find(name, depth)
+        if pointer is not None:
+            return pointer
         if depth == 0:
             at, start = self.pointers[buffer], self.b.constant(form.const, "i64")
             moved = self._sum(start, here) if here else start if form.const else None
@@ -243,20 +243,20 @@ class Nest:
 
     def _here(self, form: Form, depth: int) -> tuple[list[tuple[Value, int]], Any]:
         """Return what of a form changes in the scope `depth`; and the form as far as it is known there."""
-        found: list[tuple[Value, int]] = []
+        terms_here: list[tuple[Value, int]] = []
         for axis, index in self.scopes[depth].indices.items():
             step = axis.step(form)
             if step:
-                found.append((index, step))
+                terms_here.append((index, step))
         for expr, step in form.moving:
             if self.level(expr) == depth and not self.is_vector(expr):
-                found.append((self.value(expr), step))
+                terms_here.append((self.value(expr), step))
         terms = tuple((a, s) for a, s in form.terms if self.level_of(a) <= depth)
         moving = tuple((e, s) for e, s in form.moving if self.level(e) <= depth)
-        return found, (form.const, terms, moving)
+        return terms_here, (form.const, terms, moving)
 
-    def _sum(self, start: Value | None, found: list[tuple[Value, int]]) -> Value:
-        for value, step in found:
+    def _sum(self, start: Value | None, terms: list[tuple[Value, int]]) -> Value:
+        for value, step in terms:
             scaled = value if step == 1 else self.b.mul(value, step)
             start = scaled if start is None or start.name == "0" else self.b.add(start, scaled)
         return start

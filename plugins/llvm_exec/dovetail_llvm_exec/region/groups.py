@@ -80,11 +80,11 @@ class Group:
 
     def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
         """Return the result of a reduction of this row."""
-        found = self.results.get(node)
-        if found is not None:
-            if found[0] != coords:
+        entry = self.results.get(node)
+        if entry is not None:
+            if entry[0] != coords:
                 raise CannotLower("a result of another row")
-            return found[1]
+            return entry[1]
         home = self.plan.home.get(node)
         if home is None or home.index >= self.index:
             raise CannotLower("the reduction is not known yet")
@@ -347,17 +347,17 @@ class Plan:
 
     def _sources(self, node: Node, numel: int) -> set[Node]:
         """Return what is read to compute `node`: tensors of `numel` elements that lie in memory, and reductions."""
-        found, seen, stack = set[Node](), {node}, [*node.nodes]
+        sources, visited, stack = set[Node](), {node}, [*node.nodes]
         while stack:
             x = stack.pop()
-            if x in seen:
+            if x in visited:
                 continue
-            seen.add(x)
+            visited.add(x)
             if x in self.memory or x in self.home:
-                found.update({x} if x.reduces or x.numel == numel else ())
+                sources.update({x} if x.reduces or x.numel == numel else ())
             else:
                 stack += x.nodes
-        return found
+        return sources
 
     def _placed(self, kind: str, node: Node, leader: Node) -> Group:
         """Return the last group that takes `node`, or a new one."""
