@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import warnings
 from pathlib import Path
@@ -395,3 +396,44 @@ def test_native_tracing_guards_arrays_by_content_and_refuses_functions_of_arrays
         torch.testing.assert_close(compiled(torch.ones(3), table), torch.ones(3) * value)
     with pytest.raises(Unsupported, match="not traced natively"):
         dovetail.jit(lambda x: x + 1, interpretation="native")(np.ones(3))
+
+
+@dovetail.opaque
+def twice(x):
+    return x * 2
+
+
+GENERATOR = np.random.default_rng(0)
+FOR_TENSORS = {
+    "an opaque function": (lambda x: twice(x), "takes tensors"),
+    "a gradient": (lambda x: dovetail.grad(lambda x: (x * x).sum())(x), "not differentiated"),
+    "a vjp": (lambda x: dovetail.vjp(lambda x: x * x, x)[0], "not differentiated"),
+}
+
+
+@pytest.mark.parametrize("name", FOR_TENSORS)
+def test_what_takes_tensors_is_refused(name: str) -> None:
+    fn, message = FOR_TENSORS[name]
+    with pytest.raises(Unsupported, match=message):
+        dovetail.jit(fn)(np.arange(3.0))
+
+
+def test_a_gradient_of_arrays_is_refused() -> None:
+    with pytest.raises(Unsupported, match="not differentiated"):
+        dovetail.grad(lambda x: (x * x).sum())(np.arange(3.0))
+
+
+def test_drawn_numbers_have_the_dtype_that_numpy_gives_them() -> None:
+    x = np.ones(2, "f4")
+    for fn in (lambda x: x + GENERATOR.integers(3), lambda x: x + GENERATOR.random(), lambda x: x + np.random.randint(3)):
+        assert dovetail.jit(fn)(x).dtype == fn(x).dtype
+    compiled = dovetail.jit(lambda x: x * GENERATOR.integers(1 << 40))
+    assert len({compiled(x)[0] for _ in range(4)}) == 4
+
+
+def test_copies() -> None:
+    x = np.arange(3.0)
+    for fn in (copy.copy, copy.deepcopy, lambda x: copy.deepcopy([x, x])[0]):
+        got = dovetail.jit(fn)(x)
+        np.testing.assert_array_equal(got, x)
+        assert not np.shares_memory(got, x)

@@ -11,6 +11,7 @@ import torch
 
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.arrays.conversion import ArrayInput, is_traceable, to_array, to_scalar
+from dovetail.frontend.autograd import nested_grad
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, is_torch
 from dovetail.frontend.environment import TorchEnvironment, constant
@@ -40,6 +41,11 @@ class ArrayEnvironment(TrackedEnvironment):
     """Lends a tracked run arrays as constants; it knows no autocast and no gradients."""
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
+        if symbol is not None and symbol.module not in ("prims", "numpy"):
+            raise Unsupported(
+                f"{symbol.path} is called with NumPy arrays, and takes tensors; pass tensors to the compiled function, or call it outside\n"
+                f"  called at {user_line()}"
+            )
         return tree_map(lambda x: constant(x.clone(), trace) if type(x) is torch.Tensor else x, tree)
 
     def grad_enabled(self) -> bool:
@@ -123,6 +129,15 @@ class ArrayRecorder(TorchRecorder):
             raise Unsupported(f"the array at {source} holds Python objects, which may change unseen; pass an array of numbers, or a list")
         super().content(tracker, value, source)
 
+    def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
+        number = super().number(tracker, source, kind)
+        drawn_by = next((value for value, at in tracker.known.values() if at is source.parent), None)
+        if kind == "int" and isinstance(drawn_by, np.random.Generator):  # its integers are no Python numbers, but of int64
+            proxy = self.trace.inputs[-1]
+            proxy.scalar = True
+            return proxy
+        return number
+
     # what is asked of arrays
 
     def class_of(self, value: Any) -> type:
@@ -169,6 +184,8 @@ class ArrayRecorder(TorchRecorder):
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if type(function) is FunctionType and function in _ERRSTATE:
             return None  # compiled programs warn of nothing
+        if type(function) is FunctionType and function.__module__ == nested_grad.__name__ and function is not nested_grad.is_tracing:
+            raise Unsupported(f"functions of NumPy arrays are not differentiated; pass tensors, as torch.from_numpy(x)\n  called at {user_line()}")
         if is_torch(function) or is_module_class(type(function)):
             if not isinstance(getattr(function, "__self__", None), Proxy):
                 raise MixedCall

@@ -76,8 +76,6 @@ LANGUAGE.update(
         "sort": _sort,
         "item": _item,
         "view": _view,
-        "__copy__": lambda x: LANGUAGE["copy"](x),
-        "__deepcopy__": lambda x, memo: LANGUAGE["copy"](x),
         **dict.fromkeys(("tolist", "tobytes", "tofile", "dumps", "nonzero"), _values),
     }
 )

@@ -57,6 +57,12 @@ class NumpyProxy(TensorProxy):
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any())
 
+    def __copy__(self) -> Any:
+        return _environment().language["copy"](self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return memo.setdefault(id(self), _environment().language["copy"](self))
+
     def __divmod__(self, other: Any) -> Any:
         return _environment().language["divmod"](self, other)
 
