@@ -10,8 +10,8 @@ import torch
 
 from dovetail.executors.discovery.plugin_errors import ASKED, ContractError, call, named, way_out
 from dovetail.langs.torch import spec_of
-from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, proxies
+from dovetail.trace.aliases import root_of, view_bases
 
 NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
@@ -112,25 +112,16 @@ def _other_tensor(expected: TensorProxy, got: Any) -> str | None:
     return None
 
 
-def roots(line: BoundSymbol) -> dict[Proxy, Proxy]:
-    """Yield each view that is computed inside `line`, and what it is a view of."""
-    if Tag.VIEW in line.symbol.tags:
-        return dict.fromkeys(line.writes, line.args[0])
-    return {p: base for inner in line.body for p, base in roots(inner).items()}
-
-
 def _aliases(line: BoundSymbol, pairs: list[tuple[Any, Any]], arguments: tuple) -> str | None:
     """A result may share memory with what it is a view of, and with nothing else."""
-    views, inputs, owners = roots(line), {}, {}
+    bases, inputs, owners = view_bases([line]), {}, {}
     for p, x in zip(leaves((line.args, line.kwargs)), leaves(arguments), strict=False):
         if isinstance(p, Proxy) and isinstance(x, torch.Tensor) and x.numel():
             inputs.setdefault(_memory(x), []).append(p)
     for p, x in pairs:
         if not isinstance(p, Proxy) or not isinstance(x, torch.Tensor) or not x.numel():
             continue
-        at, root = _memory(x), p
-        while root in views:
-            root = views[root]
+        at, root = _memory(x), root_of(p, bases)
         if at in inputs:
             if root not in set(inputs[at]):
                 return f"{p.name} shares memory with its argument {inputs[at][0].name}, and by its meta it is no view of that"

@@ -17,15 +17,14 @@ return t0 itself.  Copying a tensor into itself then costs nothing, and still te
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from dovetail import prims
 from dovetail.executors.contract.executor import FusionExecutor
 from dovetail.executors.discovery.plugin_errors import guarded
 from dovetail.executors.dispatching.regions import FusedRegion
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, proxies
+from dovetail.trace.aliases import root_of, view_bases
 
 
 def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
@@ -35,9 +34,9 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
     wanted = _copied(trace, epilogue)
     if not wanted:
         return new
-    root, fusing = _roots(trace), {ex.name: ex for ex in executors if isinstance(ex, FusionExecutor)}
-    returned = Counter(root[p] for p in proxies(trace.outputs))
-    wanted = {value: p for value, p in wanted.items() if root[value] is value and returned[value] == 1 and p not in returned}
+    bases, fusing = view_bases(trace.lines), {ex.name: ex for ex in executors if isinstance(ex, FusionExecutor)}
+    returned = Counter(root_of(p, bases) for p in proxies(trace.outputs))
+    wanted = {value: p for value, p in wanted.items() if root_of(value, bases) is value and returned[value] == 1 and p not in returned}
     later: set[Proxy] = set()  # what is read after a line
     for i in reversed(range(len(new.lines))):
         line = new.lines[i]
@@ -45,7 +44,7 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
         implementation = line.implementation
         if into and isinstance(implementation, FusedRegion) and implementation.executor in fusing:
             new.lines[i] = _writing(line, into, fusing[implementation.executor])
-        later.update(root[p] for p in line.reads)
+        later.update([root_of(p, bases) for p in line.reads])
     return new
 
 
@@ -77,20 +76,3 @@ def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:
 def _same_layout(target: TensorProxy, value: Proxy) -> bool:
     a, b = target.spec, value.spec
     return (a.shape, a.dtype, a.device, a.steps) == (b.shape, b.dtype, b.device, b.steps) and a.is_dense
-
-
-def _roots(trace: Trace) -> dict[Proxy, Proxy]:
-    """What each value is a view of, seen through regions and composites; itself where it has memory of its own."""
-    root: dict[Proxy, Proxy] = {p: p for p in (*trace.inputs, *trace.constants)}
-    for line in _inner(trace.lines):
-        root.update({p: p for p in line.reads if p not in root})
-        shows = line.reads and not line.body and (Tag.VIEW in line.symbol.tags or line.symbol is prims.detach)
-        root.update({p: root[line.reads[0]] if shows else p for p in line.writes if not line.body or p not in root})
-    return root
-
-
-def _inner(lines: Iterable[BoundSymbol]) -> Iterable[BoundSymbol]:
-    """Lines, those that they consist of first."""
-    for line in lines:
-        yield from _inner(line.body)
-        yield line

@@ -11,7 +11,7 @@ from dovetail.executors.contract.executor import Executor, FusionExecutor, Imple
 from dovetail.executors.discovery.registry import get_executor
 from dovetail.prims import Symbol
 from dovetail.trace import BackwardTrace, BoundSymbol, Proxy, Trace, proxies
-from dovetail.trace.passes.schedule import is_view, roots
+from dovetail.trace.aliases import is_view, storage_roots
 from dovetail.trace.passes.split import bytes_of
 
 SLACK = 1.25  # how much more memory a line may hold where it is read than where it could be computed first
@@ -91,7 +91,7 @@ class _Later:
     """
 
     def __init__(self, trace: Trace, placed: Sequence[Placed], levels: list[int]):
-        self.placed, self.levels, self.root = placed, levels, roots(trace, [p.line for p in placed])
+        self.placed, self.levels, self.root = placed, levels, storage_roots(trace, [p.line for p in placed])
         self.escaping = set(proxies(trace.outputs))
         self.held = {*self.escaping, *trace.constants, *(() if isinstance(trace, BackwardTrace) else trace.inputs)}
         self.maker = {p: i for i, (line, *_) in enumerate(placed) for p in line.writes}

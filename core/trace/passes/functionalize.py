@@ -27,9 +27,10 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail import prims
-from dovetail.prims import Symbol, Tag
+from dovetail.prims import Symbol
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
+from dovetail.trace.aliases import root_of, views_in
 from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 
@@ -172,15 +173,16 @@ class _Storages:
         if line.symbol is prims.copy_:
             self.write(line.args[0], self.read(line.args[1]))
             return
-        views = {view.out: view for view in _views(line)}
-        if line.body and (line.mutates or _share(line, views)):
+        views = {view.out: view for view in views_in(line)}
+        bases = {p: view.args[0] for p, view in views.items()}
+        if line.body and (line.mutates or _share(line, bases)):
             for inner in line.body:
                 self.visit(inner)
             return
         self.new.lines.append(substitute(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
         reads = set(line.reads)
         for p in line.writes:
-            if _base(p, views) in reads:
+            if root_of(p, bases) in reads:
                 self._note(p, views)
         self.hidden.difference_update(line.writes)
 
@@ -228,34 +230,21 @@ def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
     return p.spec.dtype.inexact and base.spec.requires_grad and not p.spec.requires_grad
 
 
-def _base(p: Proxy, views: dict[Proxy, BoundSymbol]) -> Proxy:
-    """What `p` is a view of in the end, as far as `views` tell."""
-    while p in views:
-        p = views[p].args[0]
-    return p
-
-
-def _share(line: BoundSymbol, views: dict[Proxy, BoundSymbol]) -> bool:
+def _share(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:
     """Whether two results of `line` view one storage that only its body owns; then the body has to be seen.
 
     A single result that views such a storage stands for it from then on.
     """
-    if len(line.writes) < 2 or not views:
+    if len(line.writes) < 2 or not bases:
         return False
     reads = set(line.reads)
-    bases = [base for p in line.writes if (base := _base(p, views)) not in reads]
-    return len(set(bases)) < len(bases)
+    roots = [root for p in line.writes if (root := root_of(p, bases)) not in reads]
+    return len(set(roots)) < len(roots)
 
 
 def _prims_of(line: BoundSymbol) -> list[BoundSymbol]:
     """The lines that `line` decomposes to in the end."""
     return [deep for inner in line.body for deep in _prims_of(inner)] if line.body else [line]
-
-
-def _views(line: BoundSymbol) -> list[BoundSymbol]:
-    if Tag.VIEW in line.symbol.tags:
-        return [line]
-    return [view for inner in line.body for view in _views(inner)]
 
 
 def _laid_out(new: Proxy, like: Proxy) -> Proxy:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.prims import Tag
+from dovetail.trace.aliases import storage_roots
 from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.passes.split import BackwardTrace, bytes_of
 from dovetail.trace.proxies import Proxy, proxies
@@ -43,7 +43,7 @@ def peak_bytes(trace: Trace) -> int:
 
     Inputs count where the program is the one who lets them go: in a backward.  A view counts as what it is a view of.
     """
-    root, held = roots(trace, trace.lines), _held(trace)
+    root, held = storage_roots(trace, trace.lines), _held(trace)
     last = _last(trace.lines, root)
     now = most = sum(map(bytes_of, {root[p] for p in trace.inputs} - held))
     for i, line in enumerate(trace.lines):
@@ -54,24 +54,9 @@ def peak_bytes(trace: Trace) -> int:
     return most
 
 
-def roots(trace: Trace, lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
-    """What each value is a view of; itself where it has memory of its own."""
-    root: dict[Proxy, Proxy] = {p: p for p in (*trace.inputs, *trace.constants)}
-    for line in lines:
-        root.update({p: p for p in line.reads if p not in root})
-        base = root[line.reads[0]] if line.reads and is_view(line) else None
-        root.update({p: p if base is None else base for p in line.writes})
-    return root
-
-
-def is_view(line: BoundSymbol) -> bool:
-    """Whether a line does nothing but show its first argument in another way."""
-    return all([is_view(inner) for inner in line.body]) if line.body else Tag.VIEW in line.symbol.tags
-
-
 def _held(trace: Trace) -> set[Proxy]:
     """What stays alive, whatever the program does."""
-    root = roots(trace, trace.lines)
+    root = storage_roots(trace, trace.lines)
     given = () if isinstance(trace, BackwardTrace) else trace.inputs
     return {root[p] for p in (*given, *trace.constants, *proxies(trace.outputs))}
 
@@ -88,7 +73,7 @@ def _ordered(line: BoundSymbol) -> bool:
 
 def _later(trace: Trace) -> list[BoundSymbol]:
     """The lines, each that frees nothing right before the first that reads it, or before the last other that reads what it reads."""
-    root, held = roots(trace, trace.lines), _held(trace)
+    root, held = storage_roots(trace, trace.lines), _held(trace)
     last = _last(trace.lines, root)
     maker = {p: i for i, line in enumerate(trace.lines) for p in line.writes}
     waiting: dict[int, None] = {}

@@ -40,6 +40,7 @@ from dovetail.errors import require
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
+from dovetail.trace.aliases import views_in
 from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import JointTrace, Whole
@@ -127,16 +128,10 @@ def _exposed(lines: list[BoundSymbol], written: Collection[Proxy]) -> set[Proxy]
     """`written` and the views of it: they hold something else by the time the backward runs."""
     exposed = set(written)
     if exposed:
-        for line in lines:
-            _note_views(line, exposed)
+        for view in (view for line in lines for view in views_in(line)):
+            if view.args[0] in exposed:
+                exposed.update(view.writes)
     return exposed
-
-
-def _note_views(line: BoundSymbol, exposed: set[Proxy]) -> None:
-    for inner in line.body:
-        _note_views(inner, exposed)
-    if Tag.VIEW in line.symbol.tags and line.args[0] in exposed:
-        exposed.update(line.writes)
 
 
 def _inside(wholes: list[Whole]) -> set[Proxy]:

@@ -1,0 +1,45 @@
+"""Which values share storage: views, what they are views of, and the value that owns the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from dovetail.prims import Tag
+from dovetail.trace.ir import BoundSymbol, Trace
+from dovetail.trace.proxies import Proxy
+
+
+def views_in(line: BoundSymbol) -> Iterator[BoundSymbol]:
+    """Yield the views that `line` consists of: itself, or those in its decomposition, in order."""
+    if Tag.VIEW in line.symbol.tags:
+        yield line
+    else:
+        for inner in line.body:
+            yield from views_in(inner)
+
+
+def view_bases(lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
+    """Map each view to what it is a view of, seen through regions and composites."""
+    return {view.out: view.args[0] for line in lines for view in views_in(line)}
+
+
+def root_of(p: Proxy, bases: Mapping[Proxy, Proxy]) -> Proxy:
+    """Return the value that owns the storage of `p`, as far as `bases` tell."""
+    while p in bases:
+        p = bases[p]
+    return p
+
+
+def storage_roots(trace: Trace, lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
+    """Map each value to the value that owns its storage, looking at whole lines only: itself where it has memory of its own."""
+    root: dict[Proxy, Proxy] = {p: p for p in (*trace.inputs, *trace.constants)}
+    for line in lines:
+        root.update({p: p for p in line.reads if p not in root})
+        base = root[line.reads[0]] if line.reads and is_view(line) else None
+        root.update({p: p if base is None else base for p in line.writes})
+    return root
+
+
+def is_view(line: BoundSymbol) -> bool:
+    """Return whether a line only shows its first argument in another way."""
+    return all([is_view(inner) for inner in line.body]) if line.body else Tag.VIEW in line.symbol.tags
