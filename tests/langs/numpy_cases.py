@@ -99,6 +99,18 @@ ONE = {  # of one array of two dimensions
     "norm": lambda x: (np.linalg.norm(x), np.linalg.norm(x, axis=0), np.linalg.norm(x, ord=1), np.linalg.norm(x, np.inf, axis=1)),
     "polyval": lambda x: np.polyval([1, 2, 3], x),
     "meshgrid": lambda x: np.meshgrid(x[0], x[:, 0]),
+    "no change": lambda x: (
+        x.sum(axis=()),
+        x.max(axis=()),
+        np.where(True, x, x),
+        np.clip(x, None, 99),
+        x.round(3),
+        np.conj(x),
+        x.conj(),
+        abs(x),
+        x.view(),
+    ),
+    "one part": lambda x: (np.tile(x, 1), np.repeat(x, 1), np.roll(x, 0), np.pad(x, 0), np.concatenate([x]), np.stack([x]), np.column_stack([x])),
     "outer": lambda x: np.outer(x[0], x[1]),
     "products": lambda x: (
         x @ x.T,

@@ -114,6 +114,41 @@ def test_a_compiled_function_gives_what_numpy_gives_or_a_refusal(name: str) -> N
         assert not refusal or np.dtype(dtype).kind == "c" or dtype in ("u2", "u4", "u8"), f"{dtype}: {refusal}"
 
 
+def arrays_in(tree) -> list[np.ndarray]:
+    """The arrays in a result that has dimensions."""
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, (tuple, list)):
+        return [x for item in tree for x in arrays_in(item)]
+    return [tree] if isinstance(tree, np.ndarray) and tree.ndim else []
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("name", cases.ONE)
+def test_views_are_views_and_copies_are_copies(name: str, order: str) -> None:
+    """A write into the argument shows in the results that NumPy makes views, and a write into those shows in the argument; else it is refused."""
+    fn = cases.ONE[name]
+
+    def write_argument(x):
+        result = fn(x)
+        x[...] = 7
+        return result
+
+    def write_results(x):
+        for view in arrays_in(fn(x)):
+            view[...] = 9
+        return x
+
+    for program in (write_argument, write_results):
+        mine, numpys = (np.array(np.arange(12.0).reshape(3, 4) / 4, order=order) for _ in range(2))
+        want, error = run(program, (numpys,))
+        got, refused = run(dovetail.jit(program, executors=["torch"]), (mine,))
+        if error is None and not isinstance(refused, NotImplementedError):
+            assert refused is None, repr(refused)
+            same(got, want)
+            same(mine, numpys, "the argument")
+
+
 LAID_OUT = (
     "exp",
     "sum(axis=0)",

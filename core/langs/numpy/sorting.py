@@ -79,16 +79,17 @@ def roll(a: Any, shift: Any, axis: Any = None):
     return torch_call("roll", array(a), shift, () if axis is None else axis)
 
 
-@numpysymbol("numpy.diagonal", methods=("diagonal",))
+@numpysymbol("numpy.diagonal", methods=("diagonal",), view=True)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1):
-    """The diagonal of two axes, as the last axis; a copy, where NumPy has a view that may not be written."""
-    return core.clone(torch_call("diagonal", array(a), offset, axis1, axis2))
+    """The diagonal of two axes, as the last axis: a view."""
+    return torch_call("diagonal", array(a), offset, axis1, axis2)
 
 
-@numpysymbol("numpy.diag")
+@numpysymbol("numpy.diag", view=True)
 def diag(v: Any, k: int = 0):
     """The diagonal of a matrix, or the matrix that has the vector as its diagonal."""
-    return core.clone(torch_call("diag", array(v), k))
+    x = array(v)
+    return diagonal(x, k) if len(x.spec.shape) == 2 else torch_call("diag", x, k)
 
 
 @numpysymbol("numpy.trace", methods=("trace",))

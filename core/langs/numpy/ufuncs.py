@@ -247,6 +247,13 @@ _OPERATORS = {
 }
 LANGUAGE.update({name: _operator(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items()})
 LANGUAGE.update({f"i{name.rstrip('_')}": _in_place(SYMBOLS[getattr(np, ufunc)]) for name, ufunc in _OPERATORS.items() if getattr(np, ufunc).nin == 2})
+
+
+def _conj(x: TensorProxy) -> TensorProxy:
+    """The method, which returns a real array itself."""
+    return SYMBOLS[np.conjugate](x) if x.spec.dtype.kind == "complex" else x
+
+
 LANGUAGE["divmod"] = lambda x, y: call_ufunc(np.divmod, "__call__", (x, y), {})
-LANGUAGE.update({"_ufunc": call_ufunc, "conj": SYMBOLS[np.conjugate], "conjugate": SYMBOLS[np.conjugate]})
+LANGUAGE.update({"_ufunc": call_ufunc, "conj": _conj, "conjugate": _conj})
 LANGUAGE.properties["dtype"] = lambda x: numpy_dtype(x.spec.dtype)
