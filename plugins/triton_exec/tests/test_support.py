@@ -108,8 +108,9 @@ REFUSALS = {
 def test_a_refusal_is_a_sentence(sentence):
     fn = dovetail.jit(REFUSALS[sentence], executors=[Spoken(), "torch"])
     fn(torch.ones(4, 4))
-    message = [str(note.verdict) for trace in dovetail.last_traces(fn) for note in getattr(trace, "notes", ())]
-    assert any(sentence in text for text in message), message
+    records = [trace.dispatch_record for trace in dovetail.last_traces(fn) if trace.dispatch_record is not None]
+    verdicts = [str(offer.verdict) for record in records for offer in record.offers]
+    assert any(sentence in verdict for verdict in verdicts), verdicts
 
 
 class Spoken(TritonExecutor):
