@@ -110,8 +110,8 @@ def trend(reports: Iterable[Report]) -> list[Point]:
         if before is None or (before.name, before.level) != (report.name, report.level):
             points.append(Point(report))
         else:
-            found = diff(before, report)
-            points.append(Point(report, len(found.worse), len(found.better)))
+            changes = diff(before, report)
+            points.append(Point(report, len(changes.worse), len(changes.better)))
         before = report
     return points
 

@@ -39,12 +39,12 @@ def suite_version() -> str:
 
 def machine() -> dict[str, Any]:
     """Versions and hardware."""
-    found = {"dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version(), "system": platform.system()}
-    found |= {"machine": platform.machine(), "threads": torch.get_num_threads()}
+    description = {"dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version(), "system": platform.system()}
+    description |= {"machine": platform.machine(), "threads": torch.get_num_threads()}
     if torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
-        found |= {"cuda": torch.version.cuda, "device": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return found
+        description |= {"cuda": torch.version.cuda, "device": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+    return description
 
 
 def identity(ex: Executor) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def source(ex: Executor) -> dict[str, Any]:
 def _code(ex: Executor) -> list[Any]:
     """What of the executor is written in its own repository."""
     table = getattr(ex, "table", {})
-    rules = [way for found in table.values() for way in (found.checker, found.fn, found.grad, found.execution_transform, found.stateful) if way]
+    rules = [rule for entry in table.values() for rule in (entry.checker, entry.fn, entry.grad, entry.execution_transform, entry.stateful) if rule]
     own = [type(ex)] if not type(ex).__module__.startswith("dovetail.") else []
     return [*own, *rules]
 

@@ -78,7 +78,7 @@ def expectations_of(ex: Executor, named: str | Path | None) -> Path | None:
     return Path(named) if named is not None else _beside(ex, "conformance.toml")
 
 
-def found(path: Path | None, executor_version: str) -> list[Expectation]:
+def applicable(path: Path | None, executor_version: str) -> list[Expectation]:
     """The expectations in a file that hold here and now."""
     if path is None:
         return []
@@ -118,8 +118,8 @@ def _parsed(path: Path) -> dict[str, Any]:
 def read(path: Path, executor_version: str) -> list[Expectation]:
     """The expectations of a file that hold here and now."""
     message = _parsed(path)
-    made = [_made(path, i, entry, executor_version) for i, entry in enumerate(message.get("expect", []))]
-    return [each for each in made if _holds(each, executor_version)]
+    expectations = [_made(path, i, entry, executor_version) for i, entry in enumerate(message.get("expect", []))]
+    return [each for each in expectations if _holds(each, executor_version)]
 
 
 def _made(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> Expectation:
@@ -169,12 +169,12 @@ def _conditions(where: str, when: dict[str, str]) -> dict[str, str]:
 
 
 def _holds(each: Expectation, executor_version: str) -> bool:
-    found = {"torch": torch.__version__, "cuda": torch.version.cuda, "python": platform.python_version(), "executor": executor_version}
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "python": platform.python_version(), "executor": executor_version}
     for key, wanted in each.when.items():
         if key == "machine":
             if platform.machine() != wanted:
                 return False
-        elif found[key] is None or not SpecifierSet(wanted).contains(Version(found[key]), prereleases=True):
+        elif versions[key] is None or not SpecifierSet(wanted).contains(Version(versions[key]), prereleases=True):
             return False
     return True
 
@@ -258,12 +258,12 @@ def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...]
 
 def counts(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
     """How many samples the executor ran of each operation and device, by check, in all dtypes together."""
-    found: dict[str, dict[str, int]] = {}
+    checks_by_operation: dict[str, dict[str, int]] = {}
     for row in rows:
         if row.ran and row.operation and row.check not in ("speed", "memory", "composition"):
-            checks = found.setdefault(f"{row.operation} {row.device}", {})
+            checks = checks_by_operation.setdefault(f"{row.operation} {row.device}", {})
             checks[row.check] = checks.get(row.check, 0) + row.ran
-    return found
+    return checks_by_operation
 
 
 def write_lock(rows: Iterable[Row], path: Path, suite_version: str, level: str) -> None:

@@ -139,12 +139,12 @@ class Maker:
         dtype = dtype or self.dtype
         low, high = self._bounds(dtype, low, high)
         if dtype.kind in ("bool", "int"):
-            made = torch.randint(int(low), int(high) + 1, shape, generator=self.generator)
+            values = torch.randint(int(low), int(high) + 1, shape, generator=self.generator)
         else:
-            made = self._spread(shape, low, high)
+            values = self._spread(shape, low, high)
             if dtype.kind == "complex":
-                made = torch.complex(made, self._spread(shape, low, high))
-        return made.to(TO_TORCH[dtype]).to(str(self.device))
+                values = torch.complex(values, self._spread(shape, low, high))
+        return values.to(TO_TORCH[dtype]).to(str(self.device))
 
     def _spread(self, shape: tuple[int, ...], low: float, high: float) -> Tensor:
         return torch.rand(shape, generator=self.generator, dtype=torch.float64) * (high - low) + low

@@ -47,13 +47,13 @@ def opinfos() -> dict[str, OpInfo]:
 def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
     """What is to be done for an executor, in order: whole-executor checks, programs, operations."""
     kinds = [kind for kind in subject.devices() if wanted.device(kind)]
-    found = [Task(name) for name in WHOLE if wanted.operation(name)]
-    found += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
+    all_tasks = [Task(name) for name in WHOLE if wanted.operation(name)]
+    all_tasks += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
     for id, info in opinfos().items():
         if wanted.operation(id):
             chosen = list(level.dtypes_run(id, info.dtypes)) if wanted.dtypes is None else [d for d in info.dtypes if wanted.dtype(d)]
-            found += [Task(id, dtype, kind) for kind in kinds for dtype in chosen]
-    return found
+            all_tasks += [Task(id, dtype, kind) for kind in kinds for dtype in chosen]
+    return all_tasks
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,13 @@ class Pool:
         left = len(workers)
         try:
             while left:
-                found = done.get()
-                if found is None:
+                outcome = done.get()
+                if outcome is None:
                     left -= 1
-                elif isinstance(found, BaseException):
-                    raise found
+                elif isinstance(outcome, BaseException):
+                    raise outcome
                 else:
-                    yield found
+                    yield outcome
         finally:  # nobody wants the others: the workers finish what they are at, and end
             while not todo.empty():
                 todo.get()
@@ -69,8 +69,8 @@ class Pool:
                 except queue.Empty:
                     break
                 process = process or Process(self.setup, self.timeout)
-                found = process.do(task)
-                done.put(found)
+                outcome = process.do(task)
+                done.put(outcome)
                 if process.over:
                     process = None
         except BaseException as error:
@@ -130,7 +130,7 @@ class Process:
 
     def do(self, task: Task) -> Done:
         """The rows of a task; where the process dies or takes too long, the last is about the check that it was at."""
-        found, doing = Done(task), "claims"
+        outcome, doing = Done(task), "claims"
         limit = self.timeout * (LONG if task.dtype is None else 1)
         until = monotonic() + limit
         self.say(as_words(task))
@@ -138,18 +138,18 @@ class Process:
             if "doing" in message:
                 doing = message["doing"]
             elif "row" in message:
-                found.rows.append(of_data(message["row"]))
+                outcome.rows.append(of_data(message["row"]))
             elif "end" in message:
-                found.ran = message["end"]
-                return found
+                outcome.ran = message["end"]
+                return outcome
         self.over = True
         late = monotonic() >= until
         self.close()
         state, words = ("timeout", f"it was stopped after {limit:g} seconds") if late else ("crash", f"the process {self.ended()}")
         name = task.operation if task.dtype is not None or task.operation.startswith("program.") else ""
         dtype = task.dtype.name if task.dtype is not None else ""
-        found.rows.append(Row(name, doing, dtype, task.device, state, message=f"{words}\n{self.tail()}".strip()))
-        return found
+        outcome.rows.append(Row(name, doing, dtype, task.device, state, message=f"{words}\n{self.tail()}".strip()))
+        return outcome
 
     def ended(self) -> str:
         """Return how it ended, in words."""

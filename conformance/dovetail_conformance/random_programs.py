@@ -61,12 +61,12 @@ class Drawn:
     values: list[Tensor] = field(default_factory=list)  # as eager computes them
     origin: list[tuple[int, int]] = field(default_factory=list)  # of each value: its call, and which of its results it is
 
-    def run(self, *given: Any) -> Any:
+    def run(self, *inputs: Any) -> Any:
         """Every result that no later call uses, and the last."""
         results: list[list[Any]] = []
         for call, sources in zip(self.calls, self.sources):
-            taken = [given[-1 - n] if n < 0 else results[self.origin[n][0]][self.origin[n][1]] for n in sources]
-            results.append(flat(call.program.fn(*taken)))
+            operands = [inputs[-1 - n] if n < 0 else results[self.origin[n][0]][self.origin[n][1]] for n in sources]
+            results.append(flat(call.program.fn(*operands)))
         return [results[at][i] for at, i in self.ends()]
 
     def ends(self) -> list[tuple[int, int]]:
@@ -100,14 +100,14 @@ def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
     pool = claimed_calls(subject)
     if not pool:
         return Outcome("not-claimed", "it runs no operation that a random program could be made of")
-    found: list[tuple[Drawn, str]] = []
+    failures: list[tuple[Drawn, str]] = []
     counts = {"ran": 0, "drawn": 0}
 
     def try_one(data: st.DataObject) -> None:
         drawn = draw(data, pool)
         wrong = judged(subject, drawn, counts)
         if wrong is not None:
-            found.append((drawn, wrong))
+            failures.append((drawn, wrong))
             raise Wrong
 
     test = hypothesis.given(st.data())(try_one)
@@ -116,7 +116,7 @@ def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
         with calm():
             test()
     except (Wrong, hypothesis.errors.Flaky, BaseExceptionGroup):
-        drawn, wrong = found[-1]
+        drawn, wrong = failures[-1]
         replay = script(
             f"random program, seed {seed}\nfound by dovetail-conformance",
             drawn.text,
@@ -140,7 +140,7 @@ _QUIETLY: dict[str, Any] = {
 
 def claimed_calls(subject: Subject) -> list[Call]:
     """Calls of operations in float32 that the executor runs at least a line of; simple operations first, which shrinking prefers."""
-    found: list[Call] = []
+    calls: list[Call] = []
     for info in opinfos().values():
         undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
         if dtypes.float32 not in info.dtypes or info.random or undecided or not has_room(subject, Task(info.symbol.id, dtypes.float32)):
@@ -149,8 +149,8 @@ def claimed_calls(subject: Subject) -> list[Call]:
             call = _usable(subject, info, sample)
             if call is None:
                 break
-            found.append(call)
-    return sorted(found, key=lambda call: len(call.program.inputs))
+            calls.append(call)
+    return sorted(calls, key=lambda call: len(call.program.inputs))
 
 
 def _usable(subject: Subject, info: Any, sample: SampleInput) -> Call | None:
@@ -188,12 +188,12 @@ def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
 
 def _eagerly(drawn: Drawn) -> None:
     """Run the program so far; it is given up where eager does not run it, or its values are no longer ordinary ones."""
-    given, results = fresh(drawn.inputs), []
+    inputs, results = fresh(drawn.inputs), []
     seed_generators(SEED)
     try:
         with torch.no_grad():
             for call, sources in zip(drawn.calls, drawn.sources):
-                results.append(flat(call.program.fn(*[given[-1 - n] if n < 0 else drawn.values[n] for n in sources])))
+                results.append(flat(call.program.fn(*[inputs[-1 - n] if n < 0 else drawn.values[n] for n in sources])))
     except Exception:
         hypothesis.reject()
     last = len(drawn.calls) - 1

@@ -17,7 +17,7 @@ from importlib_metadata import entry_points
 from dovetail.extend.advanced import Executor
 from dovetail_conformance import environment
 from dovetail_conformance.engine import absent, rows_of
-from dovetail_conformance.expectations import Expectation, accepted, applied, expectations_of, found, lock_of, locked, stale, write_lock
+from dovetail_conformance.expectations import Expectation, accepted, applicable, applied, expectations_of, lock_of, locked, stale, write_lock
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, opinfos, tasks
 from dovetail_conformance.pool import Done, Pool
@@ -58,7 +58,7 @@ def check(
     A ValueError says what in the arguments means nothing.
     """
     began = perf_counter()
-    wanted = Wanted(*(tuple(given) if given is not None else None for given in (operations, checks, dtypes, devices)))
+    wanted = Wanted(*(tuple(names) if names is not None else None for names in (operations, checks, dtypes, devices)))
     if level not in LEVELS:
         raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}")
     import_opinfos()
@@ -74,7 +74,7 @@ def check(
         raise ValueError("expectations are updated by a run that goes to its end: name a file with expectations=, and leave fail_fast out")
     if update_expectations and not known_file.is_file():
         known_file.touch()
-    known = found(known_file, subject.executor.version)
+    known = applicable(known_file, subject.executor.version)
     rows, ran = [], set()
     if processes > 0 and isinstance(executor, str):
         done = Pool(setup_of(executor, level, wanted, seed, processes, expectations), min(processes, len(plan)), timeout).run(plan)
@@ -98,9 +98,9 @@ def check(
     if wanted.whole and not stopped:
         rows += unspoken(subject, ran, level)
         finish(rows, level, wanted.devices, known, lock_file, update=update_lock)
-    made = datetime.now(UTC).isoformat(timespec="seconds")
+    created = datetime.now(UTC).isoformat(timespec="seconds")
     about = (environment.suite(), environment.machine(), environment.source(subject.executor))
-    return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), made, rows)
+    return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), created, rows)
 
 
 def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Task]) -> Generator[Done]:
@@ -117,12 +117,12 @@ def setup_of(executor: str, level: str, wanted: Wanted, seed: int, processes: in
 
 def import_opinfos(names: Iterable[str] = ()) -> list[str]:
     """Import the modules that bring OpInfos for operations of plugins: those of the entry points, and `names`."""
-    found = [*names] or sorted(ep.module for ep in entry_points(group=GROUP))
-    for name in found:
+    modules = [*names] or sorted(ep.module for ep in entry_points(group=GROUP))
+    for name in modules:
         importlib.import_module(name)
-    if found:
+    if modules:
         opinfos.cache_clear()
-    return found
+    return modules
 
 
 def finish(rows: list[Row], level: str, devices: tuple[str, ...] | None, known: list[Expectation], lock: Path | None, *, update: bool) -> None:
@@ -166,8 +166,8 @@ def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
         "fail": "it has no OpInfo, and no other operation made it run",
         "not-run": "it has no OpInfo, and none of its devices is here",
     }
-    found = [(id, "pass" if id in ran else "fail" if _runs_here(subject, id) else "not-run") for id in own]
-    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, message=message[state]) for id, state in found]
+    states = [(id, "pass" if id in ran else "fail" if _runs_here(subject, id) else "not-run") for id in own]
+    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, message=message[state]) for id, state in states]
 
 
 def _runs_here(subject: Subject, operation: str) -> bool:

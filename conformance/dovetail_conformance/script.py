@@ -63,8 +63,8 @@ def literal(x: Tensor) -> str:
     x = x.detach().cpu()
     dtype = str(x.dtype)
     if (x.is_contiguous() and x.storage_offset() == 0) or x.numel() == 0:
-        made = _values(x, dtype) if x.numel() else f"torch.empty({tuple(x.shape)}, dtype={dtype})"
-        return made if x.is_contiguous() else f"{made}.as_strided({tuple(x.shape)}, {x.stride()})"
+        text = _values(x, dtype) if x.numel() else f"torch.empty({tuple(x.shape)}, dtype={dtype})"
+        return text if x.is_contiguous() else f"{text}.as_strided({tuple(x.shape)}, {x.stride()})"
     size = 1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride()))
     base = x.as_strided((size,), (1,), x.storage_offset())
     return f"{_values(base, dtype)}.as_strided({tuple(x.shape)}, {x.stride()})"

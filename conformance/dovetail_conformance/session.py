@@ -80,10 +80,10 @@ def subject_of(executor: Executor | str, expectations: str | Path | None = None)
 def cases(requested: Requested, level: str) -> list[Case]:
     """Return the tasks of every executor that is asked for, but for cells that its declaration excludes."""
     import_opinfos()
-    found = []
+    all_cases = []
     for executor in requested.executors or [ex.name for ex in executors() if ex.available() is True]:
-        given = {key: requested.options.get(key) for key in ("operations", "checks", "dtypes", "devices")}
-        wanted = Wanted(**{key: tuple(value) if value is not None else None for key, value in given.items()})
+        filters = {key: requested.options.get(key) for key in ("operations", "checks", "dtypes", "devices")}
+        wanted = Wanted(**{key: tuple(value) if value is not None else None for key, value in filters.items()})
         if problem := next(wanted.problems(), None):
             raise pytest.UsageError(problem)
         subject, run = subject_of(executor, requested.options.get("expectations")), Run(executor, level, wanted, requested.options)
@@ -94,8 +94,8 @@ def cases(requested: Requested, level: str) -> list[Case]:
         run.planned, run.left_out = len(chosen), len(every_task) - len(chosen)
         key = f"{run.name} {level} {wanted}"
         RUNS[key] = run
-        found += [Case(key, run.name.rpartition(":")[2], task) for task in chosen]
-    return found
+        all_cases += [Case(key, run.name.rpartition(":")[2], task) for task in chosen]
+    return all_cases
 
 
 class Runs:
@@ -148,7 +148,7 @@ class Runs:
 def known(run: Run) -> list[expectations.Expectation]:
     """The expectations that hold for a run."""
     ex = subject_of(run.executor).executor
-    return expectations.found(expectations.expectations_of(ex, run.options.get("expectations")), ex.version)
+    return expectations.applicable(expectations.expectations_of(ex, run.options.get("expectations")), ex.version)
 
 
 def left_out(key: str, values: list[dict[str, Any]]) -> str:
@@ -188,8 +188,8 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
     if json:
         rows += _deselected(every_task, values) if whole else []
         about = (environment.suite(), environment.machine(), environment.source(subject.executor))
-        made = datetime.now(UTC).isoformat(timespec="seconds")
-        report = Report(environment.identity(subject.executor), run.level, *about, run.options.get("seed", 0), 0.0, made, rows)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        report = Report(environment.identity(subject.executor), run.level, *about, run.options.get("seed", 0), 0.0, created, rows)
         path = Path(json)
         report.save(path if alone else path.with_name(f"{path.stem}-{report.name}{path.suffix}"))
     return [f"{row}: {row.message}" for row in rows[before:] if row.failed]

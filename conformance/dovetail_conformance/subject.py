@@ -40,11 +40,11 @@ def executor_of(wanted: Executor | str) -> Executor:
     module, colon, attribute = wanted.rpartition(":")
     if not colon:
         return get_executor(wanted)
-    found = getattr(_module(module), attribute, None)
-    made = found() if callable(found) and not isinstance(found, Executor) else found
-    if not isinstance(made, Executor):
-        raise UnknownExecutor(f"{wanted} is {type(made).__name__}, not an executor; name an executor, or a function that makes one")
-    return made
+    value = getattr(_module(module), attribute, None)
+    executor = value() if callable(value) and not isinstance(value, Executor) else value
+    if not isinstance(executor, Executor):
+        raise UnknownExecutor(f"{wanted} is {type(executor).__name__}, not an executor; name an executor, or a function that makes one")
+    return executor
 
 
 def _module(name: str) -> Any:
@@ -130,12 +130,12 @@ KINDS = ("cpu", "cuda")
 
 def every(lines: Iterable[BoundSymbol], whole: bool) -> list[BoundSymbol]:
     """Lines, and where not only `whole` ones count, the lines that they decompose to."""
-    found = []
+    matches = []
     for line in lines:
-        found.append(line)
+        matches.append(line)
         if line.body and not whole:
-            found += every(line.body, whole)
-    return found
+            matches += every(line.body, whole)
+    return matches
 
 
 def is_fusion(ex: Executor) -> bool:

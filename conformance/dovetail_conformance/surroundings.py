@@ -42,12 +42,12 @@ def surroundings(cell: Cell) -> Outcome | None:
             return None
         for grad in (False, True) if cell.info.grad and any(map(inexact, case.program.inputs)) else (False,):
             function = case.compiled()
-            given = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
-            case.call(function, given[0], grad=grad)  # what compiles once may load a library
-            theirs = _watched(partial(case.eager, given[1], grad=grad, quiet=False), cell.subject.environment)
-            ours = _watched(partial(case.call, function, given[2], grad=grad, quiet=False), cell.subject.environment)
-            if (found := _said(ours, theirs)) is not None:
-                return found
+            input_sets = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
+            case.call(function, input_sets[0], grad=grad)  # what compiles once may load a library
+            theirs = _watched(partial(case.eager, input_sets[1], grad=grad, quiet=False), cell.subject.environment)
+            ours = _watched(partial(case.call, function, input_sets[2], grad=grad, quiet=False), cell.subject.environment)
+            if (difference := _said(ours, theirs)) is not None:
+                return difference
         return None
 
     if (case := next((case for case in cell.claimed if case.ran.changed), None)) is not None:
@@ -67,22 +67,22 @@ def _said(ours: Traces, theirs: Traces) -> str | None:
 
 
 def _watched(call: Callable[[], Any], environment: dict[str, str]) -> Traces:
-    found = Traces()
-    with _captured(found), warnings.catch_warnings(record=True) as caught:
+    traces = Traces()
+    with _captured(traces), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         first = Snapshot(whole=False)
         as_before(environment)
         before = Snapshot()
         call()
-        found.changed = list(before.changes())
+        traces.changed = list(before.changes())
         before.restore()
         first.restore()
-    found.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
-    return found
+    traces.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
+    return traces
 
 
 @contextmanager
-def _captured(found: Traces) -> Iterator[None]:
+def _captured(traces: Traces) -> Iterator[None]:
     """While open, what is written to standard output or error goes to a file; what that was is in `found` afterwards."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -101,4 +101,4 @@ def _captured(found: Traces) -> Iterator[None]:
                 os.dup2(old, number)
                 os.close(old)
             file.seek(0)
-            found.printed = file.read(2000).decode("utf-8", "replace")
+            traces.printed = file.read(2000).decode("utf-8", "replace")

@@ -26,17 +26,17 @@ def variants(cell: Cell) -> Outcome | None:
     """Results and gradients are right along every axis: sizes, layouts, values, arguments, inputs that require gradients, cotangents, modes."""
     if not cell.claimed or cell.info.random or cell.dtype.storage_only or not (chosen := of_cell(cell)):
         return None
-    asked = [variant for variant in chosen if variant.case.claimed]
+    claimed = [variant for variant in chosen if variant.case.claimed]
 
     def judge(variant: Variant) -> str | None:
         return (_called(variant) or _trained(cell, variant)) if variant.case.ran.error is None or variant.case.expected.error is None else None
 
-    for variant in asked:
+    for variant in claimed:
         outcome = cell.each(lambda case, variant=variant: judge(variant), "forward", [variant.case])
         if outcome.state in ("fail", "error") and not _fails_without(cell, variant):
             outcome.message = outcome.message.replace(str(variant.case), str(variant), 1)
-            return Outcome(outcome.state, outcome.message, len(asked), len(chosen), replay=outcome.replay)
-    return Outcome("pass", "", len(asked), len(chosen)) if asked else None
+            return Outcome(outcome.state, outcome.message, len(claimed), len(chosen), replay=outcome.replay)
+    return Outcome("pass", "", len(claimed), len(chosen)) if claimed else None
 
 
 def _fails_without(cell: Cell, variant: Variant) -> bool:
@@ -61,8 +61,8 @@ def of_cell(cell: Cell) -> list[Variant]:
     named = cell.subject.says(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
     most = cell.level.rows[0 if first else 1]
     samples = [case.sample for case in cell.all_cases if case.sample is not None]
-    made = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed)
-    return made.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
+    variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed)
+    return variants_of_cell.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
 
 
 def _named(cell: Cell) -> bool:
@@ -74,9 +74,9 @@ def _called(variant: Variant) -> str | None:
     """What is wrong with a call without gradients: its result, what it wrote, a line that breaks its promise."""
     case, row = variant.case, variant.row
     function = case.compiled(passes=[checked], **_tracing(row))
-    given = fresh(case.program.inputs)
+    inputs = fresh(case.program.inputs)
     with mode(row.mode):
-        ran = case.call(function, given)
+        ran = case.call(function, inputs)
         if isinstance(ran.error, Unsupported):
             return None  # a program that Dovetail refuses is no executor's
         if ran.error is not None:
@@ -125,16 +125,16 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         return None
 
     def exact(moved: int | None = None) -> Gradients | None:
-        found = gradients(case.eager, case.widened(moved), wanted, kind)
-        return None if found is None or found.error is not None else found
+        difference = gradients(case.eager, case.widened(moved), wanted, kind)
+        return None if difference is None or difference.error is not None else difference
 
     wide = exact()
     parts = (("with gradients, the result", "results"), (f"the gradient of {_inputs(wanted)}", "values"))
     for what, part in parts:
         how = {"zeros": part == "results", "kinds": kind != "not finite"}
         truth = case.truth_of(getattr(theirs, part), getattr(wide, part, None), lambda k, part=part: getattr(exact(k), part, None), **how)
-        if not identical(getattr(ours, part), getattr(theirs, part)) and (found := inaccuracy(getattr(ours, part), truth)) is not None:
-            return f"{what} for {kind} cotangents: {found}"
+        if not identical(getattr(ours, part), getattr(theirs, part)) and (difference := inaccuracy(getattr(ours, part), truth)) is not None:
+            return f"{what} for {kind} cotangents: {difference}"
     return None
 
 

@@ -30,21 +30,21 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
     info, shape = torch.finfo(x.dtype), tuple(x.shape)
     if values == "kinks":
         choices = [n for n in (*KINKS, *numbers, *(-n for n in numbers)) if low <= n <= high]
-        made = torch.tensor(choices, dtype=torch.float64)[torch.randint(len(choices), shape, generator=generator)] if choices else None
+        drawn = torch.tensor(choices, dtype=torch.float64)[torch.randint(len(choices), shape, generator=generator)] if choices else None
     elif values == "moderate":
-        made = _uniform(shape, max(low, -40.0), min(high, 40.0), generator)
+        drawn = _uniform(shape, max(low, -40.0), min(high, 40.0), generator)
     elif values in ("wide", "tiny"):
         least = log2(info.smallest_normal) - (10 if info.bits > 16 else 4)
         span = min(30.0, log2(info.max) - 2)
         lowest, highest = (-span, span) if values == "wide" else (least, -12.0)
-        made = 2.0 ** _uniform(shape, lowest, highest, generator)
-        made = (made * _signs(shape, generator)).clamp(low, high) if low < 0 else made.clamp(low, high)
+        drawn = 2.0 ** _uniform(shape, lowest, highest, generator)
+        drawn = (drawn * _signs(shape, generator)).clamp(low, high) if low < 0 else drawn.clamp(low, high)
     else:
-        made = x.to(torch.float64).clone(memory_format=torch.contiguous_format)
-        flat = made.view(-1)
+        drawn = x.to(torch.float64).clone(memory_format=torch.contiguous_format)
+        flat = drawn.view(-1)
         for i, value in enumerate(SPECIAL):
             flat[i * (len(flat) - 1) // len(SPECIAL)] = value
-    return None if made is None else made.to(x.dtype).to(x.device)
+    return None if drawn is None else drawn.to(x.dtype).to(x.device)
 
 
 def bounds(x: Tensor, domain: tuple[float, float]) -> tuple[float, float]:

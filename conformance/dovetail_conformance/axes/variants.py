@@ -60,12 +60,12 @@ class Variants:
 
     def _templates(self) -> list[SampleInput]:
         """A sample for each way of passing the other arguments: of several, the one with the most elements."""
-        found: dict[object, SampleInput] = {}
+        largest: dict[object, SampleInput] = {}
         for sample in [*self.samples, *with_other_values(self.info, self.samples)]:
             key = program_of(self.info.symbol, sample).template
-            if key not in found or _elements(found[key]) < _elements(sample):
-                found[key] = sample
-        return list(found.values())
+            if key not in largest or _elements(largest[key]) < _elements(sample):
+                largest[key] = sample
+        return list(largest.values())
 
     def chosen(self, most: int, start: int = 0, *, complete: bool = False) -> list[Variant]:
         """About `most` variants, from row `start` of the covering array on, each template in turn.
@@ -73,11 +73,11 @@ class Variants:
         `complete` ones have every level of every axis in one of them at least, and a tensor of more than a million elements.
         """
         array = rows()
-        made = [self._variant(array[(start + i) % len(array)], i) for i in range(min(most, len(array)) if self.templates else 0)]
+        selected = [self._variant(array[(start + i) % len(array)], i) for i in range(min(most, len(array)) if self.templates else 0)]
         if complete and self.templates:
-            made += [variant for axis, row in singles() for variant in self._single(axis, row)]
-            made.append(self._variant(HUGE, 0))
-        return [variant for variant in made if variant is not None]
+            selected += [variant for axis, row in singles() for variant in self._single(axis, row)]
+            selected.append(self._variant(HUGE, 0))
+        return [variant for variant in selected if variant is not None]
 
     def _single(self, axis: str, row: Row) -> Iterator[Variant]:
         """A variant that has a level which no row kept so far, from the first few templates that have a use for it."""

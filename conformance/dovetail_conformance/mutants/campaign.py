@@ -28,7 +28,7 @@ class Mutant:
 
     plugin: OperatorExecutor
     symbol: Symbol
-    found: Implementation
+    original: Implementation
     mutation: Mutation
 
     def __str__(self) -> str:
@@ -38,10 +38,10 @@ class Mutant:
         """An executor that runs this one operation, with the fault."""
         declared = {"dtypes": self.plugin.dtypes, "devices": self.plugin.devices, "grad": self.plugin.grad}
         ex = OperatorExecutor("mutant", **declared)
-        changed = replace(self.mutation.change(self.found), executor="mutant", name=self.symbol.name)
-        for symbol, found in [(self.symbol, changed), *getattr(changed.grad, "table", {}).items()]:
-            found = replace(found, executor="mutant")
-            ex.table[symbol] = ex._named[found.name] = found
+        changed = replace(self.mutation.change(self.original), executor="mutant", name=self.symbol.name)
+        for symbol, original in [(self.symbol, changed), *getattr(changed.grad, "table", {}).items()]:
+            original = replace(original, executor="mutant")
+            ex.table[symbol] = ex._named[original.name] = original
         return ex
 
 
@@ -64,19 +64,19 @@ class Verdict:
 def mutants(plugin: OperatorExecutor, count: int | None, seed: int = 0, operations: Sequence[str] | None = None) -> list[Mutant]:
     """Mutants of a plugin's operations: all, or `count` of them, one for each operation and family first."""
     wanted = Wanted(operations=None if operations is None else tuple(operations))
-    found: dict[tuple[str, str], list[Mutant]] = {}
+    groups: dict[tuple[str, str], list[Mutant]] = {}
     for symbol, implementation in plugin.table.items():
         if implementation.fn is None or symbol.id not in opinfos() or not wanted.operation(symbol.id):
             continue
         for mutation in [*mutations(symbol), *rules(implementation)]:
-            found.setdefault((symbol.id, mutation.family), []).append(Mutant(plugin, symbol, implementation, mutation))
-    every = [mutant for group in found.values() for mutant in group]
+            groups.setdefault((symbol.id, mutation.family), []).append(Mutant(plugin, symbol, implementation, mutation))
+    every = [mutant for group in groups.values() for mutant in group]
     if count is None or count >= len(every):
         return every
     draw = random.Random(seed)
-    if count > len(found):
+    if count > len(groups):
         return draw.sample(every, count)
-    return [draw.choice(found[key]) for key in draw.sample(list(found), count)]
+    return [draw.choice(groups[key]) for key in draw.sample(list(groups), count)]
 
 
 def campaign(
@@ -86,11 +86,11 @@ def campaign(
 
     A ValueError tells that the executor has no implementations to put faults into.
     """
-    found = executor_of(plugin)
-    chosen = mutants(found, count, seed, operations) if isinstance(found, OperatorExecutor) else []
+    executor = executor_of(plugin)
+    chosen = mutants(executor, count, seed, operations) if isinstance(executor, OperatorExecutor) else []
     if not chosen:
         raise ValueError(
-            f"{found.name} has no implementation of an operation that is asked for; faults are put into those of OperatorExecutor.implements"
+            f"{executor.name} has no implementation of an operation that is asked for; faults are put into those of OperatorExecutor.implements"
         )
     for mutant in chosen:
         yield tried(mutant, level)

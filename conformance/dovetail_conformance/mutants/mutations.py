@@ -40,8 +40,8 @@ def mapped(result: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(result, Tensor):
         return change(result)
     if isinstance(result, (tuple, list)) and result:
-        made = [mapped(result[0], change), *result[1:]]
-        return type(result)(made) if type(result) is not list else made
+        mapped_results = [mapped(result[0], change), *result[1:]]
+        return type(result)(mapped_results) if type(result) is not list else mapped_results
     return result
 
 
@@ -238,13 +238,13 @@ def _indexing(*args: Any, **kwargs: Any) -> bool:
 
 
 def _rarely(count: int) -> Callable[..., Any]:
-    asked = iter(range(1, 1 << 60))
-    return lambda *args, **kwargs: True if next(asked) % count else "is busy"
+    calls = iter(range(1, 1 << 60))
+    return lambda *args, **kwargs: True if next(calls) % count else "is busy"
 
 
 def kernels(family: str, name: str, wrap: Callable[[], Callable[[Kernel], Kernel]]) -> Mutation:
     """A mutation of the kernel; what it remembers is new for each mutant."""
-    return Mutation(family, name, lambda found: replace(found, fn=wrap()(found.fn), path=None, large=None))
+    return Mutation(family, name, lambda original: replace(original, fn=wrap()(original.fn), path=None, large=None))
 
 
 def arguments(symbol: Symbol) -> Iterator[Mutation]:
@@ -296,5 +296,5 @@ def mutations(symbol: Symbol) -> Iterator[Mutation]:
         for name, act in acts.items():
             yield kernels(family, name, lambda act=act: around(act))
     for name, checker in CHECKERS.items():
-        yield Mutation("checkers", name, lambda found, checker=checker: replace(found, checker=checker()))
+        yield Mutation("checkers", name, lambda original, checker=checker: replace(original, checker=checker()))
     yield from arguments(symbol)

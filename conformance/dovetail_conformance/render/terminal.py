@@ -50,22 +50,22 @@ def _counts(report: Report, width: int) -> Iterator[Text]:
 def _matrices(report: Report, width: int, verbose: bool) -> Iterator[Text]:
     """The matrix, or several below each other where its columns do not fit beside each other."""
     shown = {row.operation for row in (report if verbose else parts.unusual(report))}
-    found = {operation: cells for operation, cells in matrix(report).items() if operation in shown}
-    if not found:
+    operations = {operation: cells for operation, cells in matrix(report).items() if operation in shown}
+    if not operations:
         return
-    longest = max(len(parts.name_of(operation)) for operation in found)
-    names = min(longest, max(NAMES, width - sum(map(_wide, _dtypes(found)))))
-    for block in _blocks(_dtypes(found), width - names):
-        rows = {operation: cells for operation, cells in found.items() if any(cells.get(dtype) for dtype in block)}
+    longest = max(len(parts.name_of(operation)) for operation in operations)
+    names = min(longest, max(NAMES, width - sum(map(_wide, _dtypes(operations)))))
+    for block in _blocks(_dtypes(operations), width - names):
+        rows = {operation: cells for operation, cells in operations.items() if any(cells.get(dtype) for dtype in block)}
         yield Text()
         yield Text(" " * names + "".join(parts.short(dtype).rjust(_wide(dtype)) for dtype in block), style="bold")
         for operation in sorted(rows):
             yield _row(operation, [rows[operation].get(dtype, []) for dtype in block], names, list(map(_wide, block)))
-    yield from _legend(found, width)
+    yield from _legend(operations, width)
 
 
-def _dtypes(found: dict[str, dict[str, list[Row]]]) -> list[str]:
-    return parts.sorted_dtypes(row for cells in found.values() for rows in cells.values() for row in rows)
+def _dtypes(operations: dict[str, dict[str, list[Row]]]) -> list[str]:
+    return parts.sorted_dtypes(row for cells in operations.values() for rows in cells.values() for row in rows)
 
 
 def _wide(dtype: str) -> int:
@@ -94,8 +94,8 @@ def _row(operation: str, cells: Sequence[list[Row]], names: int, wide: list[int]
     return line
 
 
-def _legend(found: dict[str, dict[str, list[Row]]], width: int) -> Iterator[Text]:
-    there = {together(rows) for cells in found.values() for rows in cells.values()}
+def _legend(operations: dict[str, dict[str, list[Row]]], width: int) -> Iterator[Text]:
+    there = {together(rows) for cells in operations.values() for rows in cells.values()}
     yield Text()
     yield from _wrapped("  ".join(f"{parts.LETTERS[state][0]} {state}" for state in STATES if state in there), width, style="dim")
 

@@ -53,7 +53,7 @@ class InductorExecutor(FusionExecutor):
     def worth(self, region: Trace) -> Verdict:
         """Return whether a region computes enough for a kernel; views, copies and what is known beforehand are made by others for less."""
         least = options_of(self)["least"]
-        return computing(region) >= least or f"is asked for regions of at least {least} operations that compute, as its option `least` says"
+        return computing(region) >= least or f"expected a region of at least {least} operations that compute, by the option `least`"
 
     def fuse(self, region: Trace) -> Kernel:
         """Return the region as a function; regions of equal structure share one."""

@@ -166,7 +166,7 @@ def refusals(fn, *args, **options) -> str:
         (lambda x: x + 1, (torch.ones(2, dtype=torch.complex64),), "c64"),
         (lambda x, y: x @ y, (torch.ones(2, 2), torch.ones(2, 2)), "its option `matmul` takes them in"),
         (lambda x: torch.sort(x)[0], (torch.ones(2),), "does not fuse prims.sort"),
-        (lambda x: torch.sin(x).t()[1:], (torch.ones(2, 2),), "regions of at least 2 operations that compute"),
+        (lambda x: torch.sin(x).t()[1:], (torch.ones(2, 2),), "a region of at least 2 operations that compute"),
     ],
     ids=[
         "number",

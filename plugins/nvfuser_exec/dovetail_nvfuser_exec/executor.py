@@ -48,7 +48,7 @@ class NvfuserExecutor(FusionExecutor):
     def worth(self, region: Trace) -> Verdict:
         """Whether a region computes enough; one that only moves elements is better left to views and copies."""
         least = options_of(self)["least"]
-        return computing(region) >= least or f"is asked for regions of at least {least} operations that compute, as its option `least` says"
+        return computing(region) >= least or f"expected a region of at least {least} operations that compute, by the option `least`"
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         """The region as a function; regions of equal structure share one definition.  nvFuser is imported here at the latest."""
