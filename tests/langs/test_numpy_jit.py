@@ -472,3 +472,24 @@ def test_copies() -> None:
         got = dovetail.jit(fn)(x)
         np.testing.assert_array_equal(got, x)
         assert not np.shares_memory(got, x)
+
+
+def test_parts_of_complex_numbers_are_refused_where_a_write_could_tell() -> None:
+    def write(x):
+        part = x.real
+        part[0] = 5
+        return x
+
+    with pytest.raises(Unsupported, match=r"numpy\.real is not traced: it returns a view"):
+        dovetail.jit(write)(np.ones(3, "c16"))
+
+
+def test_what_needs_values_and_writes_is_refused_by_the_line_that_needs_them() -> None:
+    def write(x):
+        x[x > 1] += 10
+        return x
+
+    x = np.arange(3.0)
+    with pytest.raises(TracedValueError, match="is needed at"):
+        dovetail.jit(write)(x)
+    assert x.tolist() == [0, 1, 2]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dovetail.errors import TracedValueError
+from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.arrays.recorder import ArrayEnvironment, ArrayRecorder, MixedCall
 from dovetail.frontend.environment import Acquired
 from dovetail.langs.numpy import LANGUAGE
@@ -22,6 +22,7 @@ def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dic
     is; the run starts again, for as many arrays as it takes.
     """
     by_value: dict[int, np.ndarray] = {}
+    first: TracedValueError | None = None
     while True:
         environment = ArrayEnvironment(LANGUAGE)
         new = Trace(language=LANGUAGE, environment=environment)
@@ -30,7 +31,12 @@ def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dic
             return run(fn, args, kwargs, recorder)
         except MixedCall:
             return None
+        except Unsupported:
+            if first is None:
+                raise
+            raise first from None  # guarding the content did not help: say what the values were needed for
         except TracedValueError as error:
+            first = error if first is None else first
             needed = _arrays_behind(error.proxy, new, recorder.arrays)
             if not needed or sum([x.nbytes for x in needed]) > SMALL:
                 raise

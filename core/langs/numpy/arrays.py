@@ -250,7 +250,7 @@ def flip(m: Any, axis: int | Sequence[int] | None = None):
     return prims.flip(x, dims=core.canonical_dims(axis, _rank(x)))
 
 
-COPIES.add(flip)
+COPIES.update((flip, real, imag))  # real and imaginary parts of complex numbers
 
 
 # Joining and splitting.

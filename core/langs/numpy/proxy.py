@@ -80,7 +80,7 @@ def no_values(proxy: Any) -> TracedValueError:
     """The error that says that Python needs the value of `proxy`, where, and the ways out."""
     error = TracedValueError(
         f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes, since the array is large or '
-        "computed from a large one: choose with np.where, or compute the value outside and pass it as an argument"
+        "computed from a large one, or is written: choose with np.where, or compute the value outside and pass it as an argument"
     )
     error.proxy = proxy
     return error
