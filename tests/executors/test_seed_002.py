@@ -79,7 +79,7 @@ def seed(monkeypatch):
     before, defaults = dict(REGISTRY.executors), list(REGISTRY.defaults)
     REGISTRY.executors.pop("apex_xentropy", None)  # the installed one, where there is a kernel
     names = {"calls": calls}
-    exec(compile(SEED, "seed_002.py", "exec"), names)
+    exec(compile(SEED, __file__, "exec"), names)
     yield names
     REGISTRY.executors.clear()
     REGISTRY.executors.update(before)
