@@ -32,7 +32,7 @@ from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
 from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
 from dovetail.frontend.environment import Acquired
-from dovetail.frontend.guards.runtime import memory_overlap
+from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.trace import (
     JointTrace,
     Proxy,

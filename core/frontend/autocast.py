@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail.dtypes import float32
 from dovetail.langs.torch import TO_TORCH, OpaqueSymbol, TorchSymbol, dtypes_of_results
 from dovetail.prims import Symbol
 from dovetail.trace import TensorProxy, leaves, tree_map
@@ -58,7 +59,7 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     with autocast_off():
         without = dtypes_of_results(symbol.callable, args, kwargs)
     target = next((dtype for dtype in with_casts or () if dtype.is_floating_point), None)
-    if target is None or with_casts == without:
+    if target is None or (with_casts == without and not _casts_mixed(symbol.callable, args, kwargs, floats)):
         return args, kwargs
     chosen = set(floats)
 
@@ -66,3 +67,17 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         return x.to(target) if isinstance(x, TensorProxy) and x in chosen and TO_TORCH[x.spec.dtype] is not target else x
 
     return tree_map(cast, (args, kwargs))
+
+
+def _casts_mixed(callable: Callable, args: tuple, kwargs: dict, floats: list[TensorProxy]) -> bool:
+    """Return whether autocast casts arguments of several dtypes: whether it casts them where all are float32.
+
+    Without values torch multiplies a bf16 matrix with a float32 one, which the real operation refuses.
+    """
+    if len({x.spec.dtype for x in floats}) == 1:
+        return False
+    chosen = set(floats)
+    args, kwargs = tree_map(lambda x: x.spec.like(dtype=float32) if isinstance(x, TensorProxy) and x in chosen else x, (args, kwargs))
+    with_casts = dtypes_of_results(callable, args, kwargs)
+    with autocast_off():
+        return with_casts is not None and with_casts != dtypes_of_results(callable, args, kwargs)

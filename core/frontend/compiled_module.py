@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ class CompiledModule(torch.nn.Module):
         return object.__new__(type(cls.__name__, (cls,), methods) if methods else cls)
 
     def __init__(self, module: torch.nn.Module, cache: Any, call: Callable, again: Callable):
-        vars(self).update(_module=module, _cache=cache, _call=call, _again=again)
+        vars(self).update(_module=module, _cache=cache, _call=call, _again=again, forward=_with_signature_of(module.forward, call))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -65,6 +66,16 @@ class CompiledModule(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"compiled {self._module!r}"
+
+
+def _with_signature_of(forward: Callable, call: Callable) -> Callable:
+    """Return `call` under the name, the documentation and the signature of a module's own forward, which libraries inspect."""
+
+    @functools.wraps(forward, updated=())
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return compiled
 
 
 _CONTAINER = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__iter__", "__contains__")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import dovetail
 from dovetail.frontend.guards.guard import KINDS, Guard, Kind, Miss
+from dovetail.frontend.guards.overlap import overlap
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Sources
 from dovetail.prims.guard import GUARD
@@ -39,3 +44,52 @@ def test_a_row_names_a_check_and_its_sentences(kind):
     for sentence in (kind.fact, kind.broken):
         assert "{s}" in sentence
         assert sentence.format(s="the source", v="value", n="name", t="type") != sentence
+
+
+def add_in_place(a, b):
+    a += 1
+    return a + b.sum()
+
+
+DISJOINT = {
+    "rows": lambda c: (c[:2], c[2:]),
+    "columns, one between the other": lambda c: (c[:, 0], c[:, 1]),
+    "every other row": lambda c: (c[::2], c[1::2]),
+}
+
+
+@pytest.mark.parametrize("parts", DISJOINT.values(), ids=DISJOINT)
+def test_parts_of_one_buffer_that_share_no_element_are_written(parts):
+    compiled, ours, theirs = dovetail.jit(add_in_place), torch.zeros(4, 2), torch.zeros(4, 2)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(*parts(ours)), add_in_place(*parts(theirs)))
+
+    assert torch.equal(ours, theirs) and compiled.cache_info().programs == 1
+
+
+def test_parts_of_one_buffer_that_share_an_element_are_refused_in_every_call():
+    compiled, c = dovetail.jit(add_in_place), torch.zeros(4, 2)
+    compiled(c[:2], c[2:])
+
+    with pytest.raises(dovetail.errors.Unsupported, match=r"writes into an argument .* that shares memory with another tensor"):
+        compiled(c[:2], c[1:3])
+    assert torch.equal(c, torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]))
+
+
+def test_many_slices_of_a_flat_buffer_are_compared_in_order():
+    flat = torch.zeros(3000)
+    parts = flat.split(3)
+
+    assert not overlap(parts[:400], parts[400:])
+    assert overlap(parts[:400], (*parts[400:], flat[1199:1201]))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 4), st.integers(1, 12), st.integers(1, 4), st.integers(1, 12)), min_size=2, max_size=4))
+def test_overlap_is_whether_elements_have_one_place(rows):
+    buffer = torch.arange(200)
+    tensors = [buffer.as_strided((m, n), (s, t), offset) for offset, m, s, n, t in rows]
+    places = [set(x.flatten().tolist()) for x in tensors]
+    shared = any(places[0] & other for other in places[1:])
+
+    assert overlap((tensors[0],), tuple(tensors[1:])) == shared

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 import zoo
@@ -136,3 +138,24 @@ def test_training_and_evaluating_in_turns():
         twins.assert_alike(1e-5)
 
     assert len(dovetail.cache_misses(twins.compiled)) == 2
+
+
+def test_autocast_casts_the_float32_weight_of_a_product_with_bfloat16():
+    layer = torch.nn.Linear(4, 4, bias=False)
+
+    def program(x):
+        return layer(layer(x)) @ layer.weight, torch.nn.functional.layer_norm(layer(x), (4,), layer.weight[0])
+
+    with torch.autocast("cpu", torch.bfloat16):
+        x = torch.randn(2, 4)
+        for ours, eager in zip(dovetail.jit(program)(x), program(x), strict=True):
+            assert ours.dtype is eager.dtype
+            torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+
+
+def test_the_forward_of_a_compiled_module_has_the_signature_of_the_models_own():
+    model = torch.nn.TransformerEncoderLayer(8, 2)
+    compiled = dovetail.jit(model)
+
+    assert inspect.signature(compiled.forward) == inspect.signature(model.forward)
+    torch.testing.assert_close(compiled.eval().forward(torch.ones(2, 3, 8)), model.eval()(torch.ones(2, 3, 8)))

@@ -16,7 +16,8 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import is_module_class
 from dovetail.frontend.guards.guard import KINDS, Guard, Lasting, Miss, Named, reason
 from dovetail.frontend.guards.module_state import ModuleState, same_objects, same_values
-from dovetail.frontend.guards.runtime import contents_of, memory_overlap, overlap, static_attribute
+from dovetail.frontend.guards.overlap import memory_overlap, overlap
+from dovetail.frontend.guards.runtime import contents_of, static_attribute
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.tensor_checks import TensorChecks
 from dovetail.prims import Symbol

@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from itertools import pairwise
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
-
-
-def overlap(written: tuple, others: tuple) -> bool:
-    """Return whether a tensor in `written` shares its storage with another in `written` or `others`."""
-    storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
-    return len(set(storages)) < len(storages) or not set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()])
-
-
-def memory_overlap(written: tuple, others: tuple) -> bool:
-    """`overlap` of storages as ranges of addresses: those made of slices of one NumPy array are distinct, and may overlap."""
-    spans = sorted(map(_span, [x for x in written if x.numel()]))
-    if any([before[1] > after[0] for before, after in pairwise(spans)]):
-        return True
-    starts, ends = [start for start, _ in spans], [end for _, end in spans]
-    rest = map(_span, [x for x in others if x.numel()])
-    return any([(at := bisect_left(starts, end)) > 0 and ends[at - 1] > start for start, end in rest])
-
-
-def _span(x: Any) -> tuple[int, int]:
-    storage = x.untyped_storage()
-    start = storage.data_ptr()
-    return start, start + storage.nbytes()
 
 
 def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:

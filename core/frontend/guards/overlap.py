@@ -1,0 +1,74 @@
+"""Whether tensors share memory, asked at every call of a program that writes its inputs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import Any
+
+WORK = 10_000  # steps after which the exact comparison of two strided tensors is given up, and they are taken to overlap
+
+
+def overlap(written: tuple, others: tuple) -> bool:
+    """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`."""
+    storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
+    if len(set(storages)) == len(storages) and set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()]):
+        return False
+    return _elements_overlap(written, others)
+
+
+def memory_overlap(written: tuple, others: tuple) -> bool:
+    """`overlap` of storages as ranges of addresses: those made of slices of one NumPy array are distinct, and may overlap."""
+    spans = sorted(map(_span, [x for x in written if x.numel()]))
+    starts, ends = [start for start, _ in spans], [end for _, end in spans]
+    rest = map(_span, [x for x in others if x.numel()])
+    if any([before[1] > after[0] for before, after in pairwise(spans)]) or any(
+        [(at := bisect_left(starts, end)) > 0 and ends[at - 1] > start for start, end in rest]
+    ):
+        return _elements_overlap(written, others)
+    return False
+
+
+def _span(x: Any) -> tuple[int, int]:
+    storage = x.untyped_storage()
+    start = storage.data_ptr()
+    return start, start + storage.nbytes()
+
+
+class _Memory:
+    """The elements of a tensor as NumPy takes them: addresses, none of which is read."""
+
+    def __init__(self, x: Any):
+        self.start, self.is_written = x.data_ptr(), False
+        size = x.element_size()
+        strides = [n * size for n in x.stride()]
+        self.end = self.start + size + sum([(n - 1) * step for n, step in zip(x.shape, strides, strict=True)])
+        shape = (*x.shape, size)
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": shape, "strides": (*strides, 1), "data": (self.start, True)}
+
+
+def _elements_overlap(written: tuple, others: tuple) -> bool:
+    """Compare pairs of tensors whose ranges of addresses meet, one of them written, element by element."""
+    tensors = [x for x in (*written, *others) if x.numel()]
+    count = sum([x.numel() > 0 for x in written])
+    ranges = [_Memory(x) for x in tensors]
+    for memory in ranges[:count]:
+        memory.is_written = True
+    active: list[_Memory] = []
+    for memory in sorted(ranges, key=lambda each: each.start):
+        active = [each for each in active if each.end > memory.start]
+        if any([(each.is_written or memory.is_written) and _share_elements(each, memory) for each in active]):
+            return True
+        active.append(memory)
+    return False
+
+
+def _share_elements(x: _Memory, y: _Memory) -> bool:
+    try:
+        import numpy as np
+    except ImportError:  # torch can do without
+        return True
+    try:
+        return bool(np.shares_memory(np.asarray(x), np.asarray(y), max_work=WORK))
+    except np.exceptions.TooHardError:
+        return True
