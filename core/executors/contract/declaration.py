@@ -48,9 +48,9 @@ def as_verdict(answer: Any) -> Verdict:
     raise InvalidVerdict(f"returned {answer!r}; return True, a Claim, or a refusal: a sentence that says why not")
 
 
-def is_claim(message: Any) -> bool:
+def is_claim(verdict: Any) -> bool:
     """Whether a verdict is a yes."""
-    return message is True or isinstance(message, Claim)
+    return verdict is True or isinstance(verdict, Claim)
 
 
 def dtypes_of(wanted: Iterable[Any] | None) -> frozenset[DType] | None:

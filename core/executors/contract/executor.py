@@ -110,8 +110,8 @@ class Executor:
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything."""
-        message = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
-        return message | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
+        declared = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
+        return declared | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
 
 
 class OperatorExecutor(Executor):
@@ -235,9 +235,9 @@ class OperatorExecutor(Executor):
         implementation = self.implementation(line.symbol)
         if implementation is None:
             return f"does not implement {line.symbol}"
-        message = supports(line, *self._declared(implementation))
-        if message is not True or implementation.checker is None:
-            return message
+        verdict = supports(line, *self._declared(implementation))
+        if verdict is not True or implementation.checker is None:
+            return verdict
         return as_verdict(implementation.checker(*line.args, **line.kwargs))
 
     def _declared(self, implementation: Implementation) -> tuple[frozenset[DType] | None, frozenset[str] | None, bool]:
@@ -306,20 +306,20 @@ class FusionExecutor(Executor):
         """Return whether one line could be part of a region: the declaration is checked first, then `can_fuse` is called."""
         if self.operations is not None and line.symbol not in self.operations:
             return f"does not fuse {line.symbol}"
-        message = supports(line, self.dtypes, self.devices, self.grad)
-        return as_verdict(self.can_fuse(line)) if message is True else message
+        verdict = supports(line, self.dtypes, self.devices, self.grad)
+        return as_verdict(self.can_fuse(line)) if verdict is True else verdict
 
     def declaration(self) -> dict[str, Any]:
         """What it supports as plain data, which JSON can hold; None stands for anything."""
-        message = super().declaration() | {"kind": "fusion"}
+        declared = super().declaration() | {"kind": "fusion"}
         row = {
-            "dtypes": message["dtypes"],
-            "devices": message["devices"],
+            "dtypes": declared["dtypes"],
+            "devices": declared["devices"],
             "grad": self.grad,
             "checker": type(self).can_fuse is not FusionExecutor.can_fuse,
         }
         rows = None if self.operations is None else {id: dict(row) for id in sorted(symbol.id for symbol in self.operations)}
-        return message | {"operations": rows}
+        return declared | {"operations": rows}
 
 
 def _operation(claims: str, operation: Symbol | Callable | str) -> Symbol:

@@ -112,8 +112,8 @@ def _read(stats: tuple[Stat, ...]) -> tuple[Setting, ...]:
     own_settings = [setting for path in own for setting in read_file(Path(path))]
     nearest = reversed([Path(stat.path) for stat in stats if stat.path not in own])
     for _, files in groupby(nearest, key=lambda path: path.parent):
-        if message := [setting for path in reversed(list(files)) for setting in read_file(path)]:
-            return (*own_settings, *message)
+        if settings := [setting for path in reversed(list(files)) for setting in read_file(path)]:
+            return (*own_settings, *settings)
     return tuple(own_settings)
 
 
@@ -124,12 +124,12 @@ def read_file(path: Path) -> list[Setting]:
         shared = path.name == NAMES[0]
         if shared and "dovetail" not in text:
             return []
-        message = tomllib.loads(text)
+        document = tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise ExecutorError(f"{path} cannot be read: {error}; correct it, or name another file in {options.CONFIG.name}") from None
     prefix = "tool.dovetail." if shared else ""
     lines, read = _lines(text), []
-    for key, value in (message.get("tool", {}).get("dovetail", {}) if shared else message).items():
+    for key, value in (document.get("tool", {}).get("dovetail", {}) if shared else document).items():
         option = options.option_named(key, _source(path, lines, prefix + key))
         if option in (options.OPERATIONS, options.OPTIONS_OF) and isinstance(value, dict):
             read += [option.setting({name: each}, _source(path, lines, f"{prefix}{key}.{name}", prefix + key)) for name, each in value.items()]

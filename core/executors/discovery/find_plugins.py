@@ -120,9 +120,9 @@ def _of(distribution: importlib_metadata.Distribution, known: list[Known]) -> It
     if GROUP not in text and KNOWN not in text:
         return
     try:
-        message = distribution.metadata
-        name, version = message.get("Name") or _name(distribution), message.get("Version")
-        needs = Requires(name, tuple(distribution.requires or ()), message.get("Requires-Python") or "")
+        metadata = distribution.metadata
+        name, version = metadata.get("Name") or _name(distribution), metadata.get("Version")
+        needs = Requires(name, tuple(distribution.requires or ()), metadata.get("Requires-Python") or "")
     except Exception as error:
         yield _damaged(distribution, "metadata", f"cannot be read: {type(error).__name__}: {error}")
         return
@@ -199,10 +199,10 @@ def _project(where: Path) -> Iterator[Candidate | Plugin]:
     """The plugins of a project that need not be installed: its entry points, and what it says that it requires."""
     plain = Candidate(where.name, str(where), "", path=str(where))
     try:
-        message = tomllib.loads((where / "pyproject.toml").read_text()).get("project", {})
-        points = dict(message.get("entry-points", {}).get(GROUP, {}))
-        needs = Requires(str(message.get("name", "")), tuple(message.get("dependencies", ())), str(message.get("requires-python", "")))
-        version = str(message["version"]) if "version" in message else None
+        project = tomllib.loads((where / "pyproject.toml").read_text()).get("project", {})
+        points = dict(project.get("entry-points", {}).get(GROUP, {}))
+        needs = Requires(str(project.get("name", "")), tuple(project.get("dependencies", ())), str(project.get("requires-python", "")))
+        version = str(project["version"]) if "version" in project else None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         yield plain.row("invalid", f"its pyproject.toml cannot be read: {error}", "correct it")
         return

@@ -91,18 +91,18 @@ class Registry:
             return dataclasses.replace(self.loaded[old], candidate=candidate, running=old.version or "")
         registries = (self.executors, SYMBOLS, RULES)
         before = [dict(each) for each in registries], list(self.defaults)
-        message = None
+        outcome = None
         try:
-            message = load(candidate)
+            outcome = load(candidate)
         finally:
-            if not isinstance(message, Loaded):
+            if not isinstance(outcome, Loaded):
                 for registry, held in zip(registries, before[0]):
                     registry.clear()
                     registry.update(held)
                 self.defaults[:] = before[1]
-        if isinstance(message, Loaded):
-            self.loaded[candidate] = message
-        return message
+        if isinstance(outcome, Loaded):
+            self.loaded[candidate] = outcome
+        return outcome
 
     def _register(self, working: list[Loaded], wanted: Selection) -> list[Plugin]:
         """Register what no two plugins claim.  An executor's name belongs to the plugin of that name, where there is one."""

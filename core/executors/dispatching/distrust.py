@@ -171,9 +171,9 @@ def _files(where: Path) -> list[Path]:
 def _read(path: Path) -> Disagreement | None:
     """What a file says; None where it is none of ours, or was copied over another's."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        message = json.loads(path.read_text(encoding="utf-8"))
-        if message.pop("format") == FORMAT and message["key"] == path.stem:
-            return Disagreement(**message)
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if fields.pop("format") == FORMAT and fields["key"] == path.stem:
+            return Disagreement(**fields)
     return None
 
 

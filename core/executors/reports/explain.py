@@ -268,9 +268,9 @@ def explanation(
         for ex in record.executors:
             parts.setdefault(ex.name, (ex, []))[1].append(record)
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
-    message = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
+    earlier = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
     tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
-    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(message), tried)
+    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(earlier), tried)
 
 
 def _tried(program: str, line: TriedLine) -> TrialRow:
@@ -365,8 +365,8 @@ def _packed(explained: Explanation) -> dict[str, Any]:
     rows = []
     for row in explained.rows:
         fields = (", ".join(row.results), row.operation, row.call, row.type, row.where or "", row.requested or "", row.actual or "", row.region or "")
-        message = [[*map(pack, (c.executor, c.status, c.message))] for c in row.candidates]
-        rows.append([*map(pack, fields), row.depth, int(row.needed), message])
+        candidates = [[*map(pack, (c.executor, c.status, c.message))] for c in row.candidates]
+        rows.append([*map(pack, fields), row.depth, int(row.needed), candidates])
     programs = [[each.name, [[line.text, line.executor, line.rows] for line in each.lines]] for each in explained.programs]
     return {
         "function": explained.function,

@@ -48,8 +48,8 @@ def equip(ex: OperatorExecutor, calls: Kernel, devices: Iterable[str] = ("cuda",
 
 def register(*, add_to_default_executors: bool = True) -> OperatorExecutor:
     """See `dovetail_apex_xentropy.register_apex_xentropyex`."""
-    if (message := kernel.available()) is not True:
-        raise ExecutorError(f"{NAME} cannot be registered: {message}")
+    if (missing := kernel.available()) is not True:
+        raise ExecutorError(f"{NAME} cannot be registered: {missing}")
     calls = Kernel(kernel.find)
     table = {OPERATION: (NAME, takes, calls.cross_entropy)}
     ex = add_operator_executor(NAME, table, add_to_default_executors=add_to_default_executors, replace=True)
