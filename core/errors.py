@@ -18,7 +18,9 @@ class NotTracing(DovetailError, RuntimeError):
 class TracedValueError(DovetailError, TypeError):
     """Python code needs the value of a traced tensor: to branch on it, to index with it, to print it."""
 
-    proxy: object = None  # the traced value, where it is known
+    def __init__(self, message: str, proxy: object = None):
+        super().__init__(message)
+        self.proxy = proxy  # the traced value, where it is known
 
 
 class Unsupported(DovetailError, NotImplementedError):

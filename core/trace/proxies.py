@@ -97,9 +97,7 @@ class NumberProxy(Proxy):
 
 
 def _value_asked(self: Proxy, *_: Any) -> Any:
-    error = TracedValueError(_no_value(self))
-    error.proxy = self
-    raise error
+    raise TracedValueError(_no_value(self), self)  # a name for it here would keep this frame, and the caller's tensors, alive
 
 
 def _no_value(proxy: Proxy) -> str:

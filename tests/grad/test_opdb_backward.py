@@ -76,7 +76,7 @@ def failures(info: Any, most: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("most", [FEW, pytest.param(MOST, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sorted(INFOS))
+@pytest.mark.parametrize("name", opdb.dealt(INFOS))
 def test_scenario_31_gradients_of_an_operation_are_eagers(name: str, most: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

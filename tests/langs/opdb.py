@@ -6,9 +6,10 @@ python tests/langs/opdb.py softmax nn.functional.gelu      shows what differs fr
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -57,6 +58,11 @@ def failures(info: Any, dtype: torch.dtype, *, most: int = 30, way_names: tuple[
             )
             for message in harness.differences(got, want, **loose):
                 yield f"{info.formatted_name} {dtype} sample {i} {way}: {message}"
+
+
+def dealt(names: Iterable[str]) -> list[Any]:
+    """Return test parameters for the operations in order, every other one slow: the conformance suite has samples of its own for each."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (i % 2)) for i, name in enumerate(sorted(names))]
 
 
 def infos(names: list[str]) -> list[Any]:

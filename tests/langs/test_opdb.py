@@ -54,7 +54,7 @@ def dtypes_of(info) -> list[torch.dtype]:
 
 
 @pytest.mark.parametrize("most", [FEW, pytest.param(MOST, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sorted(INFOS))
+@pytest.mark.parametrize("name", opdb.dealt(INFOS))
 def test_scenario_23_an_operation_gives_what_eager_gives(name, most):
     info = INFOS[name]
     with warnings.catch_warnings():

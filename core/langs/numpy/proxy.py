@@ -78,12 +78,11 @@ class NumpyProxy(TensorProxy):
 
 def no_values(proxy: Any) -> TracedValueError:
     """The error that says that Python needs the value of `proxy`, where, and the ways out."""
-    error = TracedValueError(
+    return TracedValueError(
         f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes, since the array is large or '
-        "computed from a large one, or is written: choose with np.where, or compute the value outside and pass it as an argument"
+        "computed from a large one, or is written: choose with np.where, or compute the value outside and pass it as an argument",
+        proxy,
     )
-    error.proxy = proxy
-    return error
 
 
 def _value_needed(self: NumpyProxy, *_: Any) -> Any:
