@@ -14,8 +14,9 @@ import dovetail
 from dovetail import options
 from dovetail.cli import main
 from dovetail.errors import DovetailError, ExecutorError
-from dovetail.executors import resolve_executors
+from dovetail.executors import get_executor, resolve_executors
 from dovetail.executors.discovery import configuration
+from dovetail.executors.discovery.registry import REGISTRY
 
 MARKING = """
 import pathlib, torch
@@ -193,6 +194,17 @@ def test_row_21_unknown_names_are_errors_in_the_environment(monkeypatch, name, w
         resolve_executors()
 
 
+def test_an_executor_is_there_again_once_the_configuration_lets_it_in(monkeypatch):
+    monkeypatch.setenv("DOVETAIL_ALLOW", "llvm")
+    configuration.refresh()
+    REGISTRY.refresh()
+    with pytest.raises(DovetailError, match=r"executor torch cannot be used: .* allows only llvm"):
+        get_executor("torch")
+
+    monkeypatch.delenv("DOVETAIL_ALLOW")
+    assert get_executor("torch").name == "torch"
+
+
 def test_row_21_and_in_calls():
     with pytest.raises(DovetailError, match=r"configuration.py:\d+ .* sets the unknown option 'operation'; did you mean operations or options"):
         dovetail.use(operation={})
@@ -226,7 +238,7 @@ def test_a_change_of_a_file_or_variable_compiles_again(here, monkeypatch):
 # Row 22: disabling.
 
 ORDER = """
-from dovetail.executors import resolve_executors
+from dovetail.executors import get_executor, resolve_executors
 print(*[ex.name for ex in resolve_executors() if ex.name in ("mine", "slow", "torch")])
 """
 

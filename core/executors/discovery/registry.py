@@ -235,8 +235,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def get_executor(name: str) -> Executor:
-    """The executor called `name`, or an error that says what became of it, or which name was probably meant."""
+    """Return the executor called `name`.
+
+    Raises ExecutorError, which says what became of its plugin, or which name was probably meant.
+    """
     REGISTRY.load()
+    if name not in REGISTRY.executors:
+        REGISTRY.refresh()  # the configuration that left it out may have changed
     try:
         return REGISTRY.executors[name]
     except KeyError:
