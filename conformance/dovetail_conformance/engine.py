@@ -80,11 +80,10 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
                 outcome = expected_failure(outcome, message.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
-    if not has_samples(task.operation, dtype):
-        return
     if not _declared(cell) and not has_room(subject, task):
-        nothing = Outcome("not-run", missing) if missing else Outcome("not-claimed", f"does not implement {task.operation}")
-        yield from row("claims", lambda: nothing) if wanted.check("claims") else ()
+        if has_samples(task.operation, dtype) and wanted.check("claims"):
+            nothing = Outcome("not-run", missing) if missing else Outcome("not-claimed", f"does not implement {task.operation}")
+            yield from row("claims", lambda: nothing)
         return
     if not _has_samples(cell):
         return  # an operation in place that eager does not run with this dtype
