@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-import dovetail
+from dovetail.cli.versions import versions
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, ExecutorWarning, Plugin, get_executor, plugins, resolve_executors
 from dovetail.executors.discovery.find_plugins import MANIFEST
@@ -60,8 +59,7 @@ def report(records: list[Plugin]) -> dict[str, Any]:
             order, order_error = [ex.name for ex in resolve_executors()], ""
         except DovetailError as error:
             order, order_error = [], str(error)
-    about = {"schema": SCHEMA, "dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    about |= {"platform": platform.platform(), "order": order, "order_error": order_error}
+    about = {"schema": SCHEMA, **versions(), "platform": platform.platform(), "order": order, "order_error": order_error}
     return about | {"plugins": [plugin.row() for plugin in records]}
 
 

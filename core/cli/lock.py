@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dovetail.cli.config import plain_errors
+from dovetail.cli.versions import versions
 from dovetail.executors.discovery import configuration, lockfile
 from dovetail.executors.ordering.resolve_order import process_wide
 
@@ -26,7 +27,7 @@ def lock_command(frozen: bool, path: Path | None) -> None:
     installed = lockfile.plugins()
     if frozen and (differences := before.differences(lockfile.Lock(installed, before.order))):
         raise lockfile.drift(path, differences)  # before any plugin is imported
-    now = lockfile.Lock(installed, lockfile.order_of(process_wide()), lockfile.versions())
+    now = lockfile.Lock(installed, lockfile.order_of(process_wide()), versions())
     differences = before.differences(now)
     if frozen and differences:
         raise lockfile.drift(path, differences)

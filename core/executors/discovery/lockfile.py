@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import platform
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-
-import torch
-from importlib_metadata import version
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.contract.executor import Executor
@@ -103,11 +99,6 @@ def _files(plugin: Candidate) -> list[tuple[str, Path]]:
             tops = [top / "/".join(plugin.module.split(".")[1:]) for top in tops]
     files = [(file.relative_to(top.parent).as_posix(), file) for top in tops for file in ([top] if top.is_file() else top.rglob("*"))]
     return sorted((name, file) for name, file in files if file.is_file() and "__pycache__" not in file.parts)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that plugins run with here."""
-    return {"dovetail": version("dovetail"), "torch": torch.__version__, "python": platform.python_version()}
 
 
 def read(path: Path) -> Lock:
