@@ -406,17 +406,12 @@ def test_an_upgrade_of_a_loaded_plugin_says_that_the_old_code_runs(site, good, r
     (info / "METADATA").write_text((info / "METADATA").read_text().replace("Version: 1.0", "Version: 2.0"))
     info.rename(info.with_name(info.name.replace("1.0", "2.0")))
     before = registry.executors["fast"]
-    row = rows_of_again(registry)["fast"]
+    registry.refresh(Selection())
+    row = rows_of(registry)["fast"]
 
     assert (row.status, row.version) == ("ready", "2.0")
     assert row.reason == "version 2.0 is installed, and the code of version 1.0 is still loaded" and row.remedy == "start Python again"
     assert registry.executors["fast"] is before
-
-
-def rows_of_again(registry: Registry) -> dict[str, plugin_status.Plugin]:
-    """The rows after looking again."""
-    registry.refresh(Selection())
-    return {row.name: row for row in registry.plugins}
 
 
 def test_a_plugin_that_failed_is_tried_again_when_something_was_installed(site, good, registry):

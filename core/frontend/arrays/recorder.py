@@ -104,8 +104,8 @@ class ArrayRecorder(TorchRecorder):
         finish = captured.finish
         if is_proxy(captured.value) and not captured.effects and not captured.sources:
             (only,) = convert
-            return lambda outputs, found: only(outputs[0])
-        return lambda outputs, found: finish([one(x) for one, x in zip(convert, outputs, strict=True)], found)
+            return lambda outputs, objects: only(outputs[0])
+        return lambda outputs, objects: finish([one(x) for one, x in zip(convert, outputs, strict=True)], objects)
 
     def check_written(self, written: list[Proxy]) -> None:
         """Decide which arrays have to be the very memory that the program uses, and refuse what cannot be."""

@@ -38,8 +38,8 @@ def _span(x: Any) -> tuple[int, int]:
 class _Memory:
     """The elements of a tensor as NumPy takes them: addresses, none of which is read."""
 
-    def __init__(self, x: Any):
-        self.start, self.is_written = x.data_ptr(), False
+    def __init__(self, x: Any, is_written: bool):
+        self.start, self.is_written = x.data_ptr(), is_written
         size = x.element_size()
         strides = [n * size for n in x.stride()]
         self.end = self.start + size + sum([(n - 1) * step for n, step in zip(x.shape, strides, strict=True)])
@@ -49,11 +49,7 @@ class _Memory:
 
 def _elements_overlap(written: tuple, others: tuple) -> bool:
     """Compare pairs of tensors whose ranges of addresses meet, one of them written, element by element."""
-    tensors = [x for x in (*written, *others) if x.numel()]
-    count = sum([x.numel() > 0 for x in written])
-    ranges = [_Memory(x) for x in tensors]
-    for memory in ranges[:count]:
-        memory.is_written = True
+    ranges = [_Memory(x, is_written) for tensors, is_written in ((written, True), (others, False)) for x in tensors if x.numel()]
     active: list[_Memory] = []
     for memory in sorted(ranges, key=lambda each: each.start):
         active = [each for each in active if each.end > memory.start]
