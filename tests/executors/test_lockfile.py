@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
+import dovetail
 from dovetail.errors import ExecutorError
 from dovetail.executors.discovery import lockfile
 from dovetail.executors.discovery.lockfile import Lock, Locked
@@ -49,6 +52,7 @@ def test_row_23_the_file_names_distribution_version_content_and_order(command, t
 
     assert done.stdout.splitlines() == ["+ mine: a path", "+ torch: dovetail-torch-exec 0.1.0", "+ order: mine, torch", "dovetail.lock written."]
     assert message["order"] == ["mine", "torch"]
+    assert message["versions"] == {"dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version()}
     rows = {row.pop("name"): row for row in message["plugin"]}
     assert rows["torch"]["distribution"] == "dovetail-torch-exec" and rows["torch"]["version"] == "0.1.0"
     assert all(row["hash"].startswith("sha256:") and len(row["hash"]) == 71 for row in rows.values())
