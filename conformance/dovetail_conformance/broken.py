@@ -285,8 +285,8 @@ def checker_raises() -> Executor:
 @broken("checkers", "torch.sin")
 def checker_changes_its_mind() -> Executor:
     """Takes every other offer."""
-    asked = iter(range(1 << 60))
-    return running(torch.sin, checker=lambda x: True if next(asked) % 2 else "takes every other offer")
+    count = iter(range(1 << 60))
+    return running(torch.sin, checker=lambda x: True if next(count) % 2 else "takes every other offer")
 
 
 @broken("checkers", "torch.sin")
@@ -317,7 +317,7 @@ def _no_library() -> bool:
 class Replayed(FusionExecutor):
     """Fuses whatever the executors of last resort run line by line; `fault` changes what a region gives."""
 
-    def __init__(self, fault: Callable[[list[Any], tuple], list[Any]] = lambda out, given: out):
+    def __init__(self, fault: Callable[[list[Any], tuple], list[Any]] = lambda out, inputs: out):
         super().__init__("broken")
         self.behind = [ex for ex in executors() if is_referee(ex)]
         self.fault = fault
@@ -333,7 +333,7 @@ class Replayed(FusionExecutor):
             runs = next(ex for ex in self.behind if ex.verdict(line) is True)
             new.lines.append(line.replace(implementation=runs.implementation(line.symbol)))
         run = to_callable(new)
-        return lambda *given: tuple(self.fault(list(run(*given)), given))
+        return lambda *inputs: tuple(self.fault(list(run(*inputs)), inputs))
 
 
 def replayed() -> Executor:
@@ -344,14 +344,14 @@ def replayed() -> Executor:
 @broken("programs", "program.diamond", "program.several_results")
 def drops_an_output() -> Executor:
     """Gives the first result of a region in the place of the last."""
-    return Replayed(lambda out, given: [*out[:-1], torch.zeros_like(out[-1])] if len(out) > 1 else out)
+    return Replayed(lambda out, inputs: [*out[:-1], torch.zeros_like(out[-1])] if len(out) > 1 else out)
 
 
 @broken("programs", "program.diamond", "program.written_in_order", "program.several_results")
 def swaps_outputs() -> Executor:
     """Gives two results of one kind in the wrong order."""
 
-    def swapped(out: list[Any], given: tuple) -> list[Any]:
+    def swapped(out: list[Any], inputs: tuple) -> list[Any]:
         same = [i for i, x in enumerate(out) if x.shape == out[0].shape and x.dtype == out[0].dtype]
         if len(same) > 1:
             out[same[0]], out[same[1]] = out[same[1]], out[same[0]]
@@ -384,7 +384,7 @@ def writes_too_late() -> Executor:
 def wrong_in_company() -> Executor:
     """Is right for single operations, and wrong where a region has more than one result and two inputs or more."""
     return Replayed(
-        lambda out, given: [*out[:-1], out[-1] + 1] if len(out) > 1 and out[-1].is_floating_point() and out[0].shape == out[-1].shape else out
+        lambda out, inputs: [*out[:-1], out[-1] + 1] if len(out) > 1 and out[-1].is_floating_point() and out[0].shape == out[-1].shape else out
     )
 
 

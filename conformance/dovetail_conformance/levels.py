@@ -32,8 +32,8 @@ class Level:
 
     def dtypes_for(self, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
         """The dtypes of an operation that takes these ones."""
-        found = tuple(dtype for dtype in self.dtypes if dtype in accepted)
-        return (found[:1] if self.first else found) or accepted[:1]
+        common = tuple(dtype for dtype in self.dtypes if dtype in accepted)
+        return (common[:1] if self.first else common) or accepted[:1]
 
     def dtypes_run(self, operation: str, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
         """Return those of `dtypes_for` that a run takes where it is not restricted to some."""

@@ -25,9 +25,9 @@ def limits_in(path: Path | None) -> Limits:
     """The limits that a file of expectations names; a ValueError says which of them mean nothing."""
     if path is None or not path.is_file():
         return Limits()
-    given = tomllib.loads(path.read_text(encoding="utf-8")).get("limits", {})
+    entries = tomllib.loads(path.read_text(encoding="utf-8")).get("limits", {})
     known = {f.name for f in fields(Limits)}
-    for name, value in given.items():
+    for name, value in entries.items():
         if name not in known or type(value) not in (int, float) or value < 0:
             raise ValueError(f"{path}: [limits] has {name} = {value!r}; it may have {', '.join(sorted(known))}, each a number")
-    return Limits(**{name: float(value) for name, value in given.items()})
+    return Limits(**{name: float(value) for name, value in entries.items()})

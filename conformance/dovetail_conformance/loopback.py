@@ -18,17 +18,17 @@ class Loopback(OperatorExecutor):
         self.behind = [ex for ex in executors() if is_referee(ex)]
         self.implements_family(lambda symbol: None)
         for ex in self.behind:
-            for symbol, found in ex.table.items():
-                self.table.setdefault(symbol, self._own(symbol, found))
+            for symbol, implementation in ex.table.items():
+                self.table.setdefault(symbol, self._own(symbol, implementation))
 
     def implementation(self, symbol: Symbol) -> Implementation | None:
         """What the executors behind run `symbol` with."""
-        found = next((found for ex in self.behind if (found := ex.implementation(symbol)) is not None), None)
-        return None if found is None else self._own(symbol, found)
+        implementation = next((implementation for ex in self.behind if (implementation := ex.implementation(symbol)) is not None), None)
+        return None if implementation is None else self._own(symbol, implementation)
 
-    def _own(self, symbol: Symbol, found: Implementation) -> Implementation:
+    def _own(self, symbol: Symbol, implementation: Implementation) -> Implementation:
         """The same function by the operation's whole name: `prims.take` and `torch.take` may stand in one program."""
-        return replace(found, executor=self.name, name=re.sub(r"\W", "_", symbol.id), path=None)
+        return replace(implementation, executor=self.name, name=re.sub(r"\W", "_", symbol.id), path=None)
 
 
 def loopback() -> Loopback:

@@ -146,14 +146,14 @@ def _alike(x: Tensor) -> Tensor:
 
 def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
     """Other values of the same kind in the same layout: each tensor's own, moved on by one element."""
-    made = fresh(inputs)
-    for x in made:
+    copies = fresh(inputs)
+    for x in copies:
         if x.numel() > 1 and not overlaps(x):
             x.copy_(x.clone(memory_format=torch.contiguous_format).flatten().roll(1).view(x.shape))
         elif x.numel() and x.dtype is not torch.bool and inexact(x):
             base = x if not overlaps(x) else x.as_strided((1,), (1,), x.storage_offset())
             base.copy_(base.to(torch.complex128 if x.is_complex() else torch.float64) * 0.75)  # eight bits have no product of their own
-    return made
+    return copies
 
 
 def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
@@ -170,8 +170,8 @@ def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
 
 def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:
     """The inputs with large values, infinities or NaN among them; None where there is no place for any."""
-    made, put = fresh(inputs), False
-    for x in made:
+    copies, put = fresh(inputs), False
+    for x in copies:
         if not inexact(x) or overlaps(x) or x.numel() < 4 or x.dtype.itemsize == 1:
             continue
         flat = x.clone(memory_format=torch.contiguous_format).flatten()
@@ -180,7 +180,7 @@ def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:
             flat[i * (len(flat) - 1) // max(1, len(values) - 1) if len(values) > 1 else len(flat) // 2] = value
         x.copy_(flat.view(x.shape))
         put = True
-    return made if put else None
+    return copies if put else None
 
 
 @contextmanager

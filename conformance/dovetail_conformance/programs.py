@@ -39,13 +39,13 @@ PROGRAMS: list[Example] = []
 def example(*shapes: tuple[int, ...], grad: bool = True, positive: bool = False) -> Callable:
     """Make an Example of a function of tensors of these shapes, whose parameters are called x0, x1, ..."""
 
-    def made() -> list[Tensor]:
+    def make_inputs() -> list[Tensor]:
         generator = torch.Generator().manual_seed(20)
         draw = torch.rand if positive else torch.randn
         return [draw(shape, generator=generator) for shape in shapes]
 
     def wrap(fn: Callable) -> Callable:
-        PROGRAMS.append(Example(fn, made, grad))
+        PROGRAMS.append(Example(fn, make_inputs, grad))
         return fn
 
     return wrap

@@ -105,8 +105,8 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """How many rows there are in each state, in the order of STATES."""
-        found = Counter(row.state for row in self.rows)
-        return {state: found[state] for state in STATES if found[state]}
+        by_state = Counter(row.state for row in self.rows)
+        return {state: by_state[state] for state in STATES if by_state[state]}
 
     @property
     def score(self) -> tuple[int, int]:
@@ -153,16 +153,16 @@ class Report:
         """The report that such data is; a ValueError says what is wrong with other data."""
         try:
             rows = [of_data(row) for row in message["rows"]]
-            made = cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
+            report = cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
             unknown = {row.state for row in rows} - set(STATES)
-            named = isinstance(made.name, str)
+            named = isinstance(report.name, str)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"this is no report as report.schema.json describes it: {type(error).__name__}: {error}") from None
         if unknown or not named:
             raise ValueError(
                 f"this is no report: {f'it has rows of the unknown state {min(map(str, unknown))}' if unknown else 'its executor has no name'}"
             )
-        return made
+        return report
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
@@ -196,7 +196,7 @@ def together(rows: Iterable[Row]) -> str:
 
 def matrix(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
     """Rows by operation and then by dtype."""
-    found: dict[str, dict[str, list[Row]]] = {}
+    cells: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
-        found.setdefault(row.operation, {}).setdefault(row.dtype, []).append(row)
-    return found
+        cells.setdefault(row.operation, {}).setdefault(row.dtype, []).append(row)
+    return cells

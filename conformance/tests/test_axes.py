@@ -51,16 +51,16 @@ def test_a_layout_survives_a_copy(layout: str) -> None:
 def test_values_stay_in_the_domain(dtype: torch.dtype) -> None:
     x = torch.linspace(0.5, 2.5, 40).to(dtype)
     for values in ("kinks", "moderate", "wide", "tiny"):
-        made = filled(x, values, (0.0, float("inf")), (), FIRST)
-        assert made is not None and made.dtype is dtype and bool((made >= 0).all()) and bool(made.isfinite().all()), values
+        drawn = filled(x, values, (0.0, float("inf")), (), FIRST)
+        assert drawn is not None and drawn.dtype is dtype and bool((drawn >= 0).all()) and bool(drawn.isfinite().all()), values
 
 
 @pytest.mark.parametrize("operation", ["torch.tanh", "torch.mul", "torch.softmax", "torch.matmul", "torch.nn.functional.mse_loss"])
 def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     info = opinfos()[operation]
-    made = Variants(Subject(OperatorExecutor("idle")), info, dtypes.float32, list(info.samples(dtypes.float32, devices.cpu)))
+    variants_of = Variants(Subject(OperatorExecutor("idle")), info, dtypes.float32, list(info.samples(dtypes.float32, devices.cpu)))
 
-    variants = made.chosen(24, complete=True)
+    variants = variants_of.chosen(24, complete=True)
 
     assert {variant.row.size for variant in variants} >= {*AXES["size"], "huge"} - ({"deep"} if operation == "torch.matmul" else set())
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}

@@ -89,8 +89,8 @@ def judged(drawn: Draft, change: Callable[[torch.Tensor], torch.Tensor]) -> str 
     reference = Reference(drawn, 0)
     got = run(drawn, drawn.function(), drawn.make_inputs(0), 0)
     got.results[0] = change(got.results[0])
-    found = difference(reference, got)
-    return found and found[2].message
+    deviation = difference(reference, got)
+    return deviation and deviation[2].message
 
 
 def test_the_last_bits_of_a_result_are_free():
@@ -192,9 +192,9 @@ def test_a_wrong_gradient_is_found():
     drawn = draft(Step("torch.sin({0})", ("x0",), "v0"), grad=True)
     reference, inputs = Reference(drawn, 0), drawn.make_inputs(0)
 
-    found = difference(reference, run(drawn, lambda x: [Sine.apply(x)], inputs, 0))
+    deviation = difference(reference, run(drawn, lambda x: [Sine.apply(x)], inputs, 0))
 
-    assert found is not None and found[0] == "gradient"
+    assert deviation is not None and deviation[0] == "gradient"
 
 
 def test_an_error_that_eager_does_not_raise_is_found():

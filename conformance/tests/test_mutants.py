@@ -36,10 +36,10 @@ def mutant_of(operation: str, family: str, name: str) -> Mutant:
 
 
 def test_there_are_thousands() -> None:
-    found = mutants(standin(), None)
+    planted = mutants(standin(), None)
 
-    assert len(found) >= 4000
-    assert len({mutant.symbol for mutant in found}) >= 40
+    assert len(planted) >= 4000
+    assert len({mutant.symbol for mutant in planted}) >= 40
 
 
 def test_a_sample_is_the_same_for_the_same_seed_and_spread_over_families() -> None:

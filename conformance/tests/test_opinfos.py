@@ -30,10 +30,10 @@ def skipped(info: OpInfo, dtype: dtypes.DType) -> str:
 def accepted(info: OpInfo) -> list[dtypes.DType]:
     """The dtypes of FEW that the operation takes and that its OpInfo does not skip; a skip where that leaves none."""
     listed = [dtype for dtype in FEW if dtype in info.dtypes]
-    found = [dtype for dtype in listed if not skipped(info, dtype)]
-    if listed and not found:
+    usable = [dtype for dtype in listed if not skipped(info, dtype)]
+    if listed and not usable:
         pytest.skip(skipped(info, listed[0]))
-    return found
+    return usable
 
 
 def samples_of(info: OpInfo) -> Iterator[tuple[dtypes.DType, SampleInput]]:
@@ -85,8 +85,8 @@ def test_eager_accepts_the_samples_with_extreme_values(info: OpInfo):
     for dtype in accepted(info):
         programs = [program_of(info.symbol, sample) for sample in islice(info.samples(dtype, devices.cpu), 20)] if dtype.inexact else []
         for kind in info.extremes:
-            made = ((program.fn, extreme(program.inputs, kind)) for program in programs)
-            first = next(((fn, inputs) for fn, inputs in made if inputs is not None), None)  # the one that the suite takes
+            candidates = ((program.fn, extreme(program.inputs, kind)) for program in programs)
+            first = next(((fn, inputs) for fn, inputs in candidates if inputs is not None), None)  # the one that the suite takes
             if first is not None:
                 first[0](*first[1])
 

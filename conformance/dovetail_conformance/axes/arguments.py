@@ -42,8 +42,8 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
 
 def _base(samples: Sequence[SampleInput]) -> SampleInput | None:
     """The sample whose first tensor has three dimensions, or the most."""
-    found = [sample for sample in samples if sample.args and isinstance(sample.args[0], Tensor) and sample.args[0].numel() > 1]
-    return min(found, key=lambda sample: (abs(sample.args[0].ndim - PLAIN), -sample.args[0].numel()), default=None)
+    candidates = [sample for sample in samples if sample.args and isinstance(sample.args[0], Tensor) and sample.args[0].numel() > 1]
+    return min(candidates, key=lambda sample: (abs(sample.args[0].ndim - PLAIN), -sample.args[0].numel()), default=None)
 
 
 def _values(name: str, parameter: inspect.Parameter, named: dict[str, Any], words: dict[str, list[str]]) -> list[Any]:
@@ -61,9 +61,9 @@ def _values(name: str, parameter: inspect.Parameter, named: dict[str, Any], word
 
 def _words(names: Sequence[str], samples: Sequence[SampleInput]) -> dict[str, list[str]]:
     """The words that samples give for each parameter."""
-    found: dict[str, list[str]] = {}
+    words: dict[str, list[str]] = {}
     for sample in samples:
         for name, value in {**dict(zip(names, sample.args)), **sample.kwargs}.items():
-            if type(value) is str and value not in found.setdefault(name, []):
-                found[name].append(value)
-    return found
+            if type(value) is str and value not in words.setdefault(name, []):
+                words[name].append(value)
+    return words

@@ -57,8 +57,8 @@ def rows() -> tuple[Row, ...]:
     """The covering array: every pair of levels, and the rows that cover most pairs first."""
     from allpairspy import AllPairs  # lazily: the levels below core have no use for it
 
-    found = AllPairs([list(levels) for levels in AXES.values()])
-    return tuple(Row(**dict(zip(AXES, row))) for row in found)
+    pairs = AllPairs([list(levels) for levels in AXES.values()])
+    return tuple(Row(**dict(zip(AXES, row))) for row in pairs)
 
 
 def singles() -> Iterator[tuple[str, Row]]:

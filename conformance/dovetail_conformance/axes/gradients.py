@@ -61,15 +61,15 @@ def gradients(call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequen
     ends = [x for x in flat(ran.result) if isinstance(x, Tensor) and x.requires_grad]
     if not ends or not leaves:
         return None
-    given = [cotangent(x, kind) for x in ends]
-    before = [x.clone() for x in given]
+    cotangents = [cotangent(x, kind) for x in ends]
+    before = [x.clone() for x in cotangents]
     values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
     try:
         with calm():
-            found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
+            grads = torch.autograd.grad(ends, leaves, cotangents, allow_unused=True)
     except Exception as error:
         return Gradients(values, error=error)
-    return Gradients(values, [_dense(x) for x in found], written=not same_bits(given, before))
+    return Gradients(values, [_dense(x) for x in grads], written=not same_bits(cotangents, before))
 
 
 def _dense(x: Tensor | None) -> Tensor | None:

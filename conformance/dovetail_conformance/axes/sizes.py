@@ -50,8 +50,8 @@ def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInp
 
 def _symbols(tensors: Sequence[Tensor]) -> list[int]:
     """The distinct sizes that may be replaced, last dimensions first."""
-    found = [n for x in tensors for n in reversed(x.shape) if n > 1]
-    return list(dict.fromkeys(found))
+    sizes = [n for x in tensors for n in reversed(x.shape) if n > 1]
+    return list(dict.fromkeys(sizes))
 
 
 def _new_size(tensors: Sequence[Tensor], symbol: int, size: str) -> int | None:
@@ -90,12 +90,12 @@ def _like(values: Tensor, count: int, generator: torch.Generator) -> Tensor:
     unique = wide.unique()
     ordered = wide.dim() == 1 and len(wide) > 2 and bool((wide.diff() >= 0).all())
     if len(unique) == len(wide) > 1 and not wide.is_floating_point():
-        made = torch.randperm(max(count, int(unique[-1] - unique[0]) + 1), generator=generator)[:count] + int(unique[0])
+        elements = torch.randperm(max(count, int(unique[-1] - unique[0]) + 1), generator=generator)[:count] + int(unique[0])
     elif wide.is_floating_point() and len(unique) > 2 and not bool((wide == wide.round()).all()):
-        made = unique[0] + torch.rand(count, generator=generator, dtype=torch.float64) * (unique[-1] - unique[0])
+        elements = unique[0] + torch.rand(count, generator=generator, dtype=torch.float64) * (unique[-1] - unique[0])
     else:
-        made = unique[torch.randint(len(unique), (count,), generator=generator)]
-    return made.sort().values if ordered else made
+        elements = unique[torch.randint(len(unique), (count,), generator=generator)]
+    return elements.sort().values if ordered else elements
 
 
 def tensors_of(nest: Any) -> Iterator[Tensor]:

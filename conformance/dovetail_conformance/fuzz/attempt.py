@@ -84,8 +84,8 @@ def _compared(draft: Draft, setup: Setup, references: Sequence[Reference]) -> Ou
     outcome = Outcome("right")
     inputs: list[Any] = []
     for call, reference in enumerate([*references, *[references[-1]] * setup.repeats]):
-        made = draft.make_inputs(reference.seed)
-        inputs = list(refill(inputs, made)) if call == 1 else made
+        new_inputs = draft.make_inputs(reference.seed)
+        inputs = list(refill(inputs, new_inputs)) if call == 1 else new_inputs
         try:
             got = run(draft, function, inputs, reference.seed)
         except (Unsupported, NoGradRule, Unclaimed) as error:
@@ -104,10 +104,10 @@ def _compared(draft: Draft, setup: Setup, references: Sequence[Reference]) -> Ou
 
 
 def _fault(reference: Reference, got: Ran, call: int) -> Fault | None:
-    found = difference(reference, got)
-    if found is None:
+    deviation = difference(reference, got)
+    if deviation is None:
         return None
-    kind, which, how = found
+    kind, which, how = deviation
     return Fault(kind, f"{kind} {which} of call {call + 1}: {how.message}", call, which, how)
 
 

@@ -143,8 +143,8 @@ class Draft:
 
     def make_inputs(self, seed: int, *, wide: bool = False) -> list[Tensor]:
         """Return new inputs for a seed."""
-        made = [x.make(seed * 1009 + i, wide=wide) for i, x in enumerate(self.inputs)]
-        return [value.detach().requires_grad_(self.grad and x.grad) for x, value in zip(self.inputs, made)]
+        values = [x.make(seed * 1009 + i, wide=wide) for i, x in enumerate(self.inputs)]
+        return [value.detach().requires_grad_(self.grad and x.grad) for x, value in zip(self.inputs, values)]
 
     def live(self) -> Draft:
         """Return the draft without steps and inputs that no result depends on."""

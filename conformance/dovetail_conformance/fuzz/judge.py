@@ -121,13 +121,13 @@ class Reference:
         """Whether a rounding decides somewhere: a value that was rounded lies at a kink, a jump or a tie."""
         self._measure()
         rounded: set[str] = set()
-        found = False
+        decides = False
 
         def look(step: Step, env: dict[str, Any]) -> dict[str, Any]:
-            nonlocal found
+            nonlocal decides
             uncertain = rounded.intersection(step.operands)
             if step.kinks and uncertain and close_to_kink(step, env, self.precision):
-                found = True
+                decides = True
             if uncertain or not step.exact:
                 rounded.add(step.result)
                 if step.writes:  # every view of what was written is rounded, too
@@ -136,7 +136,7 @@ class Reference:
 
         with torch.no_grad():
             evaluate(self.draft, self.draft.make_inputs(self.seed, wide=True), wide=True, before=look)
-        return found
+        return decides
 
     def _measure(self) -> None:
         """Note the precision of each value of the program as eager runs it."""
@@ -205,9 +205,9 @@ def difference(reference: Reference, got: Ran) -> tuple[str, int, Difference] | 
     if len(list(got)) != len(eager):
         return "result", 0, Difference(f"{len(got.results)} results in place of {len(reference.eager.results)}")
     for k, ((kind, i, ours), (_, _, theirs)) in enumerate(zip(got, eager)):
-        found = _unlike(ours, theirs) or (None if _same(ours, theirs) else _beyond(reference, k, ours, theirs))
-        if found is not None:
-            return kind, i, found
+        deviation = _unlike(ours, theirs) or (None if _same(ours, theirs) else _beyond(reference, k, ours, theirs))
+        if deviation is not None:
+            return kind, i, deviation
     return None
 
 

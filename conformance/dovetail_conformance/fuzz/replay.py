@@ -72,17 +72,17 @@ def replay(finding: Finding, title: str) -> str:
 
 def limit(finding: Finding) -> float:
     """Return an error between what roundings explain and what was found."""
-    found = finding.fault.difference
-    if found is None or found.error == inf:
-        return max(1.0, 10 * found.allowed) if found else 1e300
-    return max((found.error * max(found.allowed, found.error * 1e-6)) ** 0.5, found.error * 0.02)
+    difference = finding.fault.difference
+    if difference is None or difference.error == inf:
+        return max(1.0, 10 * difference.allowed) if difference else 1e300
+    return max((difference.error * max(difference.allowed, difference.error * 1e-6)) ** 0.5, difference.error * 0.02)
 
 
 def _inputs(draft: Draft) -> str:
-    rows = ["def inputs(seed, wide=False):", "    made = []"]
+    rows = ["def inputs(seed, wide=False):", "    values = []"]
     for i, x in enumerate(draft.inputs):
         rows += [f"    g, shape = torch.Generator().manual_seed(seed * 1009 + {i}), torch.Size({list(x.shape)})"]
         rows += [f"    v = ({x.drawing}).to(torch.{x.dtype})"]
         rows += [f"    v = v.to({'torch.complex128' if 'complex' in x.dtype else 'torch.float64'}) if wide else v"] if x.inexact else []
-        rows += [f"    made.append({LAYOUTS[x.layout]}{'.detach().requires_grad_()' if draft.grad and x.grad else ''})"]
-    return "\n".join([*rows, "    return made", ""])
+        rows += [f"    values.append({LAYOUTS[x.layout]}{'.detach().requires_grad_()' if draft.grad and x.grad else ''})"]
+    return "\n".join([*rows, "    return values", ""])

@@ -31,9 +31,9 @@ GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {  # from (the gradient, the i
 }
 
 
-def rules(found: Implementation) -> Iterator[Mutation]:
+def rules(implementation: Implementation) -> Iterator[Mutation]:
     """Every mutation of the grad rule of an implementation; none where it has no rule."""
-    if found.grad is None:
+    if implementation.grad is None:
         return
     for name, wrong in GRADIENTS.items():
         yield Mutation("gradients", name, lambda had, wrong=wrong: replace(had, grad=_putting(had.grad, wrong)))

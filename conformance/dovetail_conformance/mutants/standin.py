@@ -40,7 +40,7 @@ ALONE = (  # operations that Dovetail differentiates
 # fmt: on
 
 
-def found(name: str) -> Any:
+def torch_function(name: str) -> Any:
     """What a dotted name below torch means."""
     thing: Any = torch
     for part in name.split(".")[1:]:
@@ -104,7 +104,7 @@ def standin() -> OperatorExecutor:
     for name, rule in UNARY.items():
         ex.implements(f"torch.{name}", getattr(torch, name), grad=unary(name, rule), dtypes=["float16", "bfloat16", "float32", "float64"])
     for name in ALONE:
-        ex.implements(name, found(name))
+        ex.implements(name, torch_function(name))
     floats = ["float32", "float64"]
     ex.implements("torch.add", torch.add)
     ex.implements("torch.mul", torch.mul, grad=mul_grad, dtypes=floats)

@@ -81,7 +81,7 @@ def var_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def with_dims(fn: Callable, **more: Any) -> Callable:
-    return by_numpy(lambda x, dims, **given: fn(x, axis=dims, **more, **given))
+    return by_numpy(lambda x, dims, **keywords: fn(x, axis=dims, **more, **keywords))
 
 
 def sum_reference(fn: Callable) -> Callable:

@@ -166,11 +166,11 @@ def taps(sizes: tuple[int, ...], kernel_size: Any, dilation: Any, padding: Any, 
 
 
 def np_unfold(x: np.ndarray, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> np.ndarray:
-    found = list(taps(x.shape[-2:], kernel_size, dilation, padding, stride))
+    positions = list(taps(x.shape[-2:], kernel_size, dilation, padding, stride))
     padded = np.pad(x, (*((0, 0),) * (x.ndim - 2), *((p, p) for p in every(padding, 2))))
-    rows, columns = (max(position[i] for position, _ in found) + 1 for i in (0, 1))
+    rows, columns = (max(position[i] for position, _ in positions) + 1 for i in (0, 1))
     out = np.zeros((*x.shape[:-2], rows, columns), x.dtype)
-    for (row, column), (i, j) in found:
+    for (row, column), (i, j) in positions:
         out[..., row, column] = padded[..., i, j]
     return out.reshape(*x.shape[:-3], -1, columns)
 

@@ -80,10 +80,10 @@ KINDS = {  # of torch.dropout: whether units saturate, whether whole channels go
 }
 
 
-def info(name: str, made: Callable, errors: tuple[tuple, ...], alpha: bool, channels: bool) -> OpInfo:
+def info(name: str, samples: Callable, errors: tuple[tuple, ...], alpha: bool, channels: bool) -> OpInfo:
     reference = partial(kept, alpha=alpha, channels=channels)
     outside = not name.endswith("_")  # a leaf that requires grad cannot be written to
-    return OpInfo(symbol_for(f"torch.{name}"), made, partial(refused_rows, errors), reference, FLOATS, outside, random=True, extremes=EXTREMES)
+    return OpInfo(symbol_for(f"torch.{name}"), samples, partial(refused_rows, errors), reference, FLOATS, outside, random=True, extremes=EXTREMES)
 
 
 OPINFOS += [

@@ -65,9 +65,9 @@ def resize_errors(spatial: int, corners: tuple, device: Device) -> Iterator[Erro
 
 def along_each(x: np.ndarray, sizes: list | None, factors: list | None, line: Callable[[int, int, float], np.ndarray]) -> np.ndarray:
     """x times a matrix along each of its last dimensions; `line` makes one from the old size, the new one, and the step between new elements."""
-    given = factors if sizes is None else sizes
+    targets = factors if sizes is None else sizes
     out = x.astype(np.float64)
-    for d, one in enumerate(given, 2):
+    for d, one in enumerate(targets, 2):
         size = int(x.shape[d] * one) if sizes is None else one
         matrix = line(x.shape[d], size, 1 / one if sizes is None else x.shape[d] / size)
         out = np.moveaxis(np.moveaxis(out, d, -1) @ matrix.T, -1, d)

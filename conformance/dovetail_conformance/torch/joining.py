@@ -61,7 +61,7 @@ def np_cat(tensors: Any, dim: int = 0) -> np.ndarray:
 
 def listed(fn: Callable) -> Callable:
     """A NumPy function of a list of arrays, given a list or tuple of tensors."""
-    numpy = by_numpy(lambda given, *args: fn(given, *args))
+    numpy = by_numpy(lambda arrays, *args: fn(arrays, *args))
     return lambda tensors, *args, **named: numpy(list(tensors), *args, *named.values())
 
 

@@ -50,8 +50,8 @@ def products(make: Maker, rows: tuple[Shapes, ...], options: tuple[dict, ...] = 
         yield SampleInput(tuple(make(*shape) for shape in shapes))
     for i, layout in enumerate(LAYOUTS):
         yield SampleInput(tuple(laid(make, layout, *shape) for shape in rows[i % len(rows)]))
-    for given in options:
-        yield SampleInput(tuple(make(*shape) for shape in rows[0]), given)
+    for keywords in options:
+        yield SampleInput(tuple(make(*shape) for shape in rows[0]), keywords)
 
 
 def shape_errors(wrong: tuple[tuple[Shapes, str], ...], device: Device) -> Iterator[ErrorSample]:

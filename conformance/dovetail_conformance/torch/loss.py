@@ -60,8 +60,8 @@ def pair_samples(
     make, target = Maker(dtype, device, domains[0]), targets(domains[1], dtype, device)
     for i, x in enumerate(shapes(make)):
         yield fixed((x, target(*x.shape)), {"reduction": REDUCTIONS[i % 3]}, domains[1])
-    for given in options:
-        yield fixed((make(3, 4), target(3, 4)), named(make, given), domains[1])
+    for keywords in options:
+        yield fixed((make(3, 4), target(3, 4)), named(make, keywords), domains[1])
     if broadcasts:
         yield SampleInput((make(3, 1), target(2, 1, 4)))
     if domains != (PROBABILITY, PROBABILITY) and dtype.kind != "complex":  # binary_cross_entropy alone wants one dtype

@@ -122,8 +122,8 @@ def to_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((x, torch.float32), LAST, RuntimeError, "required rank 4 tensor")
 
 
-def to_reference(x: Tensor, *given: Any, **named: Any) -> Tensor:
-    kinds = (t.dtype if isinstance(t, Tensor) else t for t in (*given, *named.values()) if isinstance(t, (Tensor, torch.dtype)))
+def to_reference(x: Tensor, *positional: Any, **named: Any) -> Tensor:
+    kinds = (t.dtype if isinstance(t, Tensor) else t for t in (*positional, *named.values()) if isinstance(t, (Tensor, torch.dtype)))
     return as_dtype(x, next(kinds, x.dtype))
 
 

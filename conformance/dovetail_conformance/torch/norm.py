@@ -55,16 +55,16 @@ def layer_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 def native_layer_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for sample in layer_norm_samples(dtype, device):
-        x, shape, *given = sample.args
-        given += [sample.kwargs.get("weight"), sample.kwargs.get("bias"), sample.kwargs.get("eps", 1e-5)][len(given) :]
-        yield SampleInput((x, shape, *given))
+        x, shape, *rest = sample.args
+        rest += [sample.kwargs.get("weight"), sample.kwargs.get("bias"), sample.kwargs.get("eps", 1e-5)][len(rest) :]
+        yield SampleInput((x, shape, *rest))
 
 
 def rms_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for sample in layer_norm_samples(dtype, device):
-        x, shape, *given = sample.args
-        if x.numel() > 2 and (given or "bias" not in sample.kwargs):
-            yield SampleInput((x, shape, *given[:1]), {**sample.kwargs, **({"eps": 0.1} if given else {})})
+        x, shape, *rest = sample.args
+        if x.numel() > 2 and (rest or "bias" not in sample.kwargs):
+            yield SampleInput((x, shape, *rest[:1]), {**sample.kwargs, **({"eps": 0.1} if rest else {})})
     make = Maker(dtype, device)
     yield SampleInput((make(3, 4), (4,), make(4), 0.01))
 

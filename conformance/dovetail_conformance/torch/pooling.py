@@ -136,24 +136,24 @@ def spans(
 ) -> list[list[tuple[int, range]]]:
     """For each dimension the windows: where each starts, which may lie in the padding, and its places."""
     count = len(sizes)
-    found = []
+    dimensions = []
     for n, k, s, p, d in zip(sizes, *(every(x, count) for x in (kernel_size, stride or kernel_size, padding, dilation)), strict=True):
         room = n + 2 * p - d * (k - 1) - 1
         windows = (-(-room // s) if ceil_mode else room // s) + 1
         starts = [i * s - p for i in range(windows) if not (ceil_mode and i * s >= n + p)]
-        found.append([(at, range(at, at + d * (k - 1) + 1, d)) for at in starts])
-    return found
+        dimensions.append([(at, range(at, at + d * (k - 1) + 1, d)) for at in starts])
+    return dimensions
 
 
 def pooled(x: np.ndarray, windows: list[list[tuple[int, range]]], one: Callable) -> np.ndarray:
     """`one` of each window: of its elements in a last dimension, their places in the image, and the window's dimensions."""
     before, sizes = x.shape[: x.ndim - len(windows)], x.shape[x.ndim - len(windows) :]
     flat = np.arange(int(np.prod(sizes))).reshape(sizes)
-    found = []
+    results = []
     for window in product(*windows):
         places = np.ix_(*([i for i in span if 0 <= i < n] for (_, span), n in zip(window, sizes, strict=True)))
-        found.append(one(x[(..., *places)].reshape(*before, flat[places].size), flat[places].ravel(), window))
-    return np.stack(found, -1).reshape(*before, *map(len, windows))
+        results.append(one(x[(..., *places)].reshape(*before, flat[places].size), flat[places].ravel(), window))
+    return np.stack(results, -1).reshape(*before, *map(len, windows))
 
 
 def largest(x: np.ndarray, windows: list, return_indices: bool) -> Any:

@@ -308,9 +308,9 @@ def atleast(fn: Callable) -> Callable:
     """NumPy's function of that name, of the tensors or of the one list of them."""
 
     def reference(*arrays: Any) -> Any:
-        given = arrays[0] if isinstance(arrays[0], list) else arrays
-        many = len(given) > 1 or given is not arrays
-        return tuple(map(fn, given)) if many else fn(given[0])
+        operands = arrays[0] if isinstance(arrays[0], list) else arrays
+        many = len(operands) > 1 or operands is not arrays
+        return tuple(map(fn, operands)) if many else fn(operands[0])
 
     return by_numpy(reference)
 
@@ -365,7 +365,7 @@ OPINFOS += [
     info("torch.Tensor.view_as", view_as_samples, as_errors, by_numpy(lambda x, other: x.reshape(other.shape))),
     info("torch.Tensor.reshape_as", reshape_as_samples, as_errors, by_numpy(lambda x, other: x.reshape(other.shape))),
     info("torch.Tensor.expand_as", expand_as_samples, expand_as_errors, by_numpy(lambda x, other: np.broadcast_to(x, other.shape))),
-    info("torch.broadcast_tensors", broadcast_samples, broadcast_errors, by_numpy(lambda *given: tuple(np.broadcast_arrays(*given)))),
+    info("torch.broadcast_tensors", broadcast_samples, broadcast_errors, by_numpy(lambda *arrays: tuple(np.broadcast_arrays(*arrays)))),
     info(
         "torch.view_as_real",
         real_parts_samples,

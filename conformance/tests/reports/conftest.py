@@ -18,8 +18,8 @@ def report() -> Callable[..., Report]:
     def make(*rows: Row, name: str = "mine", level: str = "core", **more) -> Report:
         executor = {"name": name, "version": "1.2", "distribution": f"dovetail-{name}", "distribution_version": "1.2"}
         executor |= {"declaration": {"devices": None}}
-        found = {"suite": SUITE, "environment": {"torch": "2.13.0"}, "source": {"commit": "c0ffee", "clean": True}, "seconds": 65.0}
-        return Report(**{"executor": executor, "level": level, "created": "2026-11-21T02:45:00+00:00", "rows": list(rows), **found, **more})
+        defaults = {"suite": SUITE, "environment": {"torch": "2.13.0"}, "source": {"commit": "c0ffee", "clean": True}, "seconds": 65.0}
+        return Report(**{"executor": executor, "level": level, "created": "2026-11-21T02:45:00+00:00", "rows": list(rows), **defaults, **more})
 
     return make
 

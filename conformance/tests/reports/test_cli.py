@@ -25,21 +25,21 @@ def say(*words: object) -> click.testing.Result:
 
 
 @pytest.fixture
-def asked(monkeypatch, report) -> dict:
+def runs(monkeypatch, report) -> dict:
     """What the suite was asked for: executor by executor.  It finds RIGHT for every executor, and WRONG for `wrong`."""
-    found: dict[str, dict] = {}
+    runs: dict[str, dict] = {}
 
     def check(executor: str, **how) -> Report:
         if executor == "nobody":
             raise ExecutorError("no executor is called nobody")
         if how["dtypes"] == ("int3",):
             raise ValueError("no dtype is called int3")
-        found[executor] = how
+        runs[executor] = how
         rows = [] if executor == "idle" else [RIGHT, WRONG] if executor == "wrong" else [RIGHT]
         return report(*rows, name=executor, level=how["level"])
 
     monkeypatch.setattr(dovetail_conformance, "check", check, raising=False)
-    return found
+    return runs
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ def test_the_distribution_brings_the_command():
     assert point.load() is conformance
 
 
-def test_an_executor_s_name_runs_the_suite_at_level_core(asked):
+def test_an_executor_s_name_runs_the_suite_at_level_core(runs):
     result = say("mine")
 
     assert result.exit_code == 0 and "mine 1.2 at level core: 100 % (1 of 1) passed" in result.output
-    assert asked == {
+    assert runs == {
         "mine": {
             "level": "core",
             "operations": None,
@@ -86,14 +86,14 @@ def test_an_executor_s_name_runs_the_suite_at_level_core(asked):
     }
 
 
-def test_every_option_reaches_the_suite(asked, tmp_path):
+def test_every_option_reaches_the_suite(runs, tmp_path):
     (tmp_path / "known.toml").touch()
     words = ["--level", "smoke", "mine", "-k", "softmax", "-k", "torch.*max", "--check", "meta", "--dtype", "float32", "--device", "cpu", "-n", "2"]
     words += ["--seed", "7", "--timeout", "1.5", "--expectations", tmp_path / "known.toml", "--lock", tmp_path / "lock", "--update-lock"]
     words += ["--update-expectations", "-x"]
 
     assert say(*words).exit_code == 0
-    assert asked["mine"] == {
+    assert runs["mine"] == {
         "level": "smoke",
         "operations": ("softmax", "torch.*max"),
         "checks": ("meta",),
@@ -111,10 +111,10 @@ def test_every_option_reaches_the_suite(asked, tmp_path):
     }
 
 
-def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(asked):
+def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(runs):
     result = say("wrong", "mine", "wrong")
 
-    assert result.exit_code == 1 and list(asked) == ["wrong", "mine"]
+    assert result.exit_code == 1 and list(runs) == ["wrong", "mine"]
     assert "fail  torch.sin, float32, cpu: meta\n    the strides are others" in result.output
     assert "print(1)" not in result.output and "print(1)" in say("wrong", "-v").output
 
@@ -134,7 +134,7 @@ def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(asked):
         (["--level", "core"], "Missing argument 'NAME...'"),
     ],
 )
-def test_a_mistake_in_usage_ends_it_with_2(asked, words, message):
+def test_a_mistake_in_usage_ends_it_with_2(runs, words, message):
     result = CliRunner().invoke(conformance, words, prog_name="dovetail conformance")
 
     assert result.exit_code == 2 and message in result.output
@@ -148,12 +148,12 @@ def test_help_shows_the_options_and_the_other_commands():
     )
 
 
-def test_an_executor_that_is_called_like_a_command(asked):
+def test_an_executor_that_is_called_like_a_command(runs):
     assert say("run", "diff").exit_code == 0
-    assert list(asked) == ["diff"]
+    assert list(runs) == ["diff"]
 
 
-def test_it_writes_every_form_for_all_executors(asked, tmp_path):
+def test_it_writes_every_form_for_all_executors(runs, tmp_path):
     result = say("wrong", "mine", *(word for name in ("json", "html", "markdown", "junit") for word in (f"--{name}", tmp_path / name)))
 
     assert result.exit_code == 1
@@ -163,21 +163,21 @@ def test_it_writes_every_form_for_all_executors(asked, tmp_path):
     assert [suite.get("failures") for suite in xml.parse(tmp_path / "junit").getroot()] == ["1", "0"]
 
 
-def test_one_report_is_written_as_such_and_a_badge(asked, tmp_path):
+def test_one_report_is_written_as_such_and_a_badge(runs, tmp_path):
     say("mine", "--json", tmp_path / "json", "--badge", tmp_path / "badge")
 
     assert Report.load(tmp_path / "json").rows == [RIGHT]
     assert json.loads((tmp_path / "badge").read_text())["message"] == "100 % (1 of 1)"
 
 
-def test_through_a_pipe_there_is_no_progress_bar(asked):
-    assert asked == {} and say("mine").exit_code == 0
-    assert asked["mine"]["progress"] is None
+def test_through_a_pipe_there_is_no_progress_bar(runs):
+    assert runs == {} and say("mine").exit_code == 0
+    assert runs["mine"]["progress"] is None
 
 
 def test_on_a_terminal_a_bar_says_what_failed(monkeypatch, capsys):
-    made = cli.Console
-    monkeypatch.setattr(cli, "Console", lambda **how: made(force_terminal=True, width=80, **how))
+    console = cli.Console
+    monkeypatch.setattr(cli, "Console", lambda **how: console(force_terminal=True, width=80, **how))
     with cli._bar("mine") as progress:
         progress(1, 3, WRONG)
         progress(2, 3, RIGHT)

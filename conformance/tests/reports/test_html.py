@@ -78,17 +78,17 @@ class Outside(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.references: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "srcset", "action", "data", "poster")]
+        self.references += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "srcset", "action", "data", "poster")]
 
 
 def test_the_page_needs_nothing_else(two):
     page, outside = html(two), Outside()
     outside.feed(page)
 
-    assert outside.found == [] and "@import" not in page and "url(" not in page and "http" not in page.partition('id="data"')[0]
+    assert outside.references == [] and "@import" not in page and "url(" not in page and "http" not in page.partition('id="data"')[0]
 
 
 def test_it_reads_without_scripts(two):
@@ -150,7 +150,7 @@ def test_every_cell_shows_the_state_of_its_rows(report, ask):
         cells.setdefault(f"{row.operation}, {row.dtype}, mine", []).append(row)
     labels = ask([report(*rows)], 'return [...document.querySelectorAll("td")].map(label)')
 
-    assert {label for label in labels if not label.endswith(": nothing")} == {f"{name}: {together(found)}" for name, found in cells.items()}
+    assert {label for label in labels if not label.endswith(": nothing")} == {f"{name}: {together(members)}" for name, members in cells.items()}
 
 
 @in_browser
@@ -245,14 +245,14 @@ def test_text_and_states_filter_operations(two, ask):
 
 @in_browser
 def test_checks_and_devices_narrow_what_a_cell_shows(two, ask):
-    found = ask(
+    states = ask(
         two,
         """const state = () => label(at("torch.fail", "float32", "mine")).split(": ")[1];
         const choose = (id, value) => { $(id).value = value; $(id).dispatchEvent(new Event("change")); return state(); };
         return [state(), choose("#check", "meta"), choose("#check", ""), choose("#device", "cuda"), choose("#device", "")];""",
     )
 
-    assert found == ["fail", "pass", "fail", "not-run", "fail"]
+    assert states == ["fail", "pass", "fail", "not-run", "fail"]
 
 
 @in_browser
@@ -340,9 +340,9 @@ return [getComputedStyle(document.body).backgroundColor, Math.min(...nodes.map(n
 @in_browser
 @pytest.mark.parametrize(("scheme", "background"), [(1, "rgb(255, 255, 255)"), (0, "rgb(20, 23, 27)")], ids=["light", "dark"])
 def test_text_stands_out_in_light_and_dark(two, ask, scheme, background):
-    found, least = ask(two, CONTRAST, flags=(f"--blink-settings=preferredColorScheme={scheme}",))
+    color, least = ask(two, CONTRAST, flags=(f"--blink-settings=preferredColorScheme={scheme}",))
 
-    assert found == background
+    assert color == background
     assert least >= 4.5, "WCAG 2.2, level AA"
 
 

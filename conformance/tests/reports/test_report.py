@@ -17,9 +17,9 @@ SCHEMA = json.loads(files("dovetail_conformance").joinpath("report.schema.json")
 
 
 def test_a_report_is_read_as_it_was_written(report, every_state):
-    made = report(*every_state, Row("", "random"), Row("torch.new", "forward", new=True, against=1.5))
+    original = report(*every_state, Row("", "random"), Row("torch.new", "forward", new=True, against=1.5))
 
-    assert Report.of_json(made.to_json()) == made
+    assert Report.of_json(original.to_json()) == original
 
 
 texts = st.text(max_size=20)
@@ -48,10 +48,10 @@ def test_so_is_any_row(row):
 
 
 def test_a_file_is_read_as_it_was_saved(report, every_state, tmp_path):
-    made = report(*every_state)
-    made.save(tmp_path / "mine.json")
+    original = report(*every_state)
+    original.save(tmp_path / "mine.json")
 
-    assert Report.load(tmp_path / "mine.json") == made
+    assert Report.load(tmp_path / "mine.json") == original
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_the_schema_is_one():
 
 
 def test_reports_follow_the_schema(report, every_state):
-    made = report(*every_state, Row("torch.new", "forward", new=True, against=1.5), Row("", "random"))
+    original = report(*every_state, Row("torch.new", "forward", new=True, against=1.5), Row("", "random"))
 
-    jsonschema.validate(json.loads(made.to_json()), SCHEMA)
+    jsonschema.validate(json.loads(original.to_json()), SCHEMA)
     jsonschema.validate(json.loads(report().to_json()), SCHEMA)
 
 
@@ -134,9 +134,9 @@ def test_waived_and_expected_failures_count_against_the_score(report, every_stat
 
 
 def test_a_new_row_neither_counts_nor_fails(report):
-    made = report(Row("torch.a", "forward"), Row("torch.b", "forward", state="fail", new=True), Row("torch.c", "forward", new=True))
+    original = report(Row("torch.a", "forward"), Row("torch.b", "forward", state="fail", new=True), Row("torch.c", "forward", new=True))
 
-    assert made.score == (1, 1) and made.failures == []
+    assert original.score == (1, 1) and original.failures == []
 
 
 @pytest.mark.parametrize(

@@ -37,21 +37,21 @@ def row(state: str, operation: str = "torch.sin", **more) -> Row:
     ],
 )
 def test_a_change_is_worse_better_or_neither(report, old, new, verdict):
-    found = compare.diff(*[report(*[row(state)] if state else []) for state in (old, new)])
+    comparison = compare.diff(*[report(*[row(state)] if state else []) for state in (old, new)])
 
-    assert {what: len(getattr(found, what)) for what in ("worse", "better", "others")} == {"worse": 0, "better": 0, "others": 0, verdict: 1}
+    assert {what: len(getattr(comparison, what)) for what in ("worse", "better", "others")} == {"worse": 0, "better": 0, "others": 0, verdict: 1}
 
 
 def test_a_row_that_was_new_and_now_counts_is_worse_where_it_fails(report):
-    found = compare.diff(report(row("fail", new=True)), report(row("fail")))
+    comparison = compare.diff(report(row("fail", new=True)), report(row("fail")))
 
-    assert [str(change) for change in found.worse] == ["torch.sin-float32-cpu-forward: fail -> fail"]
+    assert [str(change) for change in comparison.worse] == ["torch.sin-float32-cpu-forward: fail -> fail"]
 
 
 def test_equal_reports_have_no_difference(report, every_state):
-    found = compare.diff(report(*every_state), report(*every_state))
+    comparison = compare.diff(report(*every_state), report(*every_state))
 
-    assert found.changes == () and found.remarks == ()
+    assert comparison.changes == () and comparison.remarks == ()
 
 
 def test_a_change_is_told_with_its_sentence_and_failures_come_first(report):
@@ -63,11 +63,11 @@ def test_a_change_is_told_with_its_sentence_and_failures_come_first(report):
 
 
 def test_what_the_reports_were_made_with_is_remarked(report):
-    found = compare.diff(report(), report(level="full", environment={"torch": "2.14.0"}, suite={"version": "0.2.0", "hash": "ff"}))
+    comparison = compare.diff(report(), report(level="full", environment={"torch": "2.14.0"}, suite={"version": "0.2.0", "hash": "ff"}))
 
-    assert "levels differ: core and full" in found.remarks
-    assert "environments (torch) differ: 2.13.0 and 2.14.0" in found.remarks
-    assert any(remark.startswith("suites differ: 0.1.0 (0123") and remark.endswith("and 0.2.0 (ff)") for remark in found.remarks)
+    assert "levels differ: core and full" in comparison.remarks
+    assert "environments (torch) differ: 2.13.0 and 2.14.0" in comparison.remarks
+    assert any(remark.startswith("suites differ: 0.1.0 (0123") and remark.endswith("and 0.2.0 (ff)") for remark in comparison.remarks)
 
 
 def test_a_trend_is_in_the_order_of_time_within_an_executor(report):

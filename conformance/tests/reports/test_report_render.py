@@ -17,8 +17,8 @@ from dovetail_conformance.render.terminal import lines, show
 from dovetail_conformance.report import STATES, Report, Row
 
 
-def shown(made: Report, *, width: int = 80, verbose: bool = False) -> str:
-    return "\n".join(line.plain for line in lines(made, width, verbose=verbose))
+def shown(example: Report, *, width: int = 80, verbose: bool = False) -> str:
+    return "\n".join(line.plain for line in lines(example, width, verbose=verbose))
 
 
 def test_every_state_has_a_letter_of_its_own():
@@ -51,16 +51,18 @@ def test_the_matrix_has_a_letter_for_each_cell(report):
         Row("torch.sin", "forward", "int64", state="not-claimed"),
     ]
     rows += [Row("torch.cos", "forward", "float32")]
-    made = report(*rows)
+    example = report(*rows)
 
-    assert "\n    i64 f32\nsin   o   F\n\nF fail  o not-claimed\n" in shown(made)
-    assert "\n    i64 f32\ncos       .\nsin   o   F\n" in shown(made, verbose=True)
+    assert "\n    i64 f32\nsin   o   F\n\nF fail  o not-claimed\n" in shown(example)
+    assert "\n    i64 f32\ncos       .\nsin   o   F\n" in shown(example, verbose=True)
 
 
 def test_where_all_is_as_usual_there_is_no_matrix(report):
-    made = report(Row("torch.sin", "forward", "float32", ran=1, samples=1), Row("torch.cos", "forward", "float32", state="unsupported", message="no"))
+    example = report(
+        Row("torch.sin", "forward", "float32", ran=1, samples=1), Row("torch.cos", "forward", "float32", state="unsupported", message="no")
+    )
 
-    assert shown(made).splitlines()[-1] == "1 pass  1 unsupported"
+    assert shown(example).splitlines()[-1] == "1 pass  1 unsupported"
 
 
 def test_nothing_is_wider_than_80_columns(report, every_state):
@@ -73,10 +75,10 @@ def test_nothing_is_wider_than_80_columns(report, every_state):
 
 
 def test_many_failures_are_cut_off_and_counted(report):
-    made = report(*[Row(f"torch.op{i}", "forward", state="fail", message=f"wrong {i}") for i in range(25)])
+    example = report(*[Row(f"torch.op{i}", "forward", state="fail", message=f"wrong {i}") for i in range(25)])
 
-    assert "wrong 19" in shown(made) and "wrong 20" not in shown(made) and "\nand 5 more" in shown(made)
-    assert "wrong 24" in shown(made, verbose=True)
+    assert "wrong 19" in shown(example) and "wrong 20" not in shown(example) and "\nand 5 more" in shown(example)
+    assert "wrong 24" in shown(example, verbose=True)
 
 
 def test_through_a_pipe_it_is_plain_text(report, every_state, capsys):

@@ -29,13 +29,13 @@ def whole() -> list[Row]:
     ]
 
 
-def looked(made: Report | str, **more) -> list[str]:
-    text = made if isinstance(made, str) else made.to_json()
+def looked(document: Report | str, **more) -> list[str]:
+    text = document if isinstance(document, str) else document.to_json()
     return verify.problems(text, **{"suite": SUITE, "mustpass": MUSTPASS, **more})
 
 
-def changed(made: Report, **more) -> str:
-    return json.dumps(json.loads(made.to_json()) | more)
+def changed(document: Report, **more) -> str:
+    return json.dumps(json.loads(document.to_json()) | more)
 
 
 def test_a_report_in_order_has_no_problem(report, whole):
@@ -65,15 +65,15 @@ def test_known_failures_and_what_is_waived_with_a_reason_are_no_problem(report, 
     ],
 )
 def test_what_is_no_report_at_all(text, message):
-    (found,) = looked(text)
+    (sentence,) = looked(text)
 
-    assert found.startswith(message)
+    assert sentence.startswith(message)
 
 
 def test_a_report_that_does_not_follow_the_schema(report, whole):
-    (found,) = looked(changed(report(), rows=[{"operation": "torch.sin", "check": "forward", "state": "passed"}]))
+    (sentence,) = looked(changed(report(), rows=[{"operation": "torch.sin", "check": "forward", "state": "passed"}]))
 
-    assert found.startswith("It does not follow report.schema.json at rows[0].state: 'passed' is not one of")
+    assert sentence.startswith("It does not follow report.schema.json at rows[0].state: 'passed' is not one of")
 
 
 def test_a_report_of_another_suite(report, whole):
@@ -81,21 +81,21 @@ def test_a_report_of_another_suite(report, whole):
 
 
 def test_a_report_of_a_suite_that_was_changed(report, whole):
-    (found,) = looked(report(*whole, suite={**SUITE, "hash": "f" * 64}))
+    (sentence,) = looked(report(*whole, suite={**SUITE, "hash": "f" * 64}))
 
-    assert found == "It was made by a suite that says it is version 0.1.0 and has other files: their hash is ffffffffffff, and not 0123456789ab."
+    assert sentence == "It was made by a suite that says it is version 0.1.0 and has other files: their hash is ffffffffffff, and not 0123456789ab."
 
 
 def test_uncommitted_changes(report, whole):
-    (found,) = looked(report(*whole, source={"commit": "c0ffee", "clean": False}))
+    (sentence,) = looked(report(*whole, source={"commit": "c0ffee", "clean": False}))
 
-    assert found == "The executor's repository had changes that are not in the commit c0ffee: commit them and run the suite again."
+    assert sentence == "The executor's repository had changes that are not in the commit c0ffee: commit them and run the suite again."
 
 
 def test_a_report_that_says_nothing_of_its_commit(report, whole):
-    (found,) = looked(report(*whole, source={}))
+    (sentence,) = looked(report(*whole, source={}))
 
-    assert found.startswith("It does not say of which commit the executor is")
+    assert sentence.startswith("It does not say of which commit the executor is")
 
 
 def test_a_level_that_proves_too_little(report, whole):
@@ -104,16 +104,16 @@ def test_a_level_that_proves_too_little(report, whole):
 
 @pytest.mark.parametrize(("left_out", "named"), [("torch.sin", "torch.sin-float32-cpu"), ("a program", "a program-cpu"), ("", "declaration-cpu")])
 def test_an_operation_that_is_missing(report, whole, left_out, named):
-    found = looked(report(*[row for row in whole if row.operation != left_out]))
+    sentences = looked(report(*[row for row in whole if row.operation != left_out]))
 
-    assert found == [f"It has no rows for 1 operations with a dtype that level core has: {named}."]
+    assert sentences == [f"It has no rows for 1 operations with a dtype that level core has: {named}."]
 
 
 @pytest.mark.parametrize("check", CHECKS[1:])
 def test_a_check_that_is_missing_of_an_operation_that_was_run(report, whole, check):
-    found = looked(report(*[row for row in whole if (row.operation, row.check) != ("torch.sin", check)]))
+    sentences = looked(report(*[row for row in whole if (row.operation, row.check) != ("torch.sin", check)]))
 
-    assert found == [f"It has no rows for 1 checks of operations that it ran: torch.sin-float32-cpu-{check}."]
+    assert sentences == [f"It has no rows for 1 checks of operations that it ran: torch.sin-float32-cpu-{check}."]
 
 
 def test_an_operation_that_was_not_taken_has_no_further_checks(report, whole):
@@ -124,10 +124,10 @@ def test_an_operation_that_was_not_taken_has_no_further_checks(report, whole):
 
 def test_devices_that_are_not_declared_are_not_asked_for(report):
     rows = [Row("torch.sin", "claims", "float32", "cuda", ran=0, state="not-run"), Row("torch.cos", "meta", "float32", "cuda", ran=1, samples=1)]
-    made = report(*rows)
-    made.executor["declaration"] = {"devices": ["cuda"]}
+    document = report(*rows)
+    document.executor["declaration"] = {"devices": ["cuda"]}
 
-    assert looked(made) == []
+    assert looked(document) == []
 
 
 def test_a_report_of_an_executor_that_ran_nothing(report):
@@ -148,9 +148,9 @@ def test_a_summary_that_the_rows_contradict(report, whole):
 
 
 def test_a_failure_that_nobody_expected(report, whole):
-    (found,) = looked(report(*whole, Row("torch.cos", "forward", "float32", state="fail", message="off by 3")))
+    (sentence,) = looked(report(*whole, Row("torch.cos", "forward", "float32", state="fail", message="off by 3")))
 
-    assert found == "torch.cos-float32-cpu-forward failed, and no expectation says why: off by 3."
+    assert sentence == "torch.cos-float32-cpu-forward failed, and no expectation says why: off by 3."
 
 
 def test_an_expected_failure_that_passes(report, whole):
@@ -173,14 +173,14 @@ def test_rows_that_cannot_be(report, whole):
 
 
 def test_many_of_one_kind_are_counted(report, whole):
-    found = looked(report(*whole, *[Row(f"torch.op{i}", "forward", state="fail") for i in range(13)]))
+    sentences = looked(report(*whole, *[Row(f"torch.op{i}", "forward", state="fail") for i in range(13)]))
 
-    assert len(found) == 11 and found[-1] == "3 more: each failed, and no expectation says why."
+    assert len(sentences) == 11 and sentences[-1] == "3 more: each failed, and no expectation says why."
 
 
 def test_of_several_reports_each_problem_names_its_executor(report, whole):
     both = json.dumps(
-        {"format": 1, "reports": [json.loads(made.to_json()) for made in (report(*whole), report(*whole, name="other", level="smoke"))]}
+        {"format": 1, "reports": [json.loads(document.to_json()) for document in (report(*whole), report(*whole, name="other", level="smoke"))]}
     )
 
     assert looked(both) == ["other: It is of level smoke, which proves too little: run the suite with --level core."]

@@ -35,9 +35,9 @@ def ex(stand_in):
 
 
 def problem(dtype=torch.float32, rows=6, classes=40, seed=0):
-    made = torch.Generator().manual_seed(seed)
-    logits = (torch.randn(rows, classes, generator=made) * 3).to(dtype)
-    target = torch.randint(classes, (rows,), generator=made)
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(rows, classes, generator=generator) * 3).to(dtype)
+    target = torch.randint(classes, (rows,), generator=generator)
     target[::3] = 3
     return logits, target
 
@@ -46,7 +46,7 @@ def ran(jitted) -> list[str]:
     """The lines of the forward and of the backward that apex_xentropy runs."""
     programs = [dovetail.last_traces(jitted)[-1], *dovetail.last_backward_traces(jitted)[-1:]]
     implementations = [line.implementation for program in programs for line in program.lines]
-    return [found.name for found in implementations if found is not None and found.executor == "apex_xentropy"]
+    return [implementation.name for implementation in implementations if implementation is not None and implementation.executor == "apex_xentropy"]
 
 
 def close(got, want, dtype):
@@ -287,12 +287,12 @@ def registry():
 @pytest.mark.parametrize("default", [True, False])
 def test_seed_002_registered_by_hand_it_is_asked_first_or_where_it_is_named(registry, stand_in, monkeypatch, default):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    made = dovetail_apex_xentropy.register_apex_xentropyex(add_to_default_executors=default)
+    registered = dovetail_apex_xentropy.register_apex_xentropyex(add_to_default_executors=default)
     jitted = dovetail.jit(F.cross_entropy)
     jitted(X, Y)
 
-    assert get_executor("apex_xentropy") is made and made.version == dovetail_apex_xentropy.__version__
-    assert made.implementation(dovetail.extend.advanced.symbol_for(F.cross_entropy)).grad is executor.rule
+    assert get_executor("apex_xentropy") is registered and registered.version == dovetail_apex_xentropy.__version__
+    assert registered.implementation(dovetail.extend.advanced.symbol_for(F.cross_entropy)).grad is executor.rule
     assert ("apex_xentropy refuses: expected tensors on cuda" in str(dovetail.explain(jitted))) is default
 
 

@@ -142,11 +142,11 @@ def test_what_was_compiled_can_be_taken_elsewhere():
 
 
 def test_threads_compile_and_run_at_once(ex):
-    fn, found = copy.copy(layer), {}
+    fn, results = copy.copy(layer), {}
     x, w = torch.randn(6, 8), torch.randn(8)
 
     def one(i):
-        found[i] = compiled(lambda x, w: fn(x, w)[0], ex)(x, w)
+        results[i] = compiled(lambda x, w: fn(x, w)[0], ex)(x, w)
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(3)]
     for thread in threads:
@@ -154,6 +154,6 @@ def test_threads_compile_and_run_at_once(ex):
     for thread in threads:
         thread.join()
 
-    assert len(found) == 3
-    for got in leaves(found):
+    assert len(results) == 3
+    for got in leaves(results):
         torch.testing.assert_close(got, layer(x, w)[0], rtol=1e-2, atol=1e-2)

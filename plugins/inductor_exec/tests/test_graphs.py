@@ -46,10 +46,10 @@ def test_what_inductor_is_given_computes_the_prim_in_its_layout(info):
                 continue
             trace = dovetail.make_trace(lambda *args, kwargs=sample.kwargs: (info.symbol(*args, **kwargs),))(*sample.args)
             trace.outputs = tuple(leaves_of(trace.outputs))
-            given = list(dict.fromkeys(leaves(sample.args)))
+            tensors = list(dict.fromkeys(leaves(sample.args)))
             gm = dovetail.to_fx(trace)
             atens, _ = decomposed(gm, trace)
-            for got, want, p in zip(atens(*given), gm(*given), trace.outputs, strict=True):
+            for got, want, p in zip(atens(*tensors), gm(*tensors), trace.outputs, strict=True):
                 loose = {"rtol": 1e-2, "atol": 1e-2} if want.dtype is torch.bfloat16 else {}
                 torch.testing.assert_close(got, want, equal_nan=True, check_stride=False, **loose)
                 assert spec_of(got) == p.spec.like(requires_grad=False)
@@ -137,12 +137,12 @@ def test_what_is_computed_does(other):
 
 
 def test_layouts_and_dtypes_do():
-    found = {
+    structures = {
         structure(*graph(lambda x: x * 2 + 1, x))
         for x in (torch.ones(2, 2), torch.ones(2, 2).t(), torch.ones(2, 2).int(), torch.ones(2, 3), torch.ones(2, 2))
     }
 
-    assert len(found) == 4
+    assert len(structures) == 4
 
 
 def refusals(fn, *args, **options) -> str:

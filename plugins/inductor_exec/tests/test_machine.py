@@ -70,7 +70,7 @@ print(json.dumps([rows["inductor"], ran_by(), named]))
 """
 
 
-def found(**environment: str) -> list:
+def status_of(**environment: str) -> list:
     """[the plugin's row, whether it runs things by default, whether where it is named] of a process."""
     environment = os.environ | {"DOVETAIL_PLUGINS": str(FOLDER), "DOVETAIL_OPTIONS": "inductor.backend=torch"} | environment
     return json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True))
@@ -78,12 +78,12 @@ def found(**environment: str) -> list:
 
 @pytest.mark.skipif(machine.compiler() is None, reason="there is no C++ compiler")
 def test_it_is_asked_where_somebody_names_it():
-    assert found() == [["ready", ""], False, [True, True]]
+    assert status_of() == [["ready", ""], False, [True, True]]
 
 
 @pytest.mark.slow
 def test_without_a_compiler_it_is_a_row_with_the_remedy(tmp_path):
-    (status, reason), by_default, _ = found(CXX=str(tmp_path / "none"), DOVETAIL_OPTIONS="")
-    assert found(CXX=str(tmp_path / "none")) == [["ready", ""], False, [True, True]], "the other backends need none"
+    (status, reason), by_default, _ = status_of(CXX=str(tmp_path / "none"), DOVETAIL_OPTIONS="")
+    assert status_of(CXX=str(tmp_path / "none")) == [["ready", ""], False, [True, True]], "the other backends need none"
 
     assert status == "unavailable" and "there is no compiler" in reason and not by_default

@@ -40,13 +40,15 @@ class Emulated:
     def __init__(self, target: Target, name: str, element: str, folder: Path):
         arrays = 3 if name in BINARY else 2
         self.lanes, self.program = target.lanes(element), folder / f"{name}_{element}"
-        made = self.program.with_suffix(".o")
-        made.write_bytes(target.machine(jit=False).emit_object(llvm.parse_assembly(loop(target, FUNCTIONS[name], arrays - 1, element, self.lanes))))
+        object_file = self.program.with_suffix(".o")
+        object_file.write_bytes(
+            target.machine(jit=False).emit_object(llvm.parse_assembly(loop(target, FUNCTIONS[name], arrays - 1, element, self.lanes)))
+        )
         arguments = ", ".join(f"x[{i}]" for i in range(arrays))
         size = np.dtype(DTYPES[element]).itemsize
         source = self.program.with_suffix(".c")
         source.write_text(MAIN % {"pointers": ", ".join(["void *"] * arrays), "arrays": arrays, "size": size, "arguments": arguments})
-        subprocess.run(["aarch64-linux-gnu-gcc", "-w", "-static", source, made, "-o", self.program], check=True)
+        subprocess.run(["aarch64-linux-gnu-gcc", "-w", "-static", source, object_file, "-o", self.program], check=True)
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
         """Return the function's values."""

@@ -55,11 +55,11 @@ def minimax(xs: Sequence[mp.mpf], targets: Sequence[mp.mpf], weights: Sequence[m
     for _ in range(ROUNDS):
         system = mp.matrix([[*rows[i], (-1) ** k / weights[i]] for k, i in enumerate(chosen)])
         solved = list(mp.lu_solve(system, mp.matrix([targets[i] for i in chosen])))
-        found = solved[:-1]
-        errors = [w * (mp.fdot(row, found) - t) for row, t, w in zip(rows, targets, weights)]
+        coefficients = solved[:-1]
+        errors = [w * (mp.fdot(row, coefficients) - t) for row, t, w in zip(rows, targets, weights)]
         worst = max(map(abs, errors))
         if best is None or worst < best[1]:
-            best = (found, worst)
+            best = (coefficients, worst)
         if worst <= abs(solved[-1]) * mp.mpf("1.001") or (following := extrema(errors, wanted)) is None or following == chosen:
             break
         chosen = following

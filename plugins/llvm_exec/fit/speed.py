@@ -57,8 +57,8 @@ def measured(name: str, element: str) -> tuple[float, float]:
 def main() -> None:
     torch.set_num_threads(1)
     for name in sys.argv[1:] or FUNCTIONS:
-        found = [measured(name, element) for element in DTYPES]
-        print(f"{name:12s}", *(f"{own:7.3f} ns, eager {eager:7.3f} ({eager / own:.1f}x)" for own, eager in found), flush=True)
+        times = [measured(name, element) for element in DTYPES]
+        print(f"{name:12s}", *(f"{own:7.3f} ns, eager {eager:7.3f} ({eager / own:.1f}x)" for own, eager in times), flush=True)
 
 
 if __name__ == "__main__":

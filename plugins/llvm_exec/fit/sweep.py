@@ -38,11 +38,11 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     for name in options.names:
-        found = {element: measured(name, element, options) for element in ([options.element] if options.element else DTYPES)}
+        worst = {element: measured(name, element, options) for element in ([options.element] if options.element else DTYPES)}
         if options.markdown:
-            print(f"| {name} | {' | '.join(f'{error:.2f}' for error, _ in found.values())} |", flush=True)
+            print(f"| {name} | {' | '.join(f'{error:.2f}' for error, _ in worst.values())} |", flush=True)
             continue
-        for element, (error, where) in found.items():
+        for element, (error, where) in worst.items():
             print(f"{name:12s} {element:7s} {error:9.3f} ulp at {where}", flush=True)
 
 

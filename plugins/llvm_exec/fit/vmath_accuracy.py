@@ -57,17 +57,17 @@ def by_mpmath(name: str, *xs: float) -> np.longdouble:
         return np.ldexp(np.longdouble(high) + np.longdouble(float(mp.ldexp(value, -scale) - high)), scale)
 
 
-def errors(found: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """abs(found - true) in units of the last place of the true value; infinite for a NaN on one side only, and for a zero's wrong sign."""
-    info, wide = np.finfo(found.dtype), true.dtype.type
+def errors(computed: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """abs(computed - true) in units of the last place of the true value; infinite for a NaN on one side only, and for a zero's wrong sign."""
+    info, wide = np.finfo(computed.dtype), true.dtype.type
     top = np.ldexp(wide(1), info.maxexp)  # the first power of two that does not fit stands for infinity
     with np.errstate(all="ignore"):
-        near, close = np.clip(found.astype(wide), -top, top), np.clip(true, -top, top)
+        near, close = np.clip(computed.astype(wide), -top, top), np.clip(true, -top, top)
         exponent = np.clip(np.frexp(close)[1] - 1, info.minexp, info.maxexp - 1)
         result = np.abs(near - close) / np.ldexp(wide(1), exponent - info.nmant)
-    result[np.isnan(found) & np.isnan(true)] = 0
-    result[np.isnan(found) != np.isnan(true)] = np.inf
-    result[(true == 0) & (found == 0) & (np.signbit(true) != np.signbit(found))] = np.inf
+    result[np.isnan(computed) & np.isnan(true)] = 0
+    result[np.isnan(computed) != np.isnan(true)] = np.inf
+    result[(true == 0) & (computed == 0) & (np.signbit(true) != np.signbit(computed))] = np.inf
     return result
 
 
@@ -75,10 +75,10 @@ def worst(function: object, name: str, arrays: Iterable[tuple[np.ndarray, ...]])
     """Return the greatest error of `function`, which takes arrays, over all of `arrays`, and where it is."""
     most, where = 0.0, ()
     for xs in arrays:
-        found = errors(function(*xs), true_values(name, *xs))
-        at = int(np.argmax(found))
-        if found[at] > most or not where:
-            most, where = float(found[at]), tuple(float(x[at]) for x in xs)
+        distances = errors(function(*xs), true_values(name, *xs))
+        at = int(np.argmax(distances))
+        if distances[at] > most or not where:
+            most, where = float(distances[at]), tuple(float(x[at]) for x in xs)
     return most, where
 
 

@@ -61,5 +61,5 @@ def assembly(target: Target, function: Function, arity: int, element: str) -> st
 
 def calls(assembly: str) -> list[str]:
     """Return the functions that assembly for x86-64 or aarch64 calls by name, each once."""
-    found = re.findall(r"^\s+(?:callq?|bl|jmp|b)\s+([A-Za-z_][\w$.]*)", assembly, re.MULTILINE)
-    return sorted({name for name in found if not name.startswith("L")})
+    callees = re.findall(r"^\s+(?:callq?|bl|jmp|b)\s+([A-Za-z_][\w$.]*)", assembly, re.MULTILINE)
+    return sorted({name for name in callees if not name.startswith("L")})

@@ -32,9 +32,9 @@ def add(x, y):
 
 def entry_of(fn):
     """The builtin function of the last call's program, which `dovetail.use`, once it was used in a process, wraps in a look at its scope."""
-    found = fn._cache.entries[0].call
-    assert type(found).__name__ == "builtin_function_or_method", "the call runs its prologue in Python"
-    return found
+    call = fn._cache.entries[0].call
+    assert type(call).__name__ == "builtin_function_or_method", "the call runs its prologue in Python"
+    return call
 
 
 def slow_of(fn):
@@ -72,8 +72,8 @@ def test_a_call_is_one_builtin_function():
 def test_a_call_that_does_not_fit_is_for_the_prologue(other):
     ours = compiled(add)
     ours(torch.randn(4), torch.randn(4))
-    found = entry_of(ours)(other, {})
-    assert type(found) is Miss and found.reason == slow_of(ours)(other, {}).reason
+    result = entry_of(ours)(other, {})
+    assert type(result) is Miss and result.reason == slow_of(ours)(other, {}).reason
 
 
 def test_names_repeats_and_switches_are_for_the_prologue():

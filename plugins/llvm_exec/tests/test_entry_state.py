@@ -34,9 +34,9 @@ def way(request, monkeypatch):
 
 def entry_of(fn):
     """The builtin function of the last call's program."""
-    found = fn._cache.entries[0].call
-    assert type(found).__name__ == "builtin_function_or_method", "the call runs its prologue in Python"
-    return found
+    call = fn._cache.entries[0].call
+    assert type(call).__name__ == "builtin_function_or_method", "the call runs its prologue in Python"
+    return call
 
 
 def python_calls(fn, *args):
@@ -117,18 +117,18 @@ class State:
 
 def entry_by_hand(state):
     """The entry of a prologue that gives what it finds in a state, and "slow" where it hands a call over."""
-    args, kwargs, found, program = (dovetail.extend.advanced.Proxy(name) for name in ("args", "kwargs", "found", "program"))
+    args, kwargs, values, program = (dovetail.extend.advanced.Proxy(name) for name in ("args", "kwargs", "values", "program"))
     rows = (
         (prims.check_count, (args,), {"length": 0}, None),
         (prims.check_keys, (kwargs,), {"keys": ()}, None),
-        (prims.unpack_state, (), {"state": state}, (found,)),
-        (prims.call_program, (program, found), {}, None),
+        (prims.unpack_state, (), {"state": state}, (values,)),
+        (prims.call_program, (program, values), {}, None),
     )
-    lines = [dovetail.extend.BoundSymbol(symbol, given, named, out, []) for symbol, given, named, out in rows]
+    lines = [dovetail.extend.BoundSymbol(symbol, operands, keywords, out, []) for symbol, operands, keywords, out in rows]
     prologue = dovetail.extend.Trace("prologue", inputs=[args, kwargs], lines=lines)
     prologue.constants[program] = lambda x: x
-    made = entries.entry(prologue, None, lambda args, kwargs: "slow", "llvm")
-    return lambda: made((), {})
+    call = entries.entry(prologue, None, lambda args, kwargs: "slow", "llvm")
+    return lambda: call((), {})
 
 
 @needs_versions
@@ -156,17 +156,17 @@ def test_a_change_while_the_program_runs_is_seen():
     table = {"v": 1}
 
     def program():
-        found = (table["v"],)
+        values = (table["v"],)
         table["v"] += 1
-        return found
+        return values
 
     run = entry_by_hand(State(program, (), (table,)))
     assert [run() for _ in range(4)] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("found", [Miss("no"), (), (1, 2), [1], None], ids=lambda found: type(found).__name__)
-def test_what_is_not_a_state_is_for_the_prologue(way, found):
-    table = {"v": found}
+@pytest.mark.parametrize("value", [Miss("no"), (), (1, 2), [1], None], ids=lambda value: type(value).__name__)
+def test_what_is_not_a_state_is_for_the_prologue(way, value):
+    table = {"v": value}
     run = entry_by_hand(State(lambda: table["v"], (), (table,)) if way == "versions" else lambda: table["v"])
     assert [run(), run()] == ["slow"] * 2
     table["v"] = (3,)

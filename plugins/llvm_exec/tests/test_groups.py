@@ -42,12 +42,12 @@ def optimiser(parameters, gradients, means, rate):
 
 
 def test_a_step_over_many_tensors_writes_each_of_them_in_place():
-    def made(generator):
+    def drawn(generator):
         return [torch.randn(shape, generator=generator) for shape in (LARGE, (16,), LARGE, (5, 7), LARGE) for _ in range(2)]
 
     sides = []
     for fn in (compiled(optimiser), optimiser):
-        state = [made(torch.Generator().manual_seed(i)) for i in range(3)] + [torch.tensor(0.1)]
+        state = [drawn(torch.Generator().manual_seed(i)) for i in range(3)] + [torch.tensor(0.1)]
         where = [x.data_ptr() for x in state[0]]
         for _ in range(3):
             fn(*state)

@@ -111,10 +111,10 @@ def test_integers(write, expected):
 @pytest.mark.parametrize("test", ["eq", "ne", "lt", "le", "gt", "ge"])
 def test_comparisons_with_nan_are_numpys(test):
     compare = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}[test]
-    found = mapped(lambda b, x, y: b.compare(test, x, y), X, Y, np.uint8, "float", "i1")
-    np.testing.assert_array_equal(found, compare(X, Y))
-    found = mapped(lambda b, x, y: b.compare(test, x, y, unsigned=True), A, B, np.uint8, "i32", "i1")
-    np.testing.assert_array_equal(found, compare(A.view(np.uint32), B.view(np.uint32)))
+    computed = mapped(lambda b, x, y: b.compare(test, x, y), X, Y, np.uint8, "float", "i1")
+    np.testing.assert_array_equal(computed, compare(X, Y))
+    computed = mapped(lambda b, x, y: b.compare(test, x, y, unsigned=True), A, B, np.uint8, "i32", "i1")
+    np.testing.assert_array_equal(computed, compare(A.view(np.uint32), B.view(np.uint32)))
 
 
 @pytest.mark.parametrize("element", ["float", "double", "half", "bfloat"])
@@ -123,9 +123,9 @@ def test_constants_are_rounded_once(element, number):
     out = np.zeros(1, dtype={"float": np.uint32, "double": np.uint64}.get(element, np.uint16))
     run(lambda b, p: b.store(b.constant(number, element), p), out)
     if element == "bfloat":
-        found = (out.astype(np.uint32) << 16).view(np.float32)
-        assert math.isnan(number) == math.isnan(found[0])
-        assert math.isnan(number) or math.isinf(number) or abs(float(found[0]) - number) <= abs(number) * 2.0**-8 + 1e-42
+        computed = (out.astype(np.uint32) << 16).view(np.float32)
+        assert math.isnan(number) == math.isnan(computed[0])
+        assert math.isnan(number) or math.isinf(number) or abs(float(computed[0]) - number) <= abs(number) * 2.0**-8 + 1e-42
         return
     dtype = {"float": np.float32, "double": np.float64, "half": np.float16}[element]
     expected = np.array([number], dtype=dtype)
@@ -177,9 +177,9 @@ def test_loops_nest_and_rooms_are_taken_at_the_entry():
     np.testing.assert_array_equal(out, np.outer(range(3), range(4)))
 
 
-@pytest.mark.parametrize(("given", "expected"), [(3, 30), (-3, -1)])
-def test_branches_join(given, expected):
-    x, out = np.array([given], dtype=np.int64), np.zeros(2, dtype=np.int64)
+@pytest.mark.parametrize(("number", "expected"), [(3, 30), (-3, -1)])
+def test_branches_join(number, expected):
+    x, out = np.array([number], dtype=np.int64), np.zeros(2, dtype=np.int64)
 
     def body(b, px, po):
         value = b.load("i64", px)

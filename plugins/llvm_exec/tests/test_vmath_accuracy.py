@@ -84,8 +84,8 @@ def test_arguments_that_are_hard_to_reduce(name, element, form):
     x = np.concatenate([hard, -hard, np.linspace(-3, 3, 23, dtype=hard.dtype)])  # large and small ones in one vector
     with mp.workdps(400):
         true = np.array([by_mpmath_wide(name, value) for value in x], dtype=np.longdouble)
-    found = Evaluator(FUNCTIONS[name], 1, element, **FORMS[form])(x)
-    assert errors(found, true).max() <= BOUNDS[name][ELEMENTS.index(element)]
+    computed = Evaluator(FUNCTIONS[name], 1, element, **FORMS[form])(x)
+    assert errors(computed, true).max() <= BOUNDS[name][ELEMENTS.index(element)]
 
 
 def by_mpmath_wide(name: str, x: float) -> np.longdouble:
@@ -166,5 +166,5 @@ def test_the_reference_itself_agrees_with_mpmath():
     for name in ("exp", "sin", "tanh", "atan", "asinh", "erf", "erfc", "expm1", "sigmoid"):
         with np.errstate(all="ignore"):
             wide = np.array([by_mpmath(name, value) for value in x], dtype=np.longdouble)
-        found = Evaluator(FUNCTIONS[name], 1, "double")(x)
-        assert errors(found, wide).max() <= BOUNDS[name][1]
+        computed = Evaluator(FUNCTIONS[name], 1, "double")(x)
+        assert errors(computed, wide).max() <= BOUNDS[name][1]

@@ -43,20 +43,20 @@ def true_gelu_by_tanh(x: float) -> float:
 @pytest.mark.parametrize(("function", "true"), [(gelu, true_gelu), (gelu_at_once, true_gelu), (gelu_by_tanh, true_gelu_by_tanh)])
 def test_gelu_is_within_three_units_of_the_last_place(function, true, form):
     x = np.concatenate([np.linspace(-1, 8, 3001), np.geomspace(1e-30, 1, 300), -np.geomspace(1e-30, 1, 300)]).astype(np.float32)
-    found = Evaluator(function, 1, "float", **form)(x)
-    assert errors(found, np.array([true(float(v)) for v in x], dtype=np.longdouble)).max() <= 3
+    computed = Evaluator(function, 1, "float", **form)(x)
+    assert errors(computed, np.array([true(float(v)) for v in x], dtype=np.longdouble)).max() <= 3
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["vectors", "scalars", "baseline"][: len(FORMS)])
 @pytest.mark.parametrize("gelu", [gelu, gelu_at_once])
 def test_gelu_vanishes_as_it_should(gelu, form):
     x = np.linspace(-40, -1, 2001).astype(np.float32)
-    found = Evaluator(gelu, 1, "float", **form)(x)
+    computed = Evaluator(gelu, 1, "float", **form)(x)
     true = np.array([true_gelu(float(v)) for v in x])
-    assert np.abs(found - true).max() < 1e-7
+    assert np.abs(computed - true).max() < 1e-7
     near = x > -4
-    assert np.abs(found[near] / true[near] - 1).max() < 2e-4  # erf(x) + 1 by itself has hardly a digit left there
-    assert (found <= 0).all()
+    assert np.abs(computed[near] / true[near] - 1).max() < 2e-4  # erf(x) + 1 by itself has hardly a digit left there
+    assert (computed <= 0).all()
     far = np.array([-40, -1e10, -1e30], dtype=np.float32)
     assert Evaluator(gelu, 1, "float", **form)(far).tolist() == [0, 0, 0]
 
@@ -64,10 +64,10 @@ def test_gelu_vanishes_as_it_should(gelu, form):
 @pytest.mark.parametrize("form", FORMS, ids=["vectors", "scalars", "baseline"][: len(FORMS)])
 def test_what_is_rounded_to_16_bits_may_be_rough(form):
     x = np.linspace(-3, 9, 4001).astype(np.float32)
-    found = Evaluator(error.normal_cdf_roughly, 1, "float", **form)(x)
+    computed = Evaluator(error.normal_cdf_roughly, 1, "float", **form)(x)
     true = np.array([float(mp.ncdf(mp.mpf(float(v)))) for v in x])
-    assert np.abs(found / true - 1)[x > -2].max() < 2.0**-15
-    assert np.abs(found - true).max() < 2.0**-16
+    assert np.abs(computed / true - 1)[x > -2].max() < 2.0**-15
+    assert np.abs(computed - true).max() < 2.0**-16
     ends = Evaluator(error.normal_cdf_roughly, 1, "float", **form)(np.array([-np.inf, -30, 0, np.inf, np.nan], dtype=np.float32))
     assert ends[:4].tolist() == [0, 0, 0.5, 1]
     assert np.isnan(ends[4])
@@ -77,10 +77,10 @@ def test_what_is_rounded_to_16_bits_may_be_rough(form):
 @pytest.mark.parametrize("function", [error.erf_plus_one, hyperbolic.tanh_plus_one])
 def test_ends_and_nan(function, element):
     x = np.array([-np.inf, -100, 0, -0.0, 100, np.inf, np.nan, -np.nan], dtype=DTYPES[element])
-    found = Evaluator(function, 1, element)(x)
-    assert found[:1].tolist() == [0]
-    assert abs(found[1]) < 1e-30
-    assert found[2:6].tolist() == [1, 1, 2, 2]
-    assert np.isnan(found[6:]).all()
+    computed = Evaluator(function, 1, element)(x)
+    assert computed[:1].tolist() == [0]
+    assert abs(computed[1]) < 1e-30
+    assert computed[2:6].tolist() == [1, 1, 2, 2]
+    assert np.isnan(computed[6:]).all()
     payloads = (np.uint32(0x7F800000) | np.uint32(2) ** np.arange(23, dtype=np.uint32)).view(np.float32)
     assert element != "float" or np.isnan(Evaluator(function, 1, element)(payloads)).all()

@@ -32,12 +32,12 @@ def mapped(target, write, source: str, result: str, x: torch.Tensor, out: torch.
     return out
 
 
-def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_same(computed: torch.Tensor, expected: torch.Tensor) -> None:
     """Equal by their bits, and NaN wherever the other is."""
-    assert torch.equal(found.isnan(), expected.isnan())
-    bits = torch.int32 if found.dtype is torch.float32 else torch.int16
-    kept = ~found.isnan()
-    assert torch.equal(found[kept].view(bits), expected[kept].view(bits))
+    assert torch.equal(computed.isnan(), expected.isnan())
+    bits = torch.int32 if computed.dtype is torch.float32 else torch.int16
+    numbers = ~computed.isnan()
+    assert torch.equal(computed[numbers].view(bits), expected[numbers].view(bits))
 
 
 @pytest.mark.parametrize("element", FORMATS)

@@ -38,8 +38,8 @@ def test_width(triple, cpu, width):
 @pytest.mark.parametrize(("triple", "cpu", "width"), MACHINES)
 def test_no_function_calls_another(triple, cpu, width, element):
     target = named(triple, cpu)
-    found = {name: calls(assembly(target, function, 2 if name in BINARY else 1, element)) for name, function in FUNCTIONS.items()}
-    assert found == {name: [] for name in FUNCTIONS}
+    callees = {name: calls(assembly(target, function, 2 if name in BINARY else 1, element)) for name, function in FUNCTIONS.items()}
+    assert callees == {name: [] for name in FUNCTIONS}
 
 
 def test_a_call_would_be_found():
@@ -64,6 +64,6 @@ def test_an_unknown_machine_uses_nothing_special():
 def test_fitting_gives_the_coefficients_again():
     names = ["COS", "SIN", "LOGS"]
     ran = subprocess.run([sys.executable, str(FIT / "fits.py"), *names], capture_output=True, text=True, check=True, timeout=1200)
-    made: dict = {}
-    exec(re.sub(r"^.*__future__.*$", "", ran.stdout, flags=re.MULTILINE), made)
-    assert {name: made[name] for name in names} == {name: getattr(coefficients, name) for name in names}
+    module: dict = {}
+    exec(re.sub(r"^.*__future__.*$", "", ran.stdout, flags=re.MULTILINE), module)
+    assert {name: module[name] for name in names} == {name: getattr(coefficients, name) for name in names}

@@ -48,7 +48,7 @@ def long(x):
 
 def test_a_chain_of_loop_nests_keeps_what_one_hands_to_the_next():
     x = torch.randn(64, 48)
-    made = program_of(long, x)
-    assert made.groups == len(made.plan.temporaries) + 1 > 3
-    assert made.workspace == 2 * x.numel() * x.element_size()
+    program = program_of(long, x)
+    assert program.groups == len(program.plan.temporaries) + 1 > 3
+    assert program.workspace == 2 * x.numel() * x.element_size()
     assert_like_eager(long, x, scale=100.0)

@@ -125,26 +125,25 @@ class Attention:
     """The two operations on real tensors, with a definition for each layout of their inputs."""
 
     def __init__(self, module: Callable[[], ModuleType]):
-        self._module, self.made = module, dict[Any, Definition]()
+        self._module, self.definitions = module, dict[Any, Definition]()
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, scale: float | None) -> tuple:
         """Flash attention, and what its backward needs."""
         out, sums, seed, offset = self._run("forward", (query, key, value), causal, scale)
         return out.contiguous(), sums.contiguous(), seed.view(torch.int64), offset.view(torch.int64)
 
-    def backward(self, *given: torch.Tensor, causal: bool, scale: float | None) -> tuple:
-        """The gradients of query, key and value; `given` as the prim has them."""
-        *tensors, seed, offset = given
-        return tuple([g.contiguous() for g in self._run("backward", (*tensors, seed, offset), causal, scale)])
+    def backward(self, *operands: torch.Tensor, causal: bool, scale: float | None) -> tuple:
+        """Compute the gradients of query, key and value from the operands of the prim `backward`."""
+        return tuple([g.contiguous() for g in self._run("backward", operands, causal, scale)])
 
-    def _run(self, name: str, given: tuple[torch.Tensor, ...], causal: bool, scale: float | None) -> list[torch.Tensor]:
+    def _run(self, name: str, tensors: tuple[torch.Tensor, ...], causal: bool, scale: float | None) -> list[torch.Tensor]:
         nv = self._module()
-        layouts = tuple([layout(spec_of(x), nv.compute_tensor_descriptor, False) for x in given])
+        layouts = tuple([layout(spec_of(x), nv.compute_tensor_descriptor, False) for x in tensors])
         key = (name, layouts, causal, scale)
-        found = self.made.get(key)
-        if found is None:
-            found = self.made[key] = Definition(DEFINE[name](nv, layouts, causal, scale))
-        return found([x.detach() for x in given[:6]] + [x.detach().view(torch.uint64) for x in given[6:]])
+        definition = self.definitions.get(key)
+        if definition is None:
+            definition = self.definitions[key] = Definition(DEFINE[name](nv, layouts, causal, scale))
+        return definition([x.detach() for x in tensors[:6]] + [x.detach().view(torch.uint64) for x in tensors[6:]])
 
 
 def _define_forward(nv: ModuleType, layouts: tuple, causal: bool, scale: float | None) -> Any:

@@ -34,8 +34,8 @@ class Wheel(NamedTuple):
 
 def installed() -> Wheel | None:
     """The distribution that brings `nvfuser_direct`, None where none does; nothing is imported."""
-    found = [wheel for dist in importlib.metadata.distributions() if (wheel := _wheel(dist)) is not None]
-    return min(found, key=lambda wheel: wheel.torch is None) if found else None
+    wheels = [wheel for dist in importlib.metadata.distributions() if (wheel := _wheel(dist)) is not None]
+    return min(wheels, key=lambda wheel: wheel.torch is None) if wheels else None
 
 
 def _wheel(dist: importlib.metadata.Distribution) -> Wheel | None:

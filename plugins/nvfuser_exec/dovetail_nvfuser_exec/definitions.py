@@ -29,11 +29,11 @@ class Definition:
         self.fd, self.lock = fd, Lock()
 
     def __call__(
-        self, given: list, device: torch.device | None = None, enable: Iterable[str] = (), disable: Iterable[str] = ()
+        self, inputs: list, device: torch.device | None = None, enable: Iterable[str] = (), disable: Iterable[str] = ()
     ) -> list[torch.Tensor]:
         """What it computes of tensors and numbers; one thread at a time, since nvFuser compiles within."""
         with self.lock, torch.no_grad():
-            return self.fd.execute(given, device=device, _enable_options=list(enable), _disable_options=list(disable))
+            return self.fd.execute(inputs, device=device, _enable_options=list(enable), _disable_options=list(disable))
 
     def __repr__(self) -> str:
         """nvFuser's own account of it."""
@@ -64,19 +64,19 @@ class Region:
 
     def run(self, inputs: tuple) -> list[torch.Tensor]:
         """The results in memory of their own, laid out as promised: nvFuser may lay them out as its inputs are, or show an input again."""
-        given = [inputs[i].detach() if isinstance(inputs[i], torch.Tensor) else inputs[i] for i in self.used]
-        device = None if any([isinstance(x, torch.Tensor) for x in given]) else self.device
-        made = self.definition(given, device, *self.switches)
-        taken = {x.untyped_storage().data_ptr() for x in given if isinstance(x, torch.Tensor)}
-        return [_owned(x, promised, taken) for x, promised in zip(made, self.results, strict=True)]
+        arguments = [inputs[i].detach() if isinstance(inputs[i], torch.Tensor) else inputs[i] for i in self.used]
+        device = None if any([isinstance(x, torch.Tensor) for x in arguments]) else self.device
+        computed = self.definition(arguments, device, *self.switches)
+        shared = {x.untyped_storage().data_ptr() for x in arguments if isinstance(x, torch.Tensor)}
+        return [_owned(x, promised, shared) for x, promised in zip(computed, self.results, strict=True)]
 
 
-def _owned(x: torch.Tensor, promised: Memory, taken: set[int]) -> torch.Tensor:
-    """x, or a copy of it where it lies in memory that is another's, or not as promised; `taken` is the memory that is."""
+def _owned(x: torch.Tensor, promised: Memory, shared: set[int]) -> torch.Tensor:
+    """x, or a copy of it where it lies in memory that is another's, or not as promised; `shared` is the memory that is."""
     same = all([n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), promised.steps, strict=True)])
     at = x.untyped_storage().data_ptr()
-    if same and at not in taken and x.storage_offset() == 0:
-        taken.add(at)
+    if same and at not in shared and x.storage_offset() == 0:
+        shared.add(at)
         return x
     return torch.empty_strided(promised.shape, promised.steps, dtype=promised.dtype, device=x.device).copy_(x)
 
@@ -85,7 +85,7 @@ class Definitions:
     """Definitions by what they compute, for as long as regions hold them: layers of a model that are alike share one."""
 
     def __init__(self) -> None:
-        self.made: WeakValueDictionary[Any, Definition] = WeakValueDictionary()
+        self.by_key: WeakValueDictionary[Any, Definition] = WeakValueDictionary()
         self.lock = Lock()
 
     def region(self, nv: ModuleType, trace: Trace, *, enable: Iterable[str] = (), disable: Iterable[str] = ()) -> Region:
@@ -96,10 +96,10 @@ class Definitions:
         layouts = [layout(trace.inputs[i].spec, nv.compute_tensor_descriptor, program.static) for i in program.inputs]
         key = program.key(layouts)
         with self.lock:
-            found = self.made.get(key)
-            if found is None:
-                found = self.made[key] = define(nv, program, layouts)
-        return Region(program, found, list(enable), list(disable))
+            definition = self.by_key.get(key)
+            if definition is None:
+                definition = self.by_key[key] = define(nv, program, layouts)
+        return Region(program, definition, list(enable), list(disable))
 
 
 def define(nv: ModuleType, program: Program, layouts: list[tuple]) -> Definition:
@@ -132,8 +132,8 @@ def _define(b: Builder, program: Program, layouts: list[tuple]) -> None:
     for step in program.steps:
         line = step.line
         call = Call(line.symbol.name, tuple([value(a) for a in line.args]), operand(line).dtype, line.kwargs, line.writes[0].spec.dtype)
-        made = RULES[call.name].build(b, call)
-        for p, x, shown in zip(line.writes, made if isinstance(made, tuple) else (made,), step.shown, strict=True):
+        results = RULES[call.name].build(b, call)
+        for p, x, shown in zip(line.writes, results if isinstance(results, tuple) else (results,), step.shown, strict=True):
             values[p] = b.settle(x, p.spec.dtype, shown)
     for proxy, order, into in program.stored:
         x = b.cast(values[proxy], proxy.spec.dtype)

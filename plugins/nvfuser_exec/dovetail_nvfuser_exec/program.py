@@ -41,16 +41,16 @@ class Program:
         steps = [step for line in region.lines for step in self._steps(line)]
         self._unread(steps)
         written = [(step.line.args[0], step.line.args[1]) for step in steps if step.line.symbol.name == "copy_"]
-        given = {p: i for i, p in enumerate(region.inputs)}
+        input_places = {p: i for i, p in enumerate(region.inputs)}
         roots = dict.fromkeys(self.bases[p][0] for p in region.outputs)
-        self.stored = [Stored(p, _order(p.spec)) for p in roots if p not in given]
-        self.stored += [Stored(value, None, self._target(x, given)) for x, value in written]
+        self.stored = [Stored(p, _order(p.spec)) for p in roots if p not in input_places]
+        self.stored += [Stored(value, None, self._target(x, input_places)) for x, value in written]
         self.results = [s.proxy for s in self.stored if s.into is None]
         self.steps = _needed([step for step in steps if step.line.symbol.name != "copy_"], [s.proxy for s in self.stored])
         read = {p for step in self.steps for p in step.line.reads} | {p for s in self.stored for p in (s.proxy, s.into)}
         self.inputs = [i for i, p in enumerate(region.inputs) if p in read]
-        made = {p: i for i, p in enumerate(self.results)}
-        self.makers = [self._maker(p, given, made) for p in region.outputs]
+        result_places = {p: i for i, p in enumerate(self.results)}
+        self.makers = [self._maker(p, input_places, result_places) for p in region.outputs]
 
     @property
     def static(self) -> bool:
@@ -77,18 +77,18 @@ class Program:
             if step.line.symbol.name == "copy_":
                 written.add(step.line.args[0])
 
-    def _target(self, x: Any, given: dict[Any, int]) -> Any:
-        if x not in given:
-            raise ExecutorError(f"nvfuser writes into what a region is given, and {x.name} is made inside it; leave the option `in_place` off")
+    def _target(self, x: Any, input_places: dict[Any, int]) -> Any:
+        if x not in input_places:
+            raise ExecutorError(f"nvfuser writes into inputs of a region only, and {x.name} is computed inside it; leave the option `in_place` off")
         return x
 
-    def _maker(self, p: Any, given: dict[Any, int], made: dict[Any, int]) -> Maker:
+    def _maker(self, p: Any, input_places: dict[Any, int], result_places: dict[Any, int]) -> Maker:
         """How an output is got: a result, or a view of one or of an input."""
         (base, offset), shape, steps = self.bases[p], p.spec.shape, p.spec.steps
-        if base in given:
-            at = given[base]
+        if base in input_places:
+            at = input_places[base]
             return lambda inputs, results: inputs[at].as_strided(shape, steps, inputs[at].storage_offset() + offset)
-        at = made[base]
+        at = result_places[base]
         if p is base:
             return lambda inputs, results: results[at]
         return lambda inputs, results: results[at].as_strided(shape, steps, offset)
@@ -136,12 +136,12 @@ def layout(spec: Any, describe: Callable[[list[int], list[int]], tuple], static:
 
 def _needed(steps: list[Step], ends: list[Any]) -> list[Step]:
     """The steps that some of `ends` is computed from."""
-    live, kept = set(ends), []
+    live, needed = set(ends), []
     for step in reversed(steps):
         if any([p in live for p in step.line.writes]):
             live.update(step.line.reads)
-            kept.append(step)
-    return kept[::-1]
+            needed.append(step)
+    return needed[::-1]
 
 
 def _offset(line: BoundSymbol) -> int:

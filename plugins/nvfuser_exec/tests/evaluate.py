@@ -63,19 +63,19 @@ class Scattered:
         return self.whole.validate_definition()
 
 
-def differs(trace: Trace, given: tuple) -> str | None:
+def differs(trace: Trace, inputs: tuple) -> str | None:
     """What nvFuser computes otherwise than PyTorch does, for a program and its inputs; None for nothing."""
-    wanted, program = eager(trace, given), Program(trace)
+    wanted, program = eager(trace, inputs), Program(trace)
     places = [next(i for i, p in enumerate(trace.outputs) if p is stored.proxy) for stored in program.stored]
-    made = Scattered([given[i] for i in program.inputs], [wanted[i] for i in places])
+    definition = Scattered([inputs[i] for i in program.inputs], [wanted[i] for i in places])
 
     class Module:
         DataType, compute_tensor_descriptor = nv.DataType, staticmethod(nv.compute_tensor_descriptor)
-        FusionDefinition = staticmethod(lambda: made)
+        FusionDefinition = staticmethod(lambda: definition)
 
     try:
         region = Definitions().region(Module, trace)
-        numbers = [n for i in program.inputs for n in given[i].flatten()]
+        numbers = [n for i in program.inputs for n in inputs[i].flatten()]
         nv.validate_with_auto_inferred_outputs(region.definition.fd.whole.fusion, [n for i in places for n in wanted[i].flatten()], numbers)
     except Exception as error:
         return " ".join(str(error).split("Exception raised")[0].split())
@@ -85,9 +85,9 @@ def differs(trace: Trace, given: tuple) -> str | None:
 def main() -> list[list]:
     torch.manual_seed(0)
     rows = [[name, dtype.short, "example", differs(*example(name, dtype))] for name, dtype in CASES if name not in ON_DEVICE]
-    for name, dtype, trace, given in samples():
+    for name, dtype, trace, inputs in samples():
         if name not in ON_DEVICE:
-            rows.append([name, dtype.short, ", ".join(map(str, trace.lines[:1])), differs(trace, given)])
+            rows.append([name, dtype.short, ", ".join(map(str, trace.lines[:1])), differs(trace, inputs)])
     return rows
 
 

@@ -33,10 +33,10 @@ def samples(device: str = "cpu") -> Iterator[tuple[str, Any, Trace, tuple]]:
                 continue
             count = 0
             for sample in info.samples(dtype, devices.device(device)):
-                trace, given = traced(info.symbol, sample)
+                trace, inputs = traced(info.symbol, sample)
                 if count < SAMPLES and trace is not None and small(trace) and takes(trace):
                     count += 1
-                    yield info.symbol.name, dtype, trace, given
+                    yield info.symbol.name, dtype, trace, inputs
 
 
 def traced(symbol: Any, sample: Any) -> tuple[Trace | None, tuple]:
@@ -50,9 +50,9 @@ def traced(symbol: Any, sample: Any) -> tuple[Trace | None, tuple]:
         def put(a: Any) -> Any:
             return type(a)(map(put, a)) if isinstance(a, (list, tuple)) else args[places[id(a)]] if id(a) in places else a
 
-        made = symbol(*map(put, sample.args), **sample.kwargs)
-        made = made if isinstance(made, tuple) else (made,)
-        return tuple(dovetail.prims.clone(x) for x in made) if Tag.VIEW in symbol.tags else made
+        outs = symbol(*map(put, sample.args), **sample.kwargs)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        return tuple(dovetail.prims.clone(x) for x in outs) if Tag.VIEW in symbol.tags else outs
 
     return dovetail.make_trace(fn)(*tensors), tuple(tensors)
 

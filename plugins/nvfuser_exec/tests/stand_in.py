@@ -58,14 +58,14 @@ class TensorView(Val):
 class FusionDefinition:
     """Lines of (operation, arguments, keyword arguments, dtype of the result), run one after the other."""
 
-    made: list[FusionDefinition] = []
+    instances: list[FusionDefinition] = []
 
     def __init__(self) -> None:
         self.lines: list[tuple] = []
         self.outputs: list[tuple[TensorView, TensorView | None]] = []
         self.ops = Operations(self)
         self.calls = 0
-        FusionDefinition.made.append(self)
+        FusionDefinition.instances.append(self)
 
     def __enter__(self) -> FusionDefinition:
         return self
@@ -101,10 +101,10 @@ class FusionDefinition:
     def execute(self, inputs: list, *, device: Any = None, _enable_options: list, _disable_options: list) -> list[torch.Tensor]:
         self.calls += 1
         self.switches = (_enable_options, _disable_options)
-        given, values = iter(inputs), []
+        remaining, values = iter(inputs), []
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), device)
         for op, args, kwargs, kind in self.lines:
-            values.append(next(given) if op == "input" else run(op, real(args, values), real(kwargs, values), kind, device))
+            values.append(next(remaining) if op == "input" else run(op, real(args, values), real(kwargs, values), kind, device))
         results = []
         for x, into in self.outputs:
             if into is None:
@@ -135,8 +135,8 @@ def real(x: Any, values: list) -> Any:
     if isinstance(x, Constant):
         return x.value
     if isinstance(x, Val):
-        found = values[x.line]
-        return found[x.part] if isinstance(found, tuple) else found
+        result = values[x.line]
+        return result[x.part] if isinstance(result, tuple) else result
     if isinstance(x, (list, tuple)):
         return type(x)(real(each, values) for each in x)
     return {k: real(v, values) for k, v in x.items()} if isinstance(x, dict) else x
@@ -206,8 +206,8 @@ def run(op: str, args: Any, kwargs: dict, kind: DataType, device: Any) -> Any:
     args = [x if isinstance(x, (torch.Tensor, list)) or op not in TWO else torch.full_like(tensor, x) for x in args]
     if op in PREDICATES and not isinstance(args[0], torch.Tensor):
         args[0] = torch.tensor(args[0])
-    found = getattr(torch, TORCH_NAME.get(op, op))(*args, **kwargs)
-    return found if op in PREDICATES else found.to(TORCH[kind])
+    result = getattr(torch, TORCH_NAME.get(op, op))(*args, **kwargs)
+    return result if op in PREDICATES else result.to(TORCH[kind])
 
 
 TWO = frozenset(
@@ -263,9 +263,9 @@ def _attend_backward(
 ) -> tuple:
     assert (seed.dtype, seed.shape, offset.dtype, offset.shape) == (torch.uint64, (2,), torch.uint64, ())
     with torch.enable_grad():
-        given = [x.detach().requires_grad_() for x in (q, k, v)]
-        again = torch.nn.functional.scaled_dot_product_attention(*given, None, dropout_p, is_causal, scale=scale)
-        return torch.autograd.grad(again, given, g)
+        operands = [x.detach().requires_grad_() for x in (q, k, v)]
+        again = torch.nn.functional.scaled_dot_product_attention(*operands, None, dropout_p, is_causal, scale=scale)
+        return torch.autograd.grad(again, operands, g)
 
 
 RUN = {

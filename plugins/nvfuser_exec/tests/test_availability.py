@@ -162,7 +162,7 @@ print(json.dumps([*rows["nvfuser"], "nvfuser_direct" in sys.modules]))
 """
 
 
-def found(**environment: str) -> list:
+def status_of(**environment: str) -> list:
     """[status, reason, whether nvFuser was imported] of a process that lists its plugins and runs a program."""
     environment = os.environ | {"DOVETAIL_PLUGINS": str(FOLDER), "CUDA_VISIBLE_DEVICES": ""} | environment
     return json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True))
@@ -170,7 +170,7 @@ def found(**environment: str) -> list:
 
 def test_the_plugin_is_a_row_and_everything_else_works(wheel):
     broken = wheel(code="raise SystemExit('it was imported')")
-    status, reason, imported = found(PYTHONPATH=os.pathsep.join([str(broken), *filter(None, sys.path)]))
+    status, reason, imported = status_of(PYTHONPATH=os.pathsep.join([str(broken), *filter(None, sys.path)]))
 
     assert status == "unavailable" and not imported
     assert "torch" in reason or "CUDA device" in reason

@@ -41,12 +41,12 @@ def printed(fd) -> str:
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_mathematics_is_as_it_was_read(name):
-    found = "".join(f"=== {name} of {dtype.short}\n{mathematics(name, dtype)}\n\n" for dtype in declared(name))
+    text = "".join(f"=== {name} of {dtype.short}\n{mathematics(name, dtype)}\n\n" for dtype in declared(name))
     path = FOLDER / f"{name}.txt"
     if REGENERATE:
-        path.write_text(found)
+        path.write_text(text)
 
-    assert found == path.read_text(), f"{path.name} differs; if that is meant, REGENERATE=1 plugins/nvfuser_exec/lane.sh"
+    assert text == path.read_text(), f"{path.name} differs; if that is meant, REGENERATE=1 plugins/nvfuser_exec/lane.sh"
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -55,16 +55,16 @@ def test_the_mathematics_of_attention_is(causal):
     whole, low = ((2, 4, 8, 16), (512, 16, 64, 1)), nv.DataType.BFloat16
     dense = [layout(spec_of(torch.empty_strided(*whole, dtype=torch.bfloat16)), nv.compute_tensor_descriptor, False)]
     sums, seed, offset = (layout(spec_of(torch.zeros(shape, dtype=dtype)), nv.compute_tensor_descriptor, False) for shape, dtype in STATE)
-    made = {
+    definitions = {
         "forward": DEFINE["forward"](nv, dense * 3, causal, 0.25),
         "backward": DEFINE["backward"](nv, [*dense * 5, sums, seed, offset], causal, None),
     }
-    found = "".join(f"=== {name}\n{printed(fd)}\n\n" for name, fd in made.items())
+    text = "".join(f"=== {name}\n{printed(fd)}\n\n" for name, fd in definitions.items())
     path = FOLDER / f"attention_{'causal' if causal else 'full'}.txt"
     if REGENERATE:
-        path.write_text(found)
+        path.write_text(text)
 
-    assert low.name in str(made["forward"]) and found == path.read_text()
+    assert low.name in str(definitions["forward"]) and text == path.read_text()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -41,5 +41,5 @@ def test_the_stand_in_describes_dense_and_sliced_tensors_as_nvfuser_does():
     for x in TENSORS:
         if 0 in x.stride() or 1 in x.shape:
             continue
-        given = list(x.shape), list(x.stride())
-        assert tuple(map(list, stand_in.compute_tensor_descriptor(*given))) == tuple(map(list, nv.compute_tensor_descriptor(*given)))
+        described = list(x.shape), list(x.stride())
+        assert tuple(map(list, stand_in.compute_tensor_descriptor(*described))) == tuple(map(list, nv.compute_tensor_descriptor(*described)))

@@ -50,13 +50,13 @@ for i in range(1000):
         del kept[random.choice(list(kept))]
     if i % 100 == 0:
         gc.collect()
-assert len(cache.made) == len(kept) and errors == 100
+assert len(cache.by_key) == len(kept) and errors == 100
 for region in kept.values():
     fusion = region.definition.fd.fusion
     assert "exp" in fusion.print_math() and len(fusion.outputs()) == 3 and str(region.definition).count("add_output") == 3
 survivor, region = next(iter(kept.values())), None
 kept.clear(); gc.collect()
-assert len(cache.made) == 1 and "exp" in survivor.definition.fd.fusion.print_math()
+assert len(cache.by_key) == 1 and "exp" in survivor.definition.fd.fusion.print_math()
 print("all is well")
 """
 

@@ -52,15 +52,15 @@ def trained(name, ex):
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_and_backward_equal_eager_by_the_stand_in(name, options, monkeypatch):
     monkeypatch.setattr(availability, "module", lambda: stand_in)
-    made: list = []
-    monkeypatch.setattr(stand_in.FusionDefinition, "made", made)
+    definitions: list = []
+    monkeypatch.setattr(stand_in.FusionDefinition, "instances", definitions)
     ex = NvfuserExecutor(devices=["cpu"], **dict.fromkeys(options, True))
     got, want = trained(name, ex)
 
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * max(1.0, b.abs().max().item()))
-    assert all(fd.calls for fd in made)
-    assert options or sum(fd.calls for fd in made) > len(made), "layers that are alike share definitions"
+    assert all(fd.calls for fd in definitions)
+    assert options or sum(fd.calls for fd in definitions) > len(definitions), "layers that are alike share definitions"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("nvfuser_direct") is None, reason=ABSENT)

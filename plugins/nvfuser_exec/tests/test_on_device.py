@@ -34,8 +34,8 @@ def same(got, want, tolerance=1e-4):
 
 def test_samples_of_the_conformance_suite():
     nv = availability.module()
-    for name, dtype, trace, given in samples(device="cuda"):
-        got, want = Definitions().region(nv, trace)(*given), dovetail.to_fx(trace)(*given)
+    for name, dtype, trace, inputs in samples(device="cuda"):
+        got, want = Definitions().region(nv, trace)(*inputs), dovetail.to_fx(trace)(*inputs)
         for a, b in zip(got, want, strict=True):
             assert a.dtype is b.dtype and torch.allclose(a.double(), b.double(), rtol=2e-2, atol=2e-2, equal_nan=True), f"{name} of {dtype}: {a}, {b}"
 

@@ -27,7 +27,7 @@ def ex(monkeypatch):
     """The executor on the CPU, with the stand-in."""
     monkeypatch.setattr(availability, "module", lambda: stand_in)
     monkeypatch.setattr(availability, "available", lambda: True)
-    monkeypatch.setattr(stand_in.FusionDefinition, "made", [])
+    monkeypatch.setattr(stand_in.FusionDefinition, "instances", [])
     return NvfuserExecutor(devices=["cpu"])
 
 
@@ -56,17 +56,17 @@ def same(got, want, tolerance=1e-5):
 
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda each: getattr(each, "short", each))
 def test_every_translator_computes_its_prim(name, dtype):
-    trace, given = example(name, dtype)
+    trace, inputs = example(name, dtype)
     region = Definitions().region(stand_in, trace)
 
-    same(region(*given), tuple(eager(trace, given)))
+    same(region(*inputs), tuple(eager(trace, inputs)))
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_samples_of_the_conformance_suite(every):
     count = 0
-    for name, dtype, trace, given in islice(samples(), 0, None, every):
-        for got, p, want in zip(Definitions().region(stand_in, trace)(*given), trace.outputs, eager(trace, given), strict=True):
+    for name, dtype, trace, inputs in islice(samples(), 0, None, every):
+        for got, p, want in zip(Definitions().region(stand_in, trace)(*inputs), trace.outputs, eager(trace, inputs), strict=True):
             assert torch.allclose(got.double(), want.double(), rtol=2e-2, atol=2e-2, equal_nan=True), f"{name} of {dtype}: {got} and {want}"
             assert spec_of(got) == p.spec.like(requires_grad=False)
         count += 1
@@ -111,17 +111,17 @@ def test_regions_of_equal_structure_share_a_definition_for_as_long_as_a_program_
     x, w = torch.randn(4, 8), torch.randn(8, 8)
     run = compiled(layers, ex)
     same(run(x, w), layers(x, w))
-    found = {id(line.implementation.fn.definition) for line in regions(run)}
+    definitions = {id(line.implementation.fn.definition) for line in regions(run)}
 
-    assert len(regions(run)) == 3 and len(found) == 1 and len(ex.definitions.made) == 1
+    assert len(regions(run)) == 3 and len(definitions) == 1 and len(ex.definitions.by_key) == 1
     del run
     gc.collect()
-    assert not ex.definitions.made
+    assert not ex.definitions.by_key
 
 
 def test_sizes_are_shared_and_layouts_dtypes_and_sizes_of_one_are_not():
     cache = Definitions()
-    given = {
+    examples = {
         "plain": torch.ones(4, 8),
         "other sizes": torch.ones(5, 9),
         "transposed": torch.ones(8, 4).t(),
@@ -130,10 +130,10 @@ def test_sizes_are_shared_and_layouts_dtypes_and_sizes_of_one_are_not():
         "repeated": torch.ones(8).expand(4, 8),
         "another dtype": torch.ones(4, 8, dtype=torch.float64),
     }
-    made = {name: cache.region(stand_in, dovetail.make_trace(lambda x: (prims.exp(x),))(x)).definition for name, x in given.items()}
+    by_name = {name: cache.region(stand_in, dovetail.make_trace(lambda x: (prims.exp(x),))(x)).definition for name, x in examples.items()}
 
-    assert made["plain"] is made["other sizes"]
-    assert len({id(definition) for definition in made.values()}) == len(given) - 1
+    assert by_name["plain"] is by_name["other sizes"]
+    assert len({id(definition) for definition in by_name.values()}) == len(examples) - 1
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_switches_of_nvfuser_are_passed_on(ex):
     switched = opened(ex, enable="fuse_matmul, fast_math", disable="magic_zero")
     compiled(lambda x: torch.exp(x) * 2, switched)(torch.ones(2))
 
-    assert stand_in.FusionDefinition.made[-1].switches == (["fuse_matmul", "fast_math"], ["magic_zero"])
+    assert stand_in.FusionDefinition.instances[-1].switches == (["fuse_matmul", "fast_math"], ["magic_zero"])
 
 
 def test_a_region_without_enough_to_compute_is_left_to_others(ex):
@@ -242,7 +242,7 @@ def test_writes_go_through_aliased_outputs():
     ("fn", "message"),
     [
         (lambda p: (prims.copy_(p, prims.exp(p)), prims.exp(p))[1:], "cannot read .* in the region that writes it"),
-        (lambda p: (prims.copy_(prims.exp(p), p), prims.neg(p))[1:], "is made inside it"),
+        (lambda p: (prims.copy_(prims.exp(p), p), prims.neg(p))[1:], "is computed inside it"),
     ],
 )
 def test_writes_that_a_definition_would_get_wrong_are_errors(fn, message):
@@ -301,7 +301,7 @@ def test_a_definition_and_its_values_go_together(monkeypatch):
     real = stand_in.TensorView.__init__
     monkeypatch.setattr(stand_in.TensorView, "__init__", lambda self, *args, **kwargs: (real(self, *args, **kwargs), values.add(self))[0])
     kept = []
-    monkeypatch.setattr(stand_in.FusionDefinition, "made", kept)
+    monkeypatch.setattr(stand_in.FusionDefinition, "instances", kept)
     region = Definitions().region(stand_in, dovetail.make_trace(lambda x: (prims.exp(prims.neg(x)),))(torch.ones(2)))
     fd = weakref.ref(region.definition.fd)
     kept.clear()

@@ -90,18 +90,18 @@ def inputs(dtype: DType) -> tuple[torch.Tensor, ...]:
 
 def example(name: str, dtype: DType) -> tuple[Trace, tuple[torch.Tensor, ...]]:
     """A program of one prim, as a region would be given, and inputs for it."""
-    prim, program, given = getattr(prims, name), program_of(name), inputs(dtype)
+    prim, program, arguments = getattr(prims, name), program_of(name), inputs(dtype)
 
     def fn(*args: Any) -> tuple:
-        made = program(prim, dtype, *args)
-        return tuple(made) if isinstance(made, tuple) else (made,)
+        outs = program(prim, dtype, *args)
+        return tuple(outs) if isinstance(outs, tuple) else (outs,)
 
-    return dovetail.make_trace(fn)(*given), given
+    return dovetail.make_trace(fn)(*arguments), arguments
 
 
-def eager(trace: Trace, given: tuple) -> list[torch.Tensor]:
+def eager(trace: Trace, inputs: tuple) -> list[torch.Tensor]:
     """What PyTorch gives for a program."""
-    return list(dovetail.to_fx(trace)(*given))
+    return list(dovetail.to_fx(trace)(*inputs))
 
 
 CASES = [(name, dtype) for name in RULES for dtype in declared(name)]

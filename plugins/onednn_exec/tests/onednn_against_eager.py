@@ -30,7 +30,7 @@ def refusals(fn: Callable) -> list[str]:
     return [c.message for row in dovetail.explain(fn).rows for c in row.candidates if c.executor == "onednn" and c.status == "refused"]
 
 
-def asked(fn: Callable, *args: torch.Tensor) -> list[Any]:
+def verdicts_of(fn: Callable, *args: torch.Tensor) -> list[Any]:
     """What the executor says to the operations of `fn` that it implements, and to their parts."""
 
     def verdicts(lines: Any) -> Iterator[Any]:

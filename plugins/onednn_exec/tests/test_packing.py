@@ -142,9 +142,9 @@ def test_a_state_is_pickled_without_what_it_packed():
 
 
 def test_places_share_nothing():
-    found = next(found for symbol, found in ALWAYS.table.items() if symbol.id == "torch.nn.functional.linear")
-    assert found.stateful() is not found.stateful()
-    assert isinstance(found.stateful().weight, Weight)
+    implementation = next(implementation for symbol, implementation in ALWAYS.table.items() if symbol.id == "torch.nn.functional.linear")
+    assert implementation.stateful() is not implementation.stateful()
+    assert isinstance(implementation.stateful().weight, Weight)
 
 
 def test_threads_with_weights_of_their_own_share_a_place():

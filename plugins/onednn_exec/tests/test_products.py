@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 import torch.nn.functional as F
-from onednn_against_eager import ALWAYS, asked, assert_like_eager, assert_same, compiled, ran, refusals
+from onednn_against_eager import ALWAYS, assert_like_eager, assert_same, compiled, ran, refusals, verdicts_of
 
 from dovetail.devices import cpu
 from dovetail.dtypes import float32
@@ -130,7 +130,7 @@ def test_a_trained_convolution_stays_with_pytorch():
     ],
 )
 def test_a_refusal_is_a_sentence(fn, args, message):
-    sentences = [each for each in asked(fn, *args) if each is not True]
+    sentences = [each for each in verdicts_of(fn, *args) if each is not True]
     assert any(message in each for each in sentences), sentences
 
 
@@ -144,7 +144,9 @@ def test_it_is_off_where_pytorch_s_onednn_is():
 
 def test_programs_can_be_pickled():
     x, w = torch.randn(5, 7), torch.randn(3, 7)
-    states = [pickle.loads(pickle.dumps(found.stateful()))(x, w) for found in ALWAYS.table.values() if found.name == "linear"]
+    states = [
+        pickle.loads(pickle.dumps(implementation.stateful()))(x, w) for implementation in ALWAYS.table.values() if implementation.name == "linear"
+    ]
     assert states and all(torch.equal(out, F.linear(x, w)) or torch.allclose(out, F.linear(x, w), atol=1e-5) for out in states)
 
 

@@ -44,18 +44,18 @@ def entropy(capability: int) -> Iterator[dict]:
         for smoothing, weighted in ((0.0, False), (0.1, True)):
             row = {"CLASSES": classes, "smoothing": smoothing, "WEIGHTED": weighted, **common}
             for kernel, out, more in ((entropy_kernels.losses, "*fp32", {"BF16": False}), (entropy_kernels.gradient, "*bf16", {"EACH": False})):
-                made = compiling.compiled(kernel, types | {"out": out}, row | more, capability, warps)
-                used = compiling.Resources(kernel.__name__, *compiling.usage(made.asm["cubin"]), made.metadata.shared, warps)
+                compiled_kernel = compiling.compiled(kernel, types | {"out": out}, row | more, capability, warps)
+                used = compiling.Resources(kernel.__name__, *compiling.usage(compiled_kernel.asm["cubin"]), compiled_kernel.metadata.shared, warps)
                 yield {"program": "cross_entropy", "block": block, **used._asdict(), "fits": used.fits}
 
 
 def main() -> None:
     """One list of rows for each device."""
-    made = list(programs())
+    plans = list(programs())
     report = {}
     for capability in (80, 90):
         rows = list(entropy(capability))
-        for program, regions in made:
+        for program, regions in plans:
             for region in regions:
                 region.folder = sys.argv[1]
                 for launch, used in zip(region.launches, compiling.resources(region, capability), strict=True):

@@ -12,8 +12,8 @@ from dovetail_triton_exec import availability
 from dovetail_triton_exec.claims import STORED
 from dovetail_triton_exec.ops import KINDS
 
-found = availability.version()
-pytestmark = pytest.mark.skipif(found is None, reason="triton is not installed, so nothing can be compiled")
+installed = availability.version()
+pytestmark = pytest.mark.skipif(installed is None, reason="triton is not installed, so nothing can be compiled")
 
 
 def printed(program):

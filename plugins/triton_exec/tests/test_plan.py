@@ -131,14 +131,14 @@ def test_equal_regions_share_one_function():
     from dovetail_triton_exec.executor import TritonExecutor
 
     ex = TritonExecutor(devices=["cpu"])
-    fuse, made = ex.fuse, []
-    ex.fuse = lambda region: made.append(fuse(region)) or dovetail.extend.advanced.to_callable(region)
+    fuse, regions = ex.fuse, []
+    ex.fuse = lambda region: regions.append(fuse(region)) or dovetail.extend.advanced.to_callable(region)
 
     def two_layers(x, a, b):
         return torch.tanh(torch.tanh(x * 2) @ a * 2) @ b
 
     dovetail.jit(two_layers, executors=[ex, "torch"])(empty(4, 4), empty(4, 4), empty(4, 4))
-    assert len(made) == 2 and made[0] is made[1]
+    assert len(regions) == 2 and regions[0] is regions[1]
 
 
 def test_a_low_precision_sum_is_kept_in_float32_between_kernels():

@@ -52,15 +52,15 @@ def machine(monkeypatch, tmp_path):
             self.clock = Clock(self.kernel)
 
         def region(self):
-            (made,) = planned(lambda x: x * 2, torch.zeros(1000))
-            made.tune, made.folder, made._kernels = True, str(tmp_path), [self.kernel]
-            return made
+            (planned_region,) = planned(lambda x: x * 2, torch.zeros(1000))
+            planned_region.tune, planned_region.folder, planned_region._kernels = True, str(tmp_path), [self.kernel]
+            return planned_region
 
-    found = Machine()
-    monkeypatch.setattr(tune, "seconds", found.clock)
-    monkeypatch.setattr(tune, "kind", lambda device: found.device)
+    simulated = Machine()
+    monkeypatch.setattr(tune, "seconds", simulated.clock)
+    monkeypatch.setattr(tune, "kind", lambda device: simulated.device)
     monkeypatch.setattr(tune, "candidates", lambda kernel: [Tile(x, 1, 4, False) for x in (512, 64, 128, 256)])
-    return found
+    return simulated
 
 
 def test_a_kernel_is_timed_once_and_launched_as_what_was_fastest(machine):
@@ -114,32 +114,32 @@ def test_a_choice_that_another_process_was_first_with_holds(tmp_path):
 @pytest.mark.parametrize("held", ("", "[1, 2", "[1]", "null"))
 def test_a_choice_that_cannot_be_read_is_none(tmp_path, held):
     (tmp_path / "a.json").write_text(held)
-    found = tune.Choices(tmp_path)
-    assert found.get("a") is None
-    assert found.put("a", Tile(64, 1, 4, False)) == tune.Choices(tmp_path).get("a")
+    choices = tune.Choices(tmp_path)
+    assert choices.get("a") is None
+    assert choices.put("a", Tile(64, 1, 4, False)) == tune.Choices(tmp_path).get("a")
 
 
 @pytest.mark.slow
 def test_several_processes_write_choices_and_none_is_lost(tmp_path):
     program = (
-        "from dovetail_triton_exec import tune, tiles; made = tune.Choices(__import__('pathlib').Path(sys.argv[1])); "
-        "[made.put(f'{sys.argv[2]}-{n}', tiles.Tile(n, 1, 4, False)) for n in range(50)]; "
-        "[made.put(f'both-{n}', tiles.Tile(n, 1, 4, False)) for n in range(50)]"
+        "from dovetail_triton_exec import tune, tiles; choices = tune.Choices(__import__('pathlib').Path(sys.argv[1])); "
+        "[choices.put(f'{sys.argv[2]}-{n}', tiles.Tile(n, 1, 4, False)) for n in range(50)]; "
+        "[choices.put(f'both-{n}', tiles.Tile(n, 1, 4, False)) for n in range(50)]"
     )
     program = f"import sys; sys.path[:0] = {[p for p in sys.path if p]!r}; {program}"
     started = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in "ab"]
     assert [process.wait() for process in started] == [0, 0]
     assert len(list(tmp_path.iterdir())) == 150
-    found = tune.Choices(tmp_path)
-    assert all(found.get(f"{name}-{n}") == Tile(n, 1, 4, False) for name in ("a", "b", "both") for n in range(50))
+    choices = tune.Choices(tmp_path)
+    assert all(choices.get(f"{name}-{n}") == Tile(n, 1, 4, False) for name in ("a", "b", "both") for n in range(50))
 
 
 def test_candidates_are_few_and_always_the_same():
     (region,) = planned(lambda x: torch.softmax(x, -1) + x.sum(0), torch.zeros(512, 300))
     for launch in region.launches:
-        found = tiles.candidates(launch.kernel)
-        assert found[0] == launch.tile
-        assert found == tiles.candidates(launch.kernel) and 2 <= len(found) <= 5
+        candidates = tiles.candidates(launch.kernel)
+        assert candidates[0] == launch.tile
+        assert candidates == tiles.candidates(launch.kernel) and 2 <= len(candidates) <= 5
 
 
 def test_a_choice_in_the_place_of_another_is_not_believed(tmp_path):

@@ -279,13 +279,13 @@ def test_the_backward_of_a_norm_sweeps_over_its_rows():
 def test_low_precision_is_swept_in_float32():
     """Eager adds up 1501 rows in bfloat16 on a CPU; ours is compared with float64."""
     x, w, b, g = (points(*shape, dtype=torch.bfloat16, seed=i).to(DEVICE) for i, shape in enumerate([(1501, 96), (96,), (96,), (1501, 96)]))
-    given = [[t.to(dtype).requires_grad_() for t in (x, w, b)] for dtype in (torch.bfloat16, torch.float64)]
+    precisions = [[t.to(dtype).requires_grad_() for t in (x, w, b)] for dtype in (torch.bfloat16, torch.float64)]
     ours, exact = (
         torch.autograd.grad(fn(*args), args, g.to(args[0].dtype))
-        for fn, args in zip((dovetail.jit(layer_norm, executors=[EX, "torch"]), layer_norm), given, strict=True)
+        for fn, args in zip((dovetail.jit(layer_norm, executors=[EX, "torch"]), layer_norm), precisions, strict=True)
     )
-    for found, wanted in zip(ours, exact, strict=True):
-        torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=0.03)
+    for computed, wanted in zip(ours, exact, strict=True):
+        torch.testing.assert_close(computed.double(), wanted, rtol=2**-8, atol=0.03)
 
 
 def test_rows_of_several_dimensions_are_swept():

@@ -36,9 +36,9 @@ class Here(TritonExecutor):
     def fuse(self, region: Trace) -> Region:
         if self.tiles is None:
             return super().fuse(region)
-        made = compiled(region, tiles=self.tiles)
-        made.folder = FOLDER.name
-        return made
+        region = compiled(region, tiles=self.tiles)
+        region.folder = FOLDER.name
+        return region
 
 
 class Planner(TritonExecutor):
@@ -103,11 +103,11 @@ def assert_trains_like_eager(fn: Callable, *args: Any, scale: float = 1.0) -> Ca
     inputs = [[x.to(DEVICE).detach().clone().requires_grad_(x.is_floating_point()) for x in args] for _ in range(2)]
     ours = dovetail.jit(fn, executors=[EX, "torch"])
     grads = []
-    for call, given in zip((ours, fn), inputs, strict=True):
-        outs = flat(call(*given))
+    for call, arguments in zip((ours, fn), inputs, strict=True):
+        outs = flat(call(*arguments))
         torch.manual_seed(0)
         loss = sum((out * torch.randn(out.shape).to(DEVICE).to(out.dtype)).sum() for out in outs)
-        grads.append(torch.autograd.grad(loss, [x for x in given if x.requires_grad]))
+        grads.append(torch.autograd.grad(loss, [x for x in arguments if x.requires_grad]))
     assert_same(grads[0], grads[1], scale=scale)
     assert ran(ours)
     return ours

@@ -136,7 +136,7 @@ def signed_and_finite(b: Builder, x: Value, n: Value, *rest: Value) -> tuple[Val
 
 
 def with_large(b: Builder, x: Value, values: Sequence[Value], by_bits: Callable[[Builder, Value], tuple[Value, ...]]) -> tuple[Value, ...]:
-    """`found`, and where abs(x) is beyond the limit what `by_bits` gives, lane by lane"""
+    """`values`, and where abs(x) is beyond the limit what `by_bits` gives, lane by lane"""
     limit = LIMITS[element_of(x.type)]
     big = b.compare("gt", b.abs(x), limit)
     if x.type[0] != "<":
