@@ -59,7 +59,7 @@ def inaccuracy(got: Any, truth: Truth) -> str | None:
 
 
 def excess(got: Any, truth: Truth) -> Tensor | None:
-    """The error of each element of the first result, in terms of what is allowed without a look at the inputs; None where it is no float."""
+    """Return the error of each element of the first result, in terms of what is allowed without a look at the inputs; None where it is no float."""
     ours, theirs, exact = (flat(x)[0] if x is not None else None for x in (got, truth.eager, truth.exact))
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or not isinstance(exact, Tensor):
         return None
@@ -81,7 +81,7 @@ def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
 
 
 def _leaf(result: Any, i: int, of: int, like: Any) -> Any:
-    """Leaf `i` of a result in float64; None where it cannot stand beside `like`."""
+    """Return leaf `i` of a result in float64; None where it cannot stand beside `like`."""
     leaves = flat(result) if result is not None else []
     if len(leaves) != of or type(leaves[i]) is not type(like):
         return None
@@ -117,7 +117,7 @@ class _Elements:
         self.eps, self.normal, self.least = info.eps, info.smallest_normal, info.smallest_normal * info.eps
 
     def _size(self, x: Tensor) -> Tensor:
-        """The magnitude of each number; of both parts of a complex number, the larger."""
+        """Return the magnitude of each number; of both parts of a complex number, the larger."""
         return x.abs().amax(-1, keepdim=True).expand(x.shape) if self.complex else x.abs()
 
     def problem(self, moved: Callable[[int], Tensor | None]) -> str | None:
@@ -139,7 +139,7 @@ class _Elements:
         return self._described(error, room + factor * spread)
 
     def error(self, x: Tensor) -> Tensor:
-        """How far each element is from the exact one: nothing where it is as infinite as it has to be, infinitely far where it is not."""
+        """Return how far each element is from the exact one: nothing where it is as infinite as it has to be, infinitely far where it is not."""
         error = (x - self.exact).abs()
         if bool(torch.isfinite(error).all()):
             return error
@@ -151,7 +151,7 @@ class _Elements:
         return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     def room(self, theirs: Tensor) -> Tensor:
-        """The error that is allowed without a look at the inputs."""
+        """Return the error that is allowed without a look at the inputs."""
         ulps = self.ulps + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
         cancelled = self.truth.cancellation * self.eps / torch.finfo(torch.float32).eps
         room = cancelled + ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
@@ -163,7 +163,7 @@ class _Elements:
         return room + self.no_worse * self._alike_in_size(finite) if bool(finite.any()) else room
 
     def _alike_in_size(self, error: Tensor) -> Tensor:
-        """For each element, the largest error among those whose exact values are at most four times as large or as small."""
+        """Return, for each element, the largest error among those whose exact values are at most four times as large or as small."""
         exponents = torch.frexp(torch.where(torch.isfinite(self.size), self.size, 0.0))[1].to(torch.int64)
         at = exponents.clamp(LOWEST, HIGHEST) - LOWEST
         most = torch.zeros(HIGHEST - LOWEST + 1, dtype=torch.float64).scatter_reduce(0, at.flatten(), error.flatten(), "amax")
@@ -198,6 +198,6 @@ class _Elements:
 
 
 def _numbers(x: Tensor) -> Tensor:
-    """Real numbers in float64; a complex tensor gets a dimension of two."""
+    """Convert to real numbers in float64; a complex tensor gets a dimension of two."""
     x = x.detach().cpu()
     return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).to(torch.float64)

@@ -54,7 +54,7 @@ class Case:
         return self.label
 
     def compiled(self, **how: Any) -> Callable[..., Any]:
-        """The program, compiled for the executor under test with those of last resort behind it; traced in the quicker way, which reads the same."""
+        """Compile the program for the executor under test with those of last resort behind it, in the quicker way of tracing."""
         return dovetail.jit(self.program.fn, executors=[self.subject.executor], **{"interpretation": "native", **how})
 
     @cached_property
@@ -93,7 +93,7 @@ class Case:
         return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
 
     def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
-        """What eager PyTorch gives; for prims, what the executors of last resort give."""
+        """Run eager PyTorch; for prims, the executors of last resort."""
         seed_generators(SEED)
         try:
             with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
@@ -119,14 +119,14 @@ class Case:
         return [i for i, x in enumerate(self.program.inputs) if inexact(x) and id(x) not in fixed]
 
     def wrong(self, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
-        """How a call's result, and what it left of its inputs, differ from what they have to be."""
+        """Describe how a call's result, and what it left of its inputs, differ from what is expected; None where they do not."""
         got, eager = ((each.result, list(each.inputs)) for each in (ran, expected))
         if identical(got, eager):
             return None
         return inaccuracy(got, self.truth(eager, inputs))
 
     def wrong_for(self, result: Any, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
-        """How the leaves of a result differ from what they have to be."""
+        """Describe how the leaves of a result differ from what is expected; None where they do not."""
         if identical(result, expected.result):
             return None
         truth = self.truth((expected.result, []), inputs)
@@ -139,7 +139,7 @@ class Case:
         return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved))
 
     def truth(self, eager: Any, inputs: Sequence[Tensor]) -> Truth:
-        """What a call of these inputs has to give, where eager gives `eager`."""
+        """Return what is expected of a call of these inputs, where eager returns `eager`."""
 
         whole, usual = not any(map(inexact, inputs)), torch.get_default_dtype()
 
@@ -154,7 +154,7 @@ class Case:
         return self.truth_of(eager, exact(), exact)
 
     def truth_of(self, eager: Any, exact: Any, moved: Callable[[int], Any], *, zeros: bool = True, kinds: bool = True) -> Truth:
-        """The same from the exact result, and what makes it for inputs that are moved by a rounding; `zeros` and `kinds` as `Truth` has them."""
+        """Return the same from the exact result, and what computes it for inputs moved by a rounding; `zeros` and `kinds` as in `Truth`."""
         rounded = any(map(inexact, self.program.inputs))
         signed = f" {self.info.name.rpartition('.')[2].rstrip('_')} " in SIGNED
         return Truth(
@@ -169,7 +169,7 @@ class Case:
         )
 
     def widened(self, moved: int | None = None) -> list[Tensor]:
-        """Its inputs in twice the precision."""
+        """Return its inputs in twice the precision."""
         return widened(fresh(self.program.inputs), moved)
 
     @cached_property
@@ -196,13 +196,13 @@ class Case:
         return max([1, read // max(1, written), *(n for x in tensors for n in x.shape)])
 
     def replay(self, check: str, *, grad: bool = False, inputs: Sequence[Tensor] | None = None) -> str:
-        """A script that shows this sample without the suite."""
+        """Write a script that shows this sample without the suite."""
         title = f"{self.info.name}: {check}, {self.label}\nfound by dovetail-conformance"
         values = self.program.inputs if inputs is None else inputs
         return script(title, self.program.text, values, self.subject.name, grad=grad, eager=self.program.eager)
 
     def specs(self, device: Device, *, grad: bool = False) -> Trace:
-        """The operation recorded for tensors that are not there: on any device, whatever this machine has."""
+        """Record the operation for tensors that are not there: on any device, whatever this machine has."""
         trace = Trace()
         proxies = [trace.tensor(spec_of(x.detach()).like(device=device, requires_grad=grad and inexact(x))) for x in self.program.inputs]
         trace.inputs = list(proxies)
@@ -212,13 +212,13 @@ class Case:
 
 
 def executed(function: Callable[..., Any]) -> list[Trace]:
-    """What the last call ran: the computation, the views and writes after it, and the backward where there is one."""
+    """Return the traces of the last call: the computation, the views and writes after it, and the backward where there is one."""
     groups = (dovetail.last_traces(function), dovetail.last_epilogue_traces(function), dovetail.last_backward_traces(function))
     return [traces[-1] for traces in groups if traces]
 
 
 def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, choose: Callable[[list[Case]], list[Case]], extremes: bool) -> list[Case]:
-    """The samples of an operation as cases: those that `choose` keeps, and those with extreme values."""
+    """Return the samples of an operation as cases: those that `choose` keeps, and those with extreme values."""
     all_cases = [
         Case(subject, info, program_of(info.symbol, sample), message(sample), sample) for sample in islice(info.samples(dtype, device), MOST)
     ]
@@ -227,7 +227,7 @@ def cases(subject: Subject, info: OpInfo, dtype: DType, device: Device, choose: 
 
 
 def chosen(candidates: list[Case], most: int) -> list[Case]:
-    """About `most` of the cases: one for each way in which the other arguments are given, then others, evenly from first to last."""
+    """Choose about `most` of the cases: one for each way of passing the other arguments, then others, evenly from first to last."""
     if len(candidates) <= most:
         return candidates
     first: dict[Any, int] = {}
@@ -241,7 +241,7 @@ def chosen(candidates: list[Case], most: int) -> list[Case]:
 
 
 def _extremes(subject: Subject, info: OpInfo, known_cases: Sequence[Case]) -> Iterator[Case]:
-    """The first sample with room for them, with extreme values put in, as far as the operation says what it does with them."""
+    """Yield the first sample with room for them, with extreme values put in, as far as the operation says what it does with them."""
     for kind in info.extremes:
         for case in known_cases:
             inputs = extreme(case.program.inputs, kind)
@@ -251,7 +251,7 @@ def _extremes(subject: Subject, info: OpInfo, known_cases: Sequence[Case]) -> It
 
 
 def cotangents(result: Any) -> list[Tensor]:
-    """A cotangent for each result that requires grad, the same ones for the same shapes."""
+    """Return a cotangent for each result that requires grad, the same ones for the same shapes."""
     drawn = []
     for x in flat(result):
         if isinstance(x, Tensor) and x.requires_grad:

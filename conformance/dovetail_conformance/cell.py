@@ -76,7 +76,7 @@ class Cell:
         return [case for case in self.cases if case.claimed]
 
     def each(self, judge: Callable[[Case], str | None], check: str, chosen: list[Case] | None = None, *, grad: bool = False) -> Outcome:
-        """`judge` says what is wrong with a case, or None; the first that is wrong is what the check says."""
+        """Judge every case by `judge`, which returns a sentence or None; report the first that fails."""
         judged_cases = self.claimed if chosen is None else chosen
         for case in judged_cases:
             try:
@@ -88,7 +88,7 @@ class Cell:
         return self.right()
 
     def right(self) -> Outcome:
-        """All is right: passed where the executor ran every line, else a part of it."""
+        """Pass: whole where the executor ran every line, else in part."""
         own, every = (sum(each) for each in zip(*(case.ran.lines for case in self.claimed))) if self.claimed else (0, 0)
         return Outcome("pass" if own == every else "partly", "", len(self.claimed), len(self.cases), (own, every))
 
@@ -98,6 +98,6 @@ class Broke(Exception):
 
 
 def whole(error: BaseException) -> str:
-    """An error in one sentence, with its notes."""
+    """Format an error in one sentence, with its notes."""
     words = " ".join([str(error), *getattr(error, "__notes__", [])]).strip()
     return f"{type(error).__name__}: {words[:600]}" if words else type(error).__name__

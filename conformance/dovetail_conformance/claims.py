@@ -40,12 +40,12 @@ def claims(cell: Cell) -> Outcome:
 
 
 def _declares(cell: Cell) -> bool:
-    """Whether the executor names this operation."""
+    """Return whether the executor names this operation."""
     return bool(cell.subject.declared["operations"]) and cell.info.symbol.id in cell.subject.declared["operations"]
 
 
 def _taken_whole(case: Case) -> bool:
-    """Whether a line of the executed trace is this very operation, by the executor under test."""
+    """Return whether a line of the executed trace is this very operation, by the executor under test."""
     if case.ran.error is not None:
         return False
     lines = [line for line in case.executed if line.implementation is not None and line.implementation.executor == case.subject.name]
@@ -53,7 +53,7 @@ def _taken_whole(case: Case) -> bool:
 
 
 def first_refusal(cell: Cell) -> str:
-    """The first sentence with which the executor refused a sample."""
+    """Return the first sentence with which the executor refused a sample."""
     for case in cell.cases[:ASKED]:
         for line in lines_of(cell, case):
             try:
@@ -66,7 +66,7 @@ def first_refusal(cell: Cell) -> str:
 
 
 def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]:
-    """The lines that the executor would be offered, for tensors that are not there."""
+    """Return the lines that the executor would be offered, for tensors that are not there."""
     try:
         trace = case.specs(cell.device, grad=grad)
     except Exception:
@@ -92,7 +92,7 @@ def refusals(cell: Cell) -> Outcome | None:
 
 
 def _implements(cell: Cell, line: BoundSymbol) -> bool:
-    """Whether the declaration names the operation of `line`."""
+    """Return whether the declaration names the operation of `line`."""
     return bool(cell.subject.declared["operations"]) and line.symbol.id in cell.subject.declared["operations"]
 
 
@@ -131,7 +131,7 @@ def checkers(cell: Cell) -> Outcome | None:
 
 
 def _manner(cell: Cell) -> str | None:
-    """What is wrong with how one question is answered: it changes, it takes long, or the environment is read for it."""
+    """Describe what is wrong with how one question is answered: it changes, it takes long, or the environment is read for it."""
     line = next((line for case in cell.cases for line in lines_of(cell, case) if _implements(cell, line)), None)
     if line is None:
         return None
@@ -174,7 +174,7 @@ class _Watched(dict):
 
 @contextmanager
 def _environment(reads: list[str]) -> Iterator[None]:
-    """While open, what is read from the environment is noted, but for Dovetail's own options."""
+    """Record what is read from the environment while open, but for Dovetail's own options."""
     before, os.environ = os.environ, _Watched(dict(os.environ), noted := [])  # type: ignore[assignment]
     try:
         yield
@@ -184,7 +184,7 @@ def _environment(reads: list[str]) -> Iterator[None]:
 
 
 def _ask(cell: Cell, line: BoundSymbol) -> Any:
-    """What the executor says to a line, or the error that it raises."""
+    """Ask an executor about a line; return its verdict, or the error that it raises."""
     try:
         return cell.subject.executor.verdict(line)
     except Exception as error:
@@ -197,7 +197,7 @@ def _same(a: Any, b: Any) -> bool:
 
 @contextmanager
 def _elsewhere() -> Iterator[None]:
-    """The same process in another mood: nothing that a checker may look at."""
+    """Change, while open, what no checker may look at: grad mode, the default dtype, the seed."""
     dtype, state, folder = torch.get_default_dtype(), torch.get_rng_state(), os.environ.get("DOVETAIL_CONFORMANCE")
     torch.set_default_dtype(torch.float64)
     seed_generators(12345)
@@ -221,7 +221,7 @@ def _error_samples(cell: Cell) -> Iterator[ErrorSample]:
 
 
 def unrecorded(cell: Cell, sample: SampleInput | ErrorSample) -> BoundSymbol | None:
-    """A line for arguments that the operation refuses, as no trace has it; None where they are no arguments at all."""
+    """Make a line of arguments that the operation refuses, as no trace has it; None where they are no arguments at all."""
     trace, program = Trace(), program_of(cell.info.symbol, sample)
     proxies = [trace.tensor(spec_of(x.detach())) for x in program.inputs]
     args, kwargs = program.arguments(proxies)

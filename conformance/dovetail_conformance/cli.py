@@ -54,14 +54,14 @@ class NamesOrCommands(click.Group):
 
 
 def written(command: Callable) -> Callable:
-    """`command` with an option for each form in which a report can be written."""
+    """Add an option to `command` for each form in which a report can be written."""
     for name, (what, _) in reversed(FORMS.items()):
         command = click.option(f"--{name}", f"{name}_file", type=OUT, callback=_into, metavar="FILE", help=f"Write {what}.")(command)
     return command
 
 
 def _into(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """A file that can be written later: a long run must not end in a folder that is not there."""
+    """Check that a file can be written later: a long run must not end in a folder that is not there."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.parent}", context, option)
     return path
@@ -69,7 +69,7 @@ def _into(context: click.Context, option: click.Parameter, path: Path | None) ->
 
 @contextmanager
 def plain_errors(kind: type[click.ClickException] = click.UsageError, errors: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
-    """What is the user's to correct is a message, not a traceback."""
+    """Turn errors that the user can correct into messages without a traceback."""
     try:
         yield
     except errors as error:
@@ -154,7 +154,7 @@ def _checked(name: str, how: dict[str, Any]) -> Report:
 
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int, Row | None], None] | None]:
-    """What `check` tells of its progress; a bar where there is a terminal, nothing where there is none."""
+    """Show the progress of `check` as a bar where there is a terminal, not at all elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -235,7 +235,7 @@ def combine(files: tuple[Path, ...], **forms: Path | None) -> None:
 @click.argument("new", type=IN)
 @click.option("-v", "--verbose", is_flag=True, help="Print every change.")
 def diff(old: Path, new: Path, verbose: bool) -> None:
-    """What changed from the report OLD to the report NEW; ends with 1 where something is worse."""
+    """Show what changed from the report OLD to the report NEW; end with 1 where something is worse."""
     differences = compare.diff(_one(old), _one(new))
     for remark in differences.remarks:
         click.echo(remark)
@@ -254,7 +254,7 @@ def diff(old: Path, new: Path, verbose: bool) -> None:
 @conformance.command("trend", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, type=IN, metavar="REPORT...")
 def trend(files: tuple[Path, ...]) -> None:
-    """How the reports of an executor went over time, the oldest first."""
+    """Show how the reports of an executor went over time, the oldest first."""
     head = None
     for point in compare.trend(_loaded(files)):
         report = point.report

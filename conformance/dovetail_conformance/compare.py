@@ -65,7 +65,7 @@ class Difference:
 
 
 def diff(old: Report, new: Report) -> Difference:
-    """What changed from one report to another, row by row."""
+    """Compare two reports row by row."""
     before, now = ({row.key: row for row in report} for report in (old, new))
     pairs = [Change(before.get(key), now.get(key)) for key in dict.fromkeys([*before, *now])]
     return Difference(tuple(_remarks(old, new)), tuple(pair for pair in pairs if _states(pair.old) != _states(pair.new)))
@@ -89,7 +89,7 @@ def _remarks(old: Report, new: Report) -> Iterator[str]:
 
 
 def said_suite(report: Report) -> str:
-    """A suite by its version and hash."""
+    """Format a suite by its version and hash."""
     return f"{report.suite.get('version')} ({report.suite.get('hash')})"
 
 
@@ -103,7 +103,7 @@ class Point:
 
 
 def trend(reports: Iterable[Report]) -> list[Point]:
-    """Reports in the order in which they were made, executor by executor and level by level."""
+    """Sort reports by time, executor by executor and level by level."""
     points: list[Point] = []
     before: Report | None = None
     for report in sorted(reports, key=lambda report: (report.name, report.level, report.created)):
@@ -117,7 +117,7 @@ def trend(reports: Iterable[Report]) -> list[Point]:
 
 
 def combine(reports: Sequence[Report]) -> list[Report]:
-    """The same reports, which can stand in one table: made by one suite, no executor twice; else a ValueError says what does not go together."""
+    """Return the reports if they can stand in one table: of one suite, no executor twice; raise ValueError naming what does not go together."""
     first: dict[str, Report] = {}
     for report in reports:
         if said_suite(report) != said_suite(reports[0]):
@@ -130,14 +130,14 @@ def combine(reports: Sequence[Report]) -> list[Report]:
 
 
 def combined(reports: Sequence[Report]) -> str:
-    """Reports as one JSON text; one report alone is as it always is."""
+    """Write reports as one JSON text; one report alone in its usual form."""
     if len(reports) == 1:
         return reports[0].to_json() + "\n"
     return json.dumps({"format": FORMAT, "reports": [json.loads(report.to_json()) for report in combine(reports)]}, indent=1) + "\n"
 
 
 def load(path: str | Path) -> list[Report]:
-    """The reports in a file, one or several; a ValueError says what is wrong with another file."""
+    """Read the reports in a file, one or several; raise ValueError that says what is wrong with another file."""
     text = Path(path).read_text(encoding="utf-8")
     try:
         message: Any = json.loads(text)

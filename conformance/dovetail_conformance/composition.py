@@ -25,7 +25,7 @@ SLACK = 10.0  # a program has several operations, each with a rounding of its ow
 
 
 def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: Callable[[str], None], missing: str) -> Iterator[Row]:
-    """Two rows of a program: "programs", with the executor in front, and "composition", in all other arrangements."""
+    """Yield two rows of a program: "programs", with the executor in front, and "composition", in all other arrangements."""
     front, *others = arrangements(subject)
     alone: Outcome | None = None
     for check, chosen in (("programs", [front]), ("composition", others)):
@@ -56,7 +56,7 @@ def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: 
 
 
 def arrangements(subject: Subject) -> list[list[Executor]]:
-    """The executor alone in front of those of last resort; before and behind each other; among all of them, at every place."""
+    """Return orders: the executor alone in front of those of last resort; before and behind each other; among all of them, at every place."""
     ex, orders = subject.executor, [[subject.executor]]
     others = [other for other in executors() if other.name != ex.name and not other.last_resort and other.available() is True]
     for other in others:
@@ -69,7 +69,7 @@ def arrangements(subject: Subject) -> list[list[Executor]]:
 
 
 def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Executor]], check: str) -> Outcome:
-    """What a program gives with the executors in each of these orders."""
+    """Run a program with the executors in each of these orders."""
     expected, lines, ran = results(program, program.fn), (0, 0), 0
     for order in chosen:
         function = dovetail.jit(program.fn, executors=list(order), passes=[checked])
@@ -89,7 +89,7 @@ def arranged(subject: Subject, program: Example, chosen: Sequence[Sequence[Execu
 
 
 def results(program: Example, fn: Callable[..., Any], *, wide: bool = False) -> list[Any]:
-    """What a program gives, what it leaves of its inputs, and the gradients where these are asked for."""
+    """Run a program; return its results, what it leaves of its inputs, and the gradients where `grad`."""
     seed_generators(SEED)
     inputs = [x.double() if wide else x for x in fresh(program.inputs())]
     kept = [x.clone() for x in inputs]

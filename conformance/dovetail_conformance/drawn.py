@@ -38,7 +38,7 @@ class Drawn:
         return self.message(values.detach().cpu().to(torch.float64).numpy().reshape(-1))
 
     def message(self, x: np.ndarray) -> str | None:
-        """What is wrong with these numbers."""
+        """Describe what is wrong with these numbers."""
         outside = x[~((x >= self.low) & (x <= self.high))] if (self.low, self.high) != (-inf, inf) else x[:0]
         if outside.size:
             return f"{outside[0]:.7g} lies outside [{self.low}, {self.high}]"

@@ -28,7 +28,7 @@ Doing = Callable[[str], None]  # told the check that is about to run
 def rows_of(
     task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None, *, twice: bool = True
 ) -> Iterator[Row]:
-    """The rows of a task; those that fail are asked `twice`, and say so where they do not fail again."""
+    """Yield the rows of a task; run those that fail `twice`, and note where they do not fail again."""
     with subject.configured():
         yield from (_asked_twice if twice else _rows)(task, subject, level, wanted, seed, doing)
 
@@ -107,7 +107,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
 
 
 def _has_samples(cell: Cell) -> bool:
-    """Whether the operation has samples; those that cannot be made are a matter of the checks."""
+    """Return whether the operation has samples; those that cannot be made are a matter of the checks."""
     try:
         return bool(cell.cases)
     except Exception:
@@ -115,18 +115,18 @@ def _has_samples(cell: Cell) -> bool:
 
 
 def _declared(cell: Cell) -> bool:
-    """Whether the executor may have a checker for the operation."""
+    """Return whether the executor may have a checker for the operation."""
     rows = cell.subject.declared["operations"]
     return rows is None or cell.info.symbol.id in rows
 
 
 def _may_claim(cell: Cell) -> bool:
-    """Whether the executor may run the operation: by its declaration, or as one of a family that a function finds."""
+    """Return whether the executor may run the operation: by its declaration, or as one of a family that a function finds."""
     return bool(cell.subject.declared.get("family")) or _declared(cell)
 
 
 def absent(subject: Subject, kind: str) -> str:
-    """Why nothing can run on a kind of device here, or nothing."""
+    """Return why nothing can run on a kind of device here; empty where it can."""
     if subject.available is not True:
         return f"{subject.name} is not available here: {subject.available}"
     if kind == "cuda" and not torch.cuda.is_available():
@@ -135,7 +135,7 @@ def absent(subject: Subject, kind: str) -> str:
 
 
 def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:
-    """What a check says; an error that it does not expect is one of the executor's."""
+    """Run a check; an error that it does not expect is one of the executor's."""
     try:
         return run()
     except Exception as error:
@@ -143,7 +143,7 @@ def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:
 
 
 def expected_failure(outcome: Outcome, reason: str) -> Outcome:
-    """The outcome of a check that is known to fail."""
+    """Turn the outcome of a check that is known to fail into an expected failure, or into an unexpected pass."""
     if outcome.state in ("fail", "error", "crash", "timeout"):
         outcome.state, outcome.message = "xfail", f"{reason} ({outcome.message})"
     elif outcome.state in ("pass", "partly"):
@@ -152,7 +152,7 @@ def expected_failure(outcome: Outcome, reason: str) -> Outcome:
 
 
 def row_of(operation: str, check: str, dtype: str, device: str, outcome: Outcome, began: float) -> Row:
-    """The row of an outcome."""
+    """Make the row of an outcome."""
     return Row(
         operation,
         check,

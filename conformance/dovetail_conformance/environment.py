@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 @cache
 def suite() -> dict[str, str]:
-    """The version of the suite, and a hash of everything in it."""
+    """Return the version of the suite, and a hash of everything in it."""
     digest = hashlib.sha256()
     for path in sorted([*HERE.rglob("*.py"), *HERE.rglob("*.json"), *HERE.rglob("*.html")]):
         digest.update(path.relative_to(HERE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -38,7 +38,7 @@ def suite_version() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Versions and hardware."""
+    """Describe versions and hardware."""
     description = {"dovetail": dovetail.__version__, "torch": torch.__version__, "python": platform.python_version(), "system": platform.system()}
     description |= {"machine": platform.machine(), "threads": torch.get_num_threads()}
     if torch.cuda.is_available():
@@ -48,19 +48,19 @@ def machine() -> dict[str, Any]:
 
 
 def identity(ex: Executor) -> dict[str, Any]:
-    """The executor, where it was installed from, and what it declares."""
+    """Describe the executor, where it was installed from, and what it declares."""
     distribution, of = ex.distribution or ("", None)
     return {"name": ex.name, "version": ex.version, "distribution": distribution, "distribution_version": of or "", "declaration": ex.declaration()}
 
 
 def folder(ex: Executor) -> Path | None:
-    """Where the executor's code lies; None where it has none of its own."""
+    """Return the folder of the executor's code; None where it has none of its own."""
     library = Path(torch.__file__).parent
     return next((path.parent for path in map(_file, _code(ex)) if path is not None and library not in path.parents), None)
 
 
 def source(ex: Executor) -> dict[str, Any]:
-    """The commit of the repository that the executor's code lies in, and whether nothing in it was changed; empty outside of one."""
+    """Return the commit of the repository that the executor's code lies in, and whether nothing in it was changed; empty outside of one."""
     where = folder(ex)
     if where is None or shutil.which("git") is None:
         return {}
@@ -71,7 +71,7 @@ def source(ex: Executor) -> dict[str, Any]:
 
 
 def _code(ex: Executor) -> list[Any]:
-    """What of the executor is written in its own repository."""
+    """Return the part of the executor that is written in its own repository."""
     table = getattr(ex, "table", {})
     rules = [rule for entry in table.values() for rule in (entry.checker, entry.fn, entry.grad, entry.execution_transform, entry.stateful) if rule]
     own = [type(ex)] if not type(ex).__module__.startswith("dovetail.") else []

@@ -65,7 +65,7 @@ class Expectation:
     used: bool = False
 
     def covers(self, row: Row) -> bool:
-        """Whether it speaks of this row."""
+        """Return whether the entry is about this row."""
         named = fnmatch.fnmatchcase(row.operation, self.operation)
         return named and self.check in ("*", row.check) and self.device in ("*", row.device) and (not self.dtypes or row.dtype in self.dtypes)
 
@@ -74,12 +74,12 @@ class Expectation:
 
 
 def expectations_of(ex: Executor, named: str | Path | None) -> Path | None:
-    """The file of an executor's expectations: the one that is named, else `conformance.toml` in its package, where there is one."""
+    """Return the file of an executor's expectations: the one that is named, else `conformance.toml` in its package, where there is one."""
     return Path(named) if named is not None else _beside(ex, "conformance.toml")
 
 
 def applicable(path: Path | None, executor_version: str) -> list[Expectation]:
-    """The expectations in a file that hold here and now."""
+    """Return the expectations in a file that hold here and now."""
     if path is None:
         return []
     if not path.is_file():
@@ -88,7 +88,7 @@ def applicable(path: Path | None, executor_version: str) -> list[Expectation]:
 
 
 def lock_of(ex: Executor, named: str | Path | None) -> Path | None:
-    """The lock file of an executor: the one that is named, else `conformance.lock` in its package, where there is one."""
+    """Return the lock file of an executor: the one that is named, else `conformance.lock` in its package, where there is one."""
     return Path(named) if named is not None else _beside(ex, "conformance.lock")
 
 
@@ -98,7 +98,7 @@ def _beside(ex: Executor, name: str) -> Path | None:
 
 
 def options_in(path: Path | None) -> dict[str, Any]:
-    """The options under which an executor is tested: the table `[options]` of its file."""
+    """Return the options under which an executor is tested: the table `[options]` of its file."""
     message = {} if path is None or not path.is_file() else _parsed(path).get("options", {})
     if not isinstance(message, dict):
         raise BadExpectations(f"{path} has options = {message!r}; write a table, [options]")
@@ -116,7 +116,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path, executor_version: str) -> list[Expectation]:
-    """The expectations of a file that hold here and now."""
+    """Return the expectations of a file that hold here and now."""
     message = _parsed(path)
     expectations = [_made(path, i, entry, executor_version) for i, entry in enumerate(message.get("expect", []))]
     return [each for each in expectations if _holds(each, executor_version)]
@@ -180,7 +180,7 @@ def _holds(each: Expectation, executor_version: str) -> bool:
 
 
 def applied(rows: Iterable[Row], expected: list[Expectation]) -> Iterator[Row]:
-    """The rows as expectations have them: known failures, skips, and what was expected to fail and does not."""
+    """Yield the rows with expectations applied: known failures, skips, and unexpected passes."""
     for row in rows:
         each = next((each for each in expected if each.covers(row)), None)
         if each is None or row.state == "not-run":
@@ -215,14 +215,14 @@ def accepted(rows: list[Row], path: Path, executor_version: str, *, whole: bool)
 
 
 def _without(text: str, gone: set[int]) -> str:
-    """The text of a file without some of its entries; the comments before an entry are the next one's too, and stay."""
+    """Remove entries from the text of a file; the comments before an entry belong to the next one as well, and stay."""
     head, *entries = re.split(r"(?m)^(?=\[\[expect\]\])", text)
     kept = [re.search(r"(?:^\s*(?:#.*)?\n)*\Z", entry, re.MULTILINE).group().lstrip("\n") if i in gone else entry for i, entry in enumerate(entries)]
     return head + "".join(kept)
 
 
 def _entry(operation: str, check: str, device: str, rows: list[Row]) -> str:
-    """An entry for failing rows of one check; a string of JSON is one of TOML."""
+    """Write an entry for failing rows of one check; a string of JSON is one of TOML."""
     dtypes = sorted({row.dtype for row in rows if row.dtype})
     message = {"operation": operation, "check": check, "dtype": dtypes, "device": device, "class": "bug"}
     message["reason"] = rows[0].message.partition("\n")[0][:200].strip() or rows[0].state
@@ -230,14 +230,14 @@ def _entry(operation: str, check: str, device: str, rows: list[Row]) -> str:
 
 
 def stale(expected: list[Expectation]) -> Iterator[Row]:
-    """A failing row for each entry that spoke of nothing."""
+    """Yield a failing row for each entry that matched nothing."""
     for each in expected:
         if not each.used:
             yield Row("", f"expectation {each}", state="fail", message="no row is what it speaks of; take the entry away", reason=each.reason)
 
 
 def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...] | None = None) -> Iterator[Row]:
-    """A failing row for each check of an operation that ran fewer samples than the lock file has for this level, on these devices."""
+    """Yield a failing row for each check of an operation that ran fewer samples than the lock file has for this level, on these devices."""
     if not path.is_file():
         raise BadExpectations(f"there is no lock file {path}; make it with --update-lock")
     try:
@@ -257,7 +257,7 @@ def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...]
 
 
 def counts(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
-    """How many samples the executor ran of each operation and device, by check, in all dtypes together."""
+    """Count the samples that the executor ran of each operation and device, by check, in all dtypes together."""
     checks_by_operation: dict[str, dict[str, int]] = {}
     for row in rows:
         if row.ran and row.operation and row.check not in ("speed", "memory", "composition"):

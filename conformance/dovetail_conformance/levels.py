@@ -31,7 +31,7 @@ class Level:
     calls: int = 0
 
     def dtypes_for(self, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
-        """The dtypes of an operation that takes these ones."""
+        """Return the dtypes of an operation that takes these ones."""
         common = tuple(dtype for dtype in self.dtypes if dtype in accepted)
         return (common[:1] if self.first else common) or accepted[:1]
 

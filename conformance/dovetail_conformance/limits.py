@@ -22,7 +22,7 @@ class Limits:
 
 
 def limits_in(path: Path | None) -> Limits:
-    """The limits that a file of expectations names; a ValueError says which of them mean nothing."""
+    """Read the limits in a file of expectations; raise ValueError for unknown names and values that are no numbers."""
     if path is None or not path.is_file():
         return Limits()
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("limits", {})

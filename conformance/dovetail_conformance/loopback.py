@@ -22,15 +22,15 @@ class Loopback(OperatorExecutor):
                 self.table.setdefault(symbol, self._own(symbol, implementation))
 
     def implementation(self, symbol: Symbol) -> Implementation | None:
-        """What the executors behind run `symbol` with."""
+        """Return the implementation of `symbol` by the executors behind."""
         implementation = next((implementation for ex in self.behind if (implementation := ex.implementation(symbol)) is not None), None)
         return None if implementation is None else self._own(symbol, implementation)
 
     def _own(self, symbol: Symbol, implementation: Implementation) -> Implementation:
-        """The same function by the operation's whole name: `prims.take` and `torch.take` may stand in one program."""
+        """Rename an implementation after the whole operation: `prims.take` and `torch.take` may stand in one program."""
         return replace(implementation, executor=self.name, name=re.sub(r"\W", "_", symbol.id), path=None)
 
 
 def loopback() -> Loopback:
-    """The executor, as `check("dovetail_conformance.loopback:loopback")` makes it."""
+    """Make the executor for `check("dovetail_conformance.loopback:loopback")`."""
     return Loopback()

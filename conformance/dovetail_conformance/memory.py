@@ -15,7 +15,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler says on stderr w
 
 
 def peak(fn: Callable[[], object], device: str) -> int:
-    """The most bytes of PyTorch's that are in use at once during a call, beyond those in use before it."""
+    """Measure the most bytes of PyTorch's that are in use at once during a call, beyond those in use before it."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

@@ -53,7 +53,7 @@ class ErrorSample:
 
 
 def no_errors(device: Device) -> Iterator[ErrorSample]:
-    """For an operation that accepts whatever it is given."""
+    """Yield nothing: the operation accepts any arguments."""
     return iter(())
 
 
@@ -71,7 +71,7 @@ class Directive:
     devices: tuple[str, ...] | None = None
 
     def covers(self, check: str, dtype: DType | None, device: str) -> bool:
-        """Whether it says something of this check."""
+        """Return whether the directive is about this check."""
         return (
             self.check in ("*", check, "forward" if check == "variants" else check)
             and (self.dtypes is None or dtype is None or dtype in self.dtypes)
@@ -135,7 +135,7 @@ class Maker:
         self.generator = torch.Generator().manual_seed(20)
 
     def __call__(self, *shape: int, dtype: DType | None = None, low: float | None = None, high: float | None = None) -> Tensor:
-        """A row-major tensor of `shape`, its values spread evenly; integers between -9 and 9, or 0 and 9."""
+        """Make a row-major tensor of `shape`, its values spread evenly; integers between -9 and 9, or 0 and 9."""
         dtype = dtype or self.dtype
         low, high = self._bounds(dtype, low, high)
         if dtype.kind in ("bool", "int"):
@@ -159,15 +159,15 @@ class Maker:
         return low, high
 
     def index(self, size: int, *shape: int) -> Tensor:
-        """Positions below `size`."""
+        """Make positions below `size`."""
         return self(*shape, dtype=dtypes.int64, low=0, high=size - 1)
 
     def distinct(self, size: int, count: int) -> Tensor:
-        """Positions below `size`, none of them twice."""
+        """Make positions below `size`, none of them twice."""
         return torch.randperm(size, generator=self.generator)[:count].to(str(self.device))
 
     def layouts(self) -> Iterator[Tensor]:
-        """Sizes and strides that operations meet: none, one and zero elements, transposed, with gaps, repeated."""
+        """Yield tensors of sizes and strides that operations meet: none, one and zero elements, transposed, with gaps, repeated."""
         yield self()
         yield self(0)
         yield self(1)
@@ -185,7 +185,7 @@ LAYOUTS = ("column-major", "gapped", "repeated")
 
 
 def laid(make: Maker, layout: str, *shape: int) -> Tensor:
-    """A tensor of `shape` in a layout.
+    """Make a tensor of `shape` in a layout.
 
     "row-major", "column-major", "channels-last" (dimension 1 innermost), "gapped" (half of a larger one) or "repeated" (expanded to its last size).
     """
@@ -201,7 +201,7 @@ def laid(make: Maker, layout: str, *shape: int) -> Tensor:
 
 
 def from_rows(rows: Iterable[tuple], dtype: DType, device: Device, *, layouts: tuple[str, ...] = LAYOUTS, **bounds: Any) -> Iterator[SampleInput]:
-    """Samples from a table: a row is a shape, then the arguments that follow a tensor of it, then perhaps a dict of those given by name.
+    """Yield samples from a table: a row is a shape, then the arguments that follow a tensor of it, then perhaps a dict of keyword arguments.
 
     Each row is tried on a row-major tensor, and on one in another layout, in turn.
     """
@@ -214,26 +214,26 @@ def from_rows(rows: Iterable[tuple], dtype: DType, device: Device, *, layouts: t
 
 
 def refused_rows(rows: Iterable[tuple], device: Device) -> Iterator[ErrorSample]:
-    """Error samples from a table: a row is a shape, the arguments that follow a float32 tensor of it, then the type and the text of the error."""
+    """Yield error samples from a table: a row is a shape, the arguments after a float32 tensor of it, then the error's type and text."""
     for shape, *args, error, match in rows:
         named = args.pop() if args and isinstance(args[-1], dict) else {}
         yield ErrorSample((unwritten(shape), *args), named, error, match)
 
 
 def specs_of(value: Any) -> Any:
-    """`value` with a spec in the place of each real tensor in its lists and tuples."""
+    """Replace each real tensor in the lists and tuples of `value` by its spec."""
     if isinstance(value, Tensor):
         return spec_of(value)
     return type(value)(map(specs_of, value)) if type(value) in (list, tuple) else value
 
 
 def unwritten(shape: tuple[int, ...], dtype: DType = dtypes.float32) -> Tensor:
-    """A tensor for error samples, of which only the spec matters."""
+    """Make a tensor for error samples, of which only the spec matters."""
     return torch.zeros(shape, dtype=torch.float32).to(TO_TORCH[dtype])
 
 
 def by_numpy(fn: Callable) -> Callable:
-    """A reference from a function of NumPy arrays.  float16 and bfloat16 are computed in float64."""
+    """Make a reference from a function of NumPy arrays.  float16 and bfloat16 are computed in float64."""
 
     def reference(*args: Any, **kwargs: Any) -> Any:
         return _from_numpy(fn(*map(_to_numpy, args), **{k: _to_numpy(v) for k, v in kwargs.items()}))
@@ -242,7 +242,7 @@ def by_numpy(fn: Callable) -> Callable:
 
 
 def by_position(fn: Callable) -> Callable:
-    """`fn`, which is given by position, in their order, what is given by name: NumPy has other names."""
+    """Pass keyword arguments to `fn` by position, in their order: NumPy has other names."""
     return lambda *args, **kwargs: fn(*args, *kwargs.values())
 
 
@@ -262,7 +262,7 @@ def _from_numpy(value: Any) -> Any:
 
 
 def unlike(got: Any, expected: Any, tolerance: float) -> str | None:
-    """How a result differs from a reference's by more than `tolerance`, relative and absolute; None where it does not.
+    """Describe how a result differs from a reference's by more than `tolerance`, relative and absolute; None where it does not.
 
     Dtypes are not compared, since references may compute in others; where a reference has None, anything will do, and where it has a function,
     as those of random numbers have, that says what is wrong with a result.

@@ -18,7 +18,7 @@ def flat(result: Any) -> list[Any]:
 
 
 def identical(got: Any, expected: Any) -> bool:
-    """Whether two results are the same down to the signs of their zeros; results with NaN are not."""
+    """Return whether two results are the same down to the signs of their zeros; results with NaN are not."""
     a, b = flat(got), flat(expected)
     return len(a) == len(b) and all(_identical(x, y) for x, y in zip(a, b))
 
@@ -33,7 +33,7 @@ def _identical(a: Any, b: Any) -> bool:
 
 
 def same_bits(got: Any, expected: Any) -> bool:
-    """Whether two results hold the same bits; NaN is NaN."""
+    """Return whether two results hold the same bits; NaN is NaN."""
     return all(_same(a, b) for a, b in zip(flat(got), flat(expected), strict=True))
 
 
@@ -52,5 +52,5 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def tensors(result: Any) -> Iterator[Tensor]:
-    """The tensors of a result."""
+    """Yield the tensors of a result."""
     return (x for x in flat(result) if isinstance(x, Tensor))

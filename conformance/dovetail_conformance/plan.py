@@ -40,12 +40,12 @@ class Task:
 
 @cache
 def opinfos() -> dict[str, OpInfo]:
-    """The OpInfo of every operation by its id, those in place among them."""
+    """Return the OpInfo of every operation by its id, those in place among them."""
     return {info.symbol.id: info for info in (*OPINFOS, *twins())}
 
 
 def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
-    """What is to be done for an executor, in order: whole-executor checks, programs, operations."""
+    """List what is to be done for an executor, in order: whole-executor checks, programs, operations."""
     kinds = [kind for kind in subject.devices() if wanted.device(kind)]
     all_tasks = [Task(name) for name in WHOLE if wanted.operation(name)]
     all_tasks += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
@@ -71,7 +71,7 @@ class Wanted:
         return self.operations is self.checks is self.dtypes is None
 
     def operation(self, id: str) -> bool:
-        """Whether a pattern means the operation: "softmax" any that has it in its name, "prims" all of a module, "torch.*max" what matches."""
+        """Return whether a pattern matches the operation: "softmax" any with it in its name, "prims" all of a module, "torch.*max" what matches."""
         last = id.rpartition(".")[2]
         return self.operations is None or any(
             [p in last or id.startswith(f"{p}.") or fnmatch.fnmatchcase(id, p) or fnmatch.fnmatchcase(last, p) for p in self.operations]
@@ -87,7 +87,7 @@ class Wanted:
         return self.devices is None or kind in self.devices
 
     def problems(self) -> Iterator[str]:
-        """Sentences about what means nothing."""
+        """Yield a sentence for each name and pattern that matches nothing."""
         known = {"declaration", "random", "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
         for name in self.checks or ():
             if name not in known:
@@ -103,14 +103,14 @@ class Wanted:
 
 
 def is_new(operation: str, check: str) -> bool:
-    """Whether a case came with this minor version of the suite: until the next one it is reported, and fails nobody."""
+    """Return whether a case came with this minor version of the suite: until the next one it is reported, and fails nobody."""
     since = [each.since for each in (opinfos().get(operation), *CHECKS) if each is not None and (not isinstance(each, Check) or each.name == check)]
     now = Version(environment.suite_version()).release[:2]
     return any(version != FIRST and Version(version).release[:2] == now for version in since)
 
 
 def mustpass(level: str = "core") -> set[tuple[str, str, str]]:
-    """Every (operation, dtype, device) that a complete report has rows for; operations in place, which need not take all dtypes, aside."""
+    """List every (operation, dtype, device) that a complete report has rows for; operations in place, which need not take all dtypes, aside."""
     at = LEVELS[level]
     in_place = {info.symbol.id for info in twins()}
     cells = {(id, dtype.name, "cpu") for id, info in opinfos().items() if id not in in_place for dtype in at.dtypes_run(id, info.dtypes)}
@@ -118,11 +118,11 @@ def mustpass(level: str = "core") -> set[tuple[str, str, str]]:
 
 
 def as_words(task: Task) -> dict[str, str]:
-    """A task as data."""
+    """Convert a task to data."""
     return {"operation": task.operation, "dtype": task.dtype.name if task.dtype else "", "device": task.device}
 
 
 def task_of(words: dict[str, str]) -> Task:
-    """The task that `as_words` made data of."""
+    """Convert data of `as_words` back to the task."""
     dtype = next((d for d in all_dtypes.ALL if d.name == words["dtype"]), None)
     return Task(words["operation"], dtype, words["device"])

@@ -36,7 +36,7 @@ class Pool:
         self.setup, self.processes, self.timeout = setup, processes, timeout
 
     def run(self, tasks: Iterable[Task]) -> Generator[Done]:
-        """The tasks as they are done, in any order."""
+        """Yield the rows of the tasks as they are done, in any order."""
         todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
         done: queue.SimpleQueue[Done | BaseException | None] = queue.SimpleQueue()
         for task in tasks:
@@ -121,7 +121,7 @@ class Process:
             pass  # what it died of is read below
 
     def hear(self, until: float) -> dict[str, Any] | None:
-        """What it says next; None when it has ended, or `until` is over."""
+        """Receive the next message of the process; None when it has ended, or `until` is over."""
         try:
             line = self.lines.get(timeout=max(0.0, until - monotonic()))
         except queue.Empty:
@@ -129,7 +129,7 @@ class Process:
         return None if line is None else json.loads(line)
 
     def do(self, task: Task) -> Done:
-        """The rows of a task; where the process dies or takes too long, the last is about the check that it was at."""
+        """Do a task; where the process dies or takes too long, the last row is about the check that it was at."""
         outcome, doing = Done(task), "claims"
         limit = self.timeout * (LONG if task.dtype is None else 1)
         until = monotonic() + limit

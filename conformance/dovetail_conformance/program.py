@@ -37,13 +37,13 @@ class Program:
     eager: bool = True  # whether it runs without Dovetail
 
     def on(self, inputs: Iterable[Tensor]) -> Any:
-        """What it gives for other inputs, eagerly."""
+        """Run the program on other inputs, eagerly."""
         with calm():
             return self.fn(*inputs)
 
 
 def program_of(symbol: Symbol, sample: SampleInput) -> Program:
-    """A program that calls `symbol` as the sample does."""
+    """Make a program that calls `symbol` as the sample does."""
     inputs: list[Tensor] = []
     args, kwargs = _lifted((sample.args, sample.kwargs), inputs)
     operation = _spelled(symbol)
@@ -77,7 +77,7 @@ class _Place:
 
 
 def _lifted(nest: Any, inputs: list[Tensor]) -> Any:
-    """`nest` with places for its tensors, which go to `inputs`; one that appears twice has one place."""
+    """Replace the tensors of `nest` by places, and append them to `inputs`; one that appears twice has one place."""
     if isinstance(nest, Tensor):
         for i, x in enumerate(inputs):
             if x is nest:
@@ -102,7 +102,7 @@ def _placed(nest: Any, tensors: Any) -> Any:
 
 
 def _spelled(symbol: Symbol) -> Callable[..., Any]:
-    """`symbol` as a program calls it, traced or not."""
+    """Return `symbol` as a program calls it, traced or not."""
     if not isinstance(symbol, TorchSymbol) or symbol.callable is None:
         return symbol
     if type(symbol.callable).__name__ in ("method_descriptor", "wrapper_descriptor"):
@@ -124,7 +124,7 @@ def inexact(x: Any) -> bool:
 
 
 def fresh(inputs: Iterable[Tensor], *, grad: bool = False) -> list[Tensor]:
-    """Copies that lie in memory alike: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`."""
+    """Copy tensors as they lie in memory: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`."""
     return [_alike(x).requires_grad_(grad and inexact(x)) for x in inputs]
 
 
@@ -145,7 +145,7 @@ def _alike(x: Tensor) -> Tensor:
 
 
 def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
-    """Other values of the same kind in the same layout: each tensor's own, moved on by one element."""
+    """Return other values of the same kind in the same layout: each tensor's own, moved on by one element."""
     copies = fresh(inputs)
     for x in copies:
         if x.numel() > 1 and not overlaps(x):
@@ -157,7 +157,7 @@ def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
 
 
 def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
-    """The inputs in twice the precision, each element `moved` by about a rounding of its own where a number seeds them."""
+    """Convert the inputs to twice the precision, each element `moved` by about a rounding of its own where a number seeds them."""
     wide = [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
     if moved is None:
         return wide
@@ -169,7 +169,7 @@ def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
 
 
 def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:
-    """The inputs with large values, infinities or NaN among them; None where there is no place for any."""
+    """Put large values, infinities or NaN among the inputs; None where there is no place for any."""
     copies, put = fresh(inputs), False
     for x in copies:
         if not inexact(x) or overlaps(x) or x.numel() < 4 or x.dtype.itemsize == 1:
@@ -185,14 +185,14 @@ def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Without warnings, and with what is printed gone."""
+    """Suppress warnings and printed output while open."""
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield
 
 
 def message(sample: SampleInput | Program) -> str:
-    """The arguments of a sample in one line: tensors by dtype, shape and strides."""
+    """Format the arguments of a sample in one line: tensors by dtype, shape and strides."""
     if isinstance(sample, Program):
         return sample.text
     words = [*map(_word, sample.args), *(f"{key}={_word(value)}" for key, value in sample.kwargs.items())]

@@ -19,7 +19,7 @@ from dovetail_conformance.requested import PROPERTY, Requested
 
 
 def suite(*executors: Any, level: str | None = None, **options: Any) -> Callable[..., None]:
-    """A test for each operation of the suite, dtype and device, for each of `executors`: for all that are installed where none is named.
+    """Make a test of each operation of the suite, dtype and device, for each of `executors`: for all that are installed where none is named.
 
     `executors` and `options` (operations, checks, dtypes, devices, expectations, lock, seed, timeout) are what `check` takes.
     """
@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def conformance_runs(request: pytest.FixtureRequest) -> Any:
-    """What does the tasks, one process for each executor; ends with the session."""
+    """Return the runs of a session, one process for each executor; they end with the session."""
     from dovetail_conformance.session import Runs
 
     runs = Runs(inline=request.config.getoption("--conformance-inline"))

@@ -62,7 +62,7 @@ class Drawn:
     origin: list[tuple[int, int]] = field(default_factory=list)  # of each value: its call, and which of its results it is
 
     def run(self, *inputs: Any) -> Any:
-        """Every result that no later call uses, and the last."""
+        """Run the program; return every result that no later call uses, and the last."""
         results: list[list[Any]] = []
         for call, sources in zip(self.calls, self.sources):
             operands = [inputs[-1 - n] if n < 0 else results[self.origin[n][0]][self.origin[n][1]] for n in sources]
@@ -70,7 +70,7 @@ class Drawn:
         return [results[at][i] for at, i in self.ends()]
 
     def ends(self) -> list[tuple[int, int]]:
-        """The values that the program returns, by call and result."""
+        """Return the values that the program returns, by call and result."""
         used = {n for sources in self.sources for n in sources if n >= 0}
         return [where for n, where in enumerate(self.origin) if n not in used or where[0] == len(self.calls) - 1]
 
@@ -86,7 +86,7 @@ class Drawn:
         return "\n".join([*rows, f"return [{', '.join(ends)}]"])
 
     def name(self, n: int) -> str:
-        """How the program calls a value."""
+        """Name a value as the program does."""
         at, i = self.origin[n]
         return f"v{at}" if sum(where[0] == at for where in self.origin) == 1 and i == 0 else f"v{at}[{i}]"
 
@@ -139,7 +139,7 @@ _QUIETLY: dict[str, Any] = {
 
 
 def claimed_calls(subject: Subject) -> list[Call]:
-    """Calls of operations in float32 that the executor runs at least a line of; simple operations first, which shrinking prefers."""
+    """List calls of operations in float32 that the executor runs at least a line of; simple operations first, which shrinking prefers."""
     calls: list[Call] = []
     for info in opinfos().values():
         undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
@@ -154,7 +154,7 @@ def claimed_calls(subject: Subject) -> list[Call]:
 
 
 def _usable(subject: Subject, info: Any, sample: SampleInput) -> Call | None:
-    """The call, where the executor runs it, it runs in eager, and its tensors are few and small."""
+    """Return the call if the executor runs it, it runs in eager, and its tensors are few and small; else None."""
     case = Case(subject, info, program_of(info.symbol, sample), message(sample), sample)
     inputs = case.program.inputs
     if case.reference is None or not any(map(inexact, inputs)) or sum(x.numel() for x in inputs) > LARGEST:
@@ -165,7 +165,7 @@ def _usable(subject: Subject, info: Any, sample: SampleInput) -> Call | None:
 
 
 def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
-    """A program of one to STEPS calls; each but the first is one that can use a value computed before, where there is any."""
+    """Draw a program of one to STEPS calls; each but the first is one that can use a value computed before, where there is any."""
     drawn = Drawn()
     for _ in range(data.draw(st.integers(1, STEPS))):
         kinds = {kind_of(x) for x in drawn.values if inexact(x)}
@@ -205,7 +205,7 @@ def _eagerly(drawn: Drawn) -> None:
 
 
 def judged(subject: Subject, drawn: Drawn, counts: dict[str, int]) -> str | None:
-    """What is wrong with what the executor makes of a program; None where nothing is, or where rounding decides the result."""
+    """Describe what is wrong with a program as the executor runs it; None where nothing is, or where rounding decides the result."""
     if not drawn.origin:
         hypothesis.reject()
     runs = {"eager": fresh(drawn.inputs), "exact": widened(drawn.inputs), "ours": fresh(drawn.inputs)}
@@ -243,7 +243,7 @@ def _other_kind(a: Any, b: Any) -> str:
 
 
 def unlike(a: Any, b: Any, slack: float) -> str:
-    """How two results differ by more than `slack` times what roundings may amount to; empty where they do not."""
+    """Describe how two results differ by more than `slack` times what roundings may amount to; empty where they do not."""
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return "" if a == b or a != a else f"{a!r} in place of {b!r}"
     if a.shape != b.shape:

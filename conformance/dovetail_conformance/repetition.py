@@ -65,7 +65,7 @@ def _plain(case: Case, count: int) -> str | None:
 
 
 def _alike(values: Sequence[Tensor]) -> list[Tensor]:
-    """The values, where a tensor has those of an earlier one of its shape and dtype: comparisons hold for all of them."""
+    """Give tensors the values of an earlier one of their shape and dtype: then comparisons hold for all of them."""
     copies = fresh(values)
     for i, x in enumerate(copies):
         first = next((other for other in copies[:i] if (other.shape, other.dtype) == (x.shape, x.dtype)), None)
@@ -75,7 +75,7 @@ def _alike(values: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _refilled(place: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
-    """The values in the memory of the last call, where they have a place each."""
+    """Put the values into the memory of the last call, where each has a place."""
     return [x.copy_(value) if x.is_contiguous() and x.shape == value.shape else fresh([value])[0] for x, value in zip(place, values)]
 
 
@@ -84,7 +84,7 @@ def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def _trained(case: Case, count: int) -> str | None:
-    """The gradients of one call after the other."""
+    """Compute the gradients of one call after the other."""
     wanted = case.differentiable
     if not wanted or case.sample is None or case.reference is None:
         return None

@@ -128,7 +128,7 @@ class Report:
         return iter(self.rows)
 
     def to_json(self) -> str:
-        """The report as `report.schema.json` describes it."""
+        """Write the report as `report.schema.json` describes it."""
         message = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
         passed, counted = self.score
         summary = {"counts": self.counts, "passed": passed, "counted": counted, "failed": len(self.failures)}
@@ -139,7 +139,7 @@ class Report:
 
     @classmethod
     def of_json(cls, text: str) -> Report:
-        """The report that `to_json` wrote; a ValueError says what is wrong with another text."""
+        """Read a report that `to_json` wrote; raise ValueError that says what is wrong with another text."""
         try:
             message = json.loads(text)
         except json.JSONDecodeError as error:
@@ -150,7 +150,7 @@ class Report:
 
     @classmethod
     def of_data(cls, message: dict[str, Any]) -> Report:
-        """The report that such data is; a ValueError says what is wrong with other data."""
+        """Make a report of such data; raise ValueError that says what is wrong with other data."""
         try:
             rows = [of_data(row) for row in message["rows"]]
             report = cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
@@ -173,7 +173,7 @@ _DEFAULTS = asdict(Row("", ""))
 
 
 def as_data(row: Row) -> dict[str, Any]:
-    """A row as JSON holds it: what is as usual is left out."""
+    """Convert a row to data for JSON, without fields that have their default."""
     message = {**asdict(row), "lines": list(row.lines), "seconds": round(row.seconds, 6)}
     return {key: value for key, value in message.items() if key in ("operation", "check", "state") or value not in (_DEFAULTS[key], [0, 0])}
 
@@ -183,7 +183,7 @@ def of_data(message: dict[str, Any]) -> Row:
 
 
 def together(rows: Iterable[Row]) -> str:
-    """The state of several rows as one: the worst there is; and what passed where its neighbours were not taken is partly right."""
+    """Return the state of several rows as one: the worst; "partly" where some passed and others were refused."""
     states = {row.state for row in rows}
     for state in WORST:
         if state in states:
@@ -195,7 +195,7 @@ def together(rows: Iterable[Row]) -> str:
 
 
 def matrix(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
-    """Rows by operation and then by dtype."""
+    """Group rows by operation and then by dtype."""
     cells: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         cells.setdefault(row.operation, {}).setdefault(row.dtype, []).append(row)

@@ -42,7 +42,7 @@ def resources(cell: Cell) -> Outcome | None:
 
 
 def _large(cell: Cell, plain: Case) -> Case:
-    """A sample of about 70,000 elements, where the operation has one."""
+    """Return a sample of about 70,000 elements; None where the operation has none."""
     usable = [case for case in cell.claimed if case.sample is not None and case.ran.error is None]
     base = max(usable, key=lambda case: sum(x.numel() for x in case.program.inputs), default=plain)
     variants = Variants(cell.subject, cell.info, cell.dtype, [base.sample]) if base.sample is not None else None
@@ -56,7 +56,7 @@ def _large(cell: Cell, plain: Case) -> Case:
 
 
 def _slow(case: Case, limits: Limits) -> str | None:
-    """The shortest of a few calls beside eager's: a busy machine makes calls longer, not shorter."""
+    """Compare the shortest of a few calls with eager's: a busy machine makes calls longer, not shorter."""
     times = {}
     for name, fn in (("ours", case.function), ("eager", case.program.fn)):
         input_sets = [fresh(case.program.inputs) for _ in range(WARM)]
@@ -75,7 +75,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _kept(case: Case) -> str | None:
-    """Whether an input or a result is alive when nobody else refers to it."""
+    """Return whether an input or a result stays alive when nothing else refers to it."""
     inputs = fresh(case.program.inputs)
     with calm(), torch.no_grad():
         result = case.function(*inputs)
@@ -91,7 +91,7 @@ def _kept(case: Case) -> str | None:
 
 
 def _growth(case: Case) -> str | None:
-    """Memory, threads and open files that calls leave behind; what grows in two batches of calls is kept."""
+    """Measure memory, threads and open files that calls leave behind; what grows in two batches of calls is kept."""
     if not STATM.exists():
         return None
     small = [x.detach().clone() for x in case.program.inputs]
@@ -126,18 +126,18 @@ def _trim() -> None:
 
 
 def _is_much(first: tuple[float, int, int], second: tuple[float, int, int]) -> bool:
-    """Whether both batches of calls kept what no cache explains."""
+    """Return whether both batches of calls kept what no cache explains."""
     return any(min(pair) > limit for pair, limit in zip(zip(first, second), (CALLS * BYTES, CALLS // 4, CALLS // 4)))
 
 
 def _memory() -> int:
-    """Bytes of address space and of memory in use, the larger of the two after what is free was given back."""
+    """Measure address space and memory in use, in bytes; the larger of the two after free memory was returned."""
     size, resident = (int(word) for word in STATM.read_text().split()[:2])
     return PAGE * (size + resident) // 2
 
 
 def _peak(case: Case, limits: Limits, cell: Cell) -> str | None:
-    """The most memory that a call takes at once, beside eager's and beside what it reads and writes."""
+    """Compare the most memory that a call takes at once with eager's and with what it reads and writes."""
     inputs = fresh(case.program.inputs)
     with calm(), torch.no_grad():
         ours, theirs = (peak(lambda fn=fn: fn(*inputs), cell.device.type) for fn in (case.function, case.program.fn))

@@ -109,7 +109,7 @@ def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Ta
 
 
 def setup_of(executor: str, level: str, wanted: Wanted, seed: int, processes: int, expectations: str | Path | None = None) -> dict[str, Any]:
-    """What a process that does tasks is told first."""
+    """Return the setup of a process that does tasks."""
     threads = max(1, torch.get_num_threads() // processes)
     about = {"executor": executor, "level": level, "wanted": asdict(wanted), "seed": seed, "threads": threads}
     return {**about, "expectations": None if expectations is None else str(expectations), "opinfos": import_opinfos(), "path": sys.path}
@@ -135,7 +135,7 @@ def finish(rows: list[Row], level: str, devices: tuple[str, ...] | None, known: 
 
 
 def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:
-    """A failing row for an executor that is available and ran nothing of what was asked, whatever that was: nothing was tested."""
+    """Make a failing row for an executor that is available and ran none of the requested operations: nothing was tested."""
     rows = list(rows)
     absent_device = all(row.state == "not-run" for row in rows if row.check == "claims") and any(row.check == "claims" for row in rows)
     if subject.available is not True or absent_device or any(row.ran and row.check not in ASKING for row in rows):
@@ -151,13 +151,13 @@ def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:
 
 
 def _refused(rows: Iterable[Row]) -> str:
-    """The first refusal, for an executor that ran nothing."""
+    """Return the first refusal of an executor that ran nothing."""
     message = next((f"{row.operation}: {row.message}" for row in rows if row.check == "claims" and row.state == "unsupported"), "")
     return f"; it refused {message}" if message else ""
 
 
 def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
-    """A row for each operation of the executor's own that has no OpInfo: it has to run as a part of those that have."""
+    """Make a row for each operation of the executor's own that has no OpInfo: it has to run as a part of those that have."""
     own = [id for id in subject.declared["operations"] or () if id not in opinfos() and not id.startswith("prims.")]
     if LEVELS[level].rank == 0 or subject.available is not True:
         return []
@@ -171,12 +171,12 @@ def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
 
 
 def _runs_here(subject: Subject, operation: str) -> bool:
-    """Whether one of the devices that the operation is declared for is here."""
+    """Return whether this machine has one of the devices that the operation is declared for."""
     declared = subject.declared["operations"][operation]["devices"]
     return any(not absent(subject, kind) for kind in subject.devices() if declared is None or kind in declared)
 
 
 def _sorted(rows: list[Row], plan: list[Task]) -> list[Row]:
-    """Rows in the order of the plan, whoever was done first."""
+    """Sort rows in the order of the plan, whichever was done first."""
     place = {task.operation: i for i, task in reversed(list(enumerate(plan)))}
     return sorted(rows, key=lambda row: (place.get(row.operation, -1), row.device, row.dtype))

@@ -33,18 +33,18 @@ def dealt(cases: Sequence[Case], at: int, of: int) -> list[Case]:
 
 
 def _is_plain(case: Case) -> bool:
-    """Whether a case has few elements, more than one, and no two of them in one place."""
+    """Return whether a case has few elements, more than one, and no two of them in one place."""
     return 1 < sum(x.numel() for x in case.program.inputs) <= SMALL and not any(map(overlaps, case.program.inputs))
 
 
 def _layout(case: Case) -> Hashable:
-    """How the first tensor lies in memory, and whether the others are contiguous."""
+    """Return how the first tensor lies in memory, and whether the others are contiguous."""
     head, *others = case.program.inputs or [None]
     return (layout_of(head) if head is not None else None, all(x.is_contiguous() for x in others))
 
 
 def _style(case: Case) -> Hashable:
-    """How the arguments are passed: the types of those by position, and the names of the others."""
+    """Return how the arguments are passed: the types of those by position, and the names of the others."""
     sample = case.sample
     if sample is None:
         return None

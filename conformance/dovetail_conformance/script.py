@@ -24,7 +24,7 @@ class Name(str):
 
 
 def spelled_call(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """The call of an operation as a script has it; tensors stand there as Names."""
+    """Write the call of an operation for a script; tensors stand there as Names."""
     words = [spelled(x) for x in args]
     names = [f"{key}={spelled(x)}" for key, x in kwargs.items()]
     path = symbol.path if isinstance(symbol, TorchSymbol) else symbol.id
@@ -34,7 +34,7 @@ def spelled_call(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 def spelled(value: Any) -> str:
-    """An argument as Python spells it."""
+    """Write an argument as Python."""
     if isinstance(value, DType):
         return f"dtypes.{value.name}"
     if isinstance(value, Device):
@@ -59,7 +59,7 @@ def spelled(value: Any) -> str:
 
 
 def literal(x: Tensor) -> str:
-    """A tensor as Python that makes it: its values and its strides."""
+    """Write a tensor as Python that makes it: its values and its strides."""
     x = x.detach().cpu()
     dtype = str(x.dtype)
     if (x.is_contiguous() and x.storage_offset() == 0) or x.numel() == 0:
@@ -79,7 +79,7 @@ def _values(x: Tensor, dtype: str) -> str:
 
 
 def script(title: str, body: str, inputs: Sequence[Tensor], executor: str, *, grad: bool = False, eager: bool = True, mutates: bool = False) -> str:
-    """A script that runs a program eagerly and compiled, and compares.  `body` is its expression, or its lines with a return.
+    """Write a script that runs a program eagerly and compiled, and compares.  `body` is its expression, or its lines with a return.
 
     Where the program is not `eager`, prims without the executor under test are what it is compared with.
     """

@@ -33,7 +33,7 @@ def _inputs(case: Case) -> bool:
 
 
 def _is_alike(case: Case) -> bool:
-    """Whether its inputs are floats of one shape, so that each element is a call of its own."""
+    """Return whether its inputs are floats of one shape, so that each element is a call of its own."""
     inputs = case.program.inputs
     return bool(inputs) and all(inexact(x) and not x.is_complex() and x.shape == inputs[0].shape and x.ndim == 1 for x in inputs) and case.pointwise
 
@@ -90,7 +90,7 @@ class Search:
         return x if drawn is None else drawn
 
     def _near(self, x: Tensor, low: float, high: float) -> Tensor:
-        """Elements near these: the same, a few units away, a factor away, with the other sign."""
+        """Return elements near these: the same, a few units away, a factor away, with the other sign."""
         wide = x.to(torch.float64).repeat(MANY // BEST)
         noise = torch.randn(MANY, generator=self.generator, dtype=torch.float64)
         kind = torch.randint(4, (MANY,), generator=self.generator)
@@ -111,7 +111,7 @@ class Search:
         return wide.clamp(low, high).to(x.dtype)
 
     def _excess(self, inputs: Sequence[Tensor]) -> Tensor | None:
-        """The error of each element of the result, in terms of what is allowed without a look at the inputs."""
+        """Return the error of each element of the result, in terms of what is allowed without a look at the inputs."""
         case = self.case
         ran, eager = case.call(self.function, fresh(inputs)), case.eager(fresh(inputs))
         if ran.error is not None or eager.error is not None:

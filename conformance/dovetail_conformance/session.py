@@ -41,7 +41,7 @@ class Run:
         return self.executor if isinstance(self.executor, str) else self.executor.name
 
     def about(self) -> dict[str, Any] | None:
-        """The run as data, for the process that hears of every test; None for an executor that lives in this one alone."""
+        """Return the run as data, for the process that collects all results; None for an executor that exists in this process alone."""
         if not isinstance(self.executor, str):
             return None
         options = {key: str(value) if isinstance(value, Path) else value for key, value in self.options.items()}
@@ -55,7 +55,7 @@ class Run:
 
 
 def run_of(about: dict[str, Any]) -> Run:
-    """The run that `about` made data of."""
+    """Make a run of the data of `about`."""
     wanted = {key: value and tuple(value) for key, value in about["wanted"].items()}
     return Run(about["executor"], about["level"], Wanted(**wanted), about["options"], *about["counts"])
 
@@ -120,7 +120,7 @@ class Runs:
             pytest.skip("; ".join(dict.fromkeys(f"{row.state}: {row.reason or row.message}" for row in rows)) or "nothing to test")
 
     def rows(self, case: Case, run: Run) -> tuple[list[Row], list[str]]:
-        """The rows of a task, and which operations the executor has run so far."""
+        """Do a task; return its rows, and which operations the executor has run so far."""
         seed, timeout = run.options.get("seed", 0), run.options.get("timeout", 120.0)
         if self.inline or not isinstance(run.executor, str):
             subject = subject_of(run.executor, run.options.get("expectations"))
@@ -146,7 +146,7 @@ class Runs:
 
 
 def known(run: Run) -> list[expectations.Expectation]:
-    """The expectations that hold for a run."""
+    """Return the expectations that hold for a run."""
     ex = subject_of(run.executor).executor
     return expectations.applicable(expectations.expectations_of(ex, run.options.get("expectations")), ex.version)
 
@@ -158,12 +158,12 @@ def left_out(key: str, values: list[dict[str, Any]]) -> str:
 
 
 def message(row: Row) -> str:
-    """A failing row as pytest shows it."""
+    """Format a failing row for pytest."""
     return f"{row}: {row.state}\n{row.message}" + (f"\n\nTo see it without the suite:\n\n{row.replay}" if row.replay else "")
 
 
 def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bool) -> list[str]:
-    """What a whole run fails by besides its tests, as sentences; its report is written where one is asked for."""
+    """Finish a whole run: list what it fails by besides its tests, and write its report where one is requested."""
     run = RUNS.get(key) or (run_of(values[0]["about"]) if values[0]["about"] else None)
     if run is None:
         return []
@@ -196,7 +196,7 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
 
 
 def _deselected(plan: list[Task], values: list[dict[str, Any]]) -> list[Row]:
-    """A row for each cell that was no test, so that the report is whole."""
+    """Make a row for each cell that was no test, so that the report is whole."""
     done, message = {value["task"] for value in values}, "the executor's declaration excludes it"
     return [
         Row(task.operation, "claims", task.dtype.name, task.device, "not-claimed", message=message)

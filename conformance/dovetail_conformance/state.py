@@ -147,7 +147,7 @@ def as_before(environment: dict[str, str]) -> None:
 
 @contextmanager
 def watched(changed: list[str], *, whole: bool = False, but: tuple[str, ...] = ()) -> Iterator[None]:
-    """While open, changes of the process are noted, but for those named; afterwards they are put back."""
+    """Record changes of the process while open, but for those named, and put them back afterwards."""
     before = Snapshot(whole=whole)
     try:
         yield

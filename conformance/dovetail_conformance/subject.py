@@ -29,12 +29,12 @@ class UnknownExecutor(ValueError):
 
 
 def is_referee(ex: Executor) -> bool:
-    """Whether an executor is right by definition: one of last resort that runs single operations."""
+    """Return whether an executor is right by definition: one of last resort that runs single operations."""
     return ex.last_resort and not isinstance(ex, FusionExecutor)
 
 
 def executor_of(wanted: Executor | str) -> Executor:
-    """An executor, or that of a name, or the one that "module:attribute" or "file.py:attribute" means; a function there is called."""
+    """Return an executor itself, or by its name, or as "module:attribute" or "file.py:attribute"; a function there is called."""
     if isinstance(wanted, Executor):
         return wanted
     module, colon, attribute = wanted.rpartition(":")
@@ -73,7 +73,7 @@ class Subject:
 
     @classmethod
     def of(cls, wanted: Executor | str, expectations: str | Path | None = None) -> Subject:
-        """The executor that is meant; one that is installed is tested under the options that its file of expectations names."""
+        """Return the subject for an executor; one that is installed is tested under the options in its file of expectations."""
         changed: list[str] = []
         environment = dict(os.environ)
         with watched(changed, whole=True, but=LIBRARIES):
@@ -84,7 +84,7 @@ class Subject:
         return cls(ex, others, options, limits_in(file), changed, environment)
 
     def configured(self) -> AbstractContextManager[None]:
-        """While open, the executor has the options under which it is tested, and no trial puts right what it computes: the suite judges."""
+        """Give the executor the options under which it is tested while open, without trials, which would correct what it computes."""
         return use(options={self.name: self.options} if self.options else None, trial="off")
 
     @property
@@ -102,7 +102,7 @@ class Subject:
         return self.executor.available()
 
     def says(self, operation: str, dtype: DType, device: str) -> str:
-        """What its declaration says of an operation: "yes", "no", or "open" where it names no operations, dtypes or devices."""
+        """Return what its declaration says of an operation: "yes", "no", or "open" where it names no operations, dtypes or devices."""
         rows = self.declared["operations"]
         row = rows.get(operation) if rows else None
         if row is None:
@@ -113,12 +113,12 @@ class Subject:
         return "yes" if row["dtypes"] is not None else "open"
 
     def devices(self) -> tuple[str, ...]:
-        """The kinds of device that it is tested on: those that it declares, else all that the suite knows."""
+        """Return the kinds of device that it is tested on: those that it declares, else all that the suite knows."""
         had = self.declared["devices"]
         return KINDS if had is None else tuple(kind for kind in KINDS if kind in had)
 
     def lines(self, *traces: Trace) -> tuple[int, int]:
-        """How many lines of executed traces the executor runs, of how many that somebody runs."""
+        """Count the lines of executed traces that the executor runs, of how many that any executor runs."""
         ran = [line for trace in traces for line in trace.lines if line.implementation is not None]
         own = [line for line in ran if line.implementation.executor == self.name]
         self.ran.update(inner.symbol.id for line in own for inner in every([line], whole=not is_fusion(self.executor)))
@@ -129,7 +129,7 @@ KINDS = ("cpu", "cuda")
 
 
 def every(lines: Iterable[BoundSymbol], whole: bool) -> list[BoundSymbol]:
-    """Lines, and where not only `whole` ones count, the lines that they decompose to."""
+    """List lines, and where not only `whole` ones count, the lines that they decompose to."""
     matches = []
     for line in lines:
         matches.append(line)

@@ -83,7 +83,7 @@ def _watched(call: Callable[[], Any], environment: dict[str, str]) -> Traces:
 
 @contextmanager
 def _captured(traces: Traces) -> Iterator[None]:
-    """While open, what is written to standard output or error goes to a file; what that was is in `found` afterwards."""
+    """Send what is written to standard output or error to a file while open, and put it into `found` afterwards."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     kept = [os.dup(1), os.dup(2)]

@@ -18,21 +18,21 @@ from dovetail_conformance.opinfo import OPINFOS, Directive, OpInfo, SampleInput,
 
 
 def twin_of(symbol: TorchSymbol) -> TorchSymbol | None:
-    """The operation that writes nothing and computes what `symbol` writes; None where `symbol` is none of those in place."""
+    """Return the operation that writes nothing and computes what `symbol` writes; None where `symbol` is none of those in place."""
     if not symbol.id.startswith("torch.Tensor.") or not symbol.id.endswith("_"):
         return None
     return next((s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s.meta is getattr(symbol.meta, "__wrapped__", None)), None)
 
 
 def twins() -> list[OpInfo]:
-    """An OpInfo for each operation in place whose twin has one."""
+    """Make an OpInfo for each operation in place whose twin has one."""
     have = {info.symbol: info for info in OPINFOS}
     symbols = [s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s not in have]
     return [in_place(symbol, have[twin]) for symbol in symbols if (twin := twin_of(symbol)) in have]
 
 
 def in_place(symbol: TorchSymbol, info: OpInfo) -> OpInfo:
-    """The OpInfo of `symbol`, which writes what that of `info` computes into its first argument."""
+    """Make the OpInfo of `symbol`, which writes what that of `info` computes into its first argument."""
 
     def samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
         for sample in info.samples(dtype, device):
@@ -54,7 +54,7 @@ KEEPS_BOOL = Directive("skip", "eager sums booleans in place as booleans, and Do
 
 
 def takes_its_result(symbol: TorchSymbol, sample: SampleInput) -> bool:
-    """Whether eager can write the result into the first argument."""
+    """Return whether eager can write the result into the first argument."""
     if not sample.args or not isinstance(sample.args[0], torch.Tensor) or symbol.callable is None:
         return False
     x = sample.args[0]

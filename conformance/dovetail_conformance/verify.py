@@ -33,7 +33,7 @@ class Submitted:
 
 
 def problems(text: str, *, suite: Mapping[str, str] | None = None, mustpass: Iterable[tuple[str, str, str]] | None = None) -> list[str]:
-    """A sentence for each thing that is wrong with the report or the reports in `text`; none where all is as it has to be.
+    """List what is wrong with the report or the reports in `text`, a sentence each; empty where nothing is.
 
     `suite` and `mustpass` are those of the installed suite unless they are given.
     """
@@ -74,7 +74,7 @@ def _of_one(data: Any, suite: Mapping[str, str], mustpass: frozenset[tuple[str, 
 
 @cache
 def validator(part: str = "report") -> Draft202012Validator:
-    """The published schema of a report, or of another of its definitions."""
+    """Load the published schema of a report, or of another of its definitions."""
     schema = json.loads(files("dovetail_conformance").joinpath(SCHEMA).read_text(encoding="utf-8"))
     return Draft202012Validator({"$ref": f"#/$defs/{part}", "$defs": schema["$defs"]})
 
@@ -90,7 +90,7 @@ def _schema(data: Any) -> Iterator[str]:
 
 
 def _suite(submitted: Submitted) -> Iterator[str]:
-    """Made by this very suite."""
+    """Check that the report was made by this very suite."""
     had, here = submitted.report.suite, submitted.suite
     if had["version"] != here["version"]:
         yield f"It was made by version {had['version']} of the suite, and installed here is {here['version']}."
@@ -100,7 +100,7 @@ def _suite(submitted: Submitted) -> Iterator[str]:
 
 
 def _source(submitted: Submitted) -> Iterator[str]:
-    """Of code that can be found again."""
+    """Check that the executor's code can be retrieved again."""
     source = submitted.report.source
     if not source.get("commit"):
         yield "It does not say of which commit the executor is: run the suite in a checkout of the executor's repository."
@@ -109,7 +109,7 @@ def _source(submitted: Submitted) -> Iterator[str]:
 
 
 def _complete(submitted: Submitted) -> Iterator[str]:
-    """Nothing of level core is missing: neither a cell, nor a check of a cell that was run."""
+    """Check that nothing of level core is missing: neither a cell, nor a check of a cell that was run."""
     report = submitted.report
     if report.level not in ENOUGH:
         yield f"It is of level {report.level}, which proves too little: run the suite with --level core."
@@ -129,7 +129,7 @@ def _complete(submitted: Submitted) -> Iterator[str]:
 
 
 def _checks(operation: str, dtype: str) -> Iterator[str]:
-    """Operations of PyTorch always have eager to be compared with, and its gradients where there are any."""
+    """Check that operations of PyTorch were compared with eager, and with its gradients where there are any."""
     yield from OF_EVERY_CLAIM
     info = plan.opinfos().get(operation)
     if info is not None and not operation.startswith("prims."):
@@ -139,7 +139,7 @@ def _checks(operation: str, dtype: str) -> Iterator[str]:
 
 
 def _new(submitted: Submitted) -> Iterator[str]:
-    """Only what is new in this version of the suite may say so."""
+    """Check that only what is new in this version of the suite is marked so."""
     yield from _of([row for row in submitted.report if row.new and not plan.is_new(row.operation, row.check)], "says that it is new, and is not")
 
 
@@ -151,7 +151,7 @@ def _missing(what: str, keys: Iterable[str]) -> Iterator[str]:
 
 
 def _summary(submitted: Submitted) -> Iterator[str]:
-    """The summary is what the rows come to."""
+    """Check that the summary agrees with the rows."""
     summary, (passed, counted) = submitted.data["summary"], submitted.report.score
     counts = submitted.report.counts
     for state in STATES:
@@ -163,7 +163,7 @@ def _summary(submitted: Submitted) -> Iterator[str]:
 
 
 def _rows(submitted: Submitted) -> Iterator[str]:
-    """Rows that contradict themselves or each other."""
+    """Find rows that contradict themselves or each other."""
     twice = [row for row, n in Counter(str(row) for row in submitted.report).items() if n > 1]
     if twice:
         yield f"It has {len(twice):,} rows more than once: {', '.join(sorted(twice)[:MOST])}."
@@ -172,12 +172,12 @@ def _rows(submitted: Submitted) -> Iterator[str]:
 
 
 def _failed(submitted: Submitted) -> Iterator[str]:
-    """Nothing failed that was not expected to."""
+    """Check that nothing failed unexpectedly."""
     yield from _of(submitted.report.failures, "failed, and no expectation says why")
 
 
 def _reasons(submitted: Submitted) -> Iterator[str]:
-    """Whatever was left out says why."""
+    """Check that whatever was left out has a reason."""
     for state in REASONED:
         silent = [row for row in submitted.report if row.state == state and not f"{row.reason}{row.message}".strip()]
         yield from _of(silent, f"is {state} without a reason")

@@ -16,7 +16,7 @@ PLAIN = 3  # dimensions of the tensor with which a dimension's values are tried
 
 
 def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[SampleInput]:
-    """Calls with one argument changed: each dimension from both ends, each flag turned, each word that some sample has.
+    """Yield calls with one argument changed: each dimension from both ends, each flag turned, each word that some sample has.
 
     Eager decides which of them the operation accepts.
     """
@@ -41,13 +41,13 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
 
 
 def _base(samples: Sequence[SampleInput]) -> SampleInput | None:
-    """The sample whose first tensor has three dimensions, or the most."""
+    """Return the sample whose first tensor has three dimensions, or the most."""
     candidates = [sample for sample in samples if sample.args and isinstance(sample.args[0], Tensor) and sample.args[0].numel() > 1]
     return min(candidates, key=lambda sample: (abs(sample.args[0].ndim - PLAIN), -sample.args[0].numel()), default=None)
 
 
 def _values(name: str, parameter: inspect.Parameter, named: dict[str, Any], words: dict[str, list[str]]) -> list[Any]:
-    """Other values of a parameter."""
+    """Return other values of a parameter."""
     now = named.get(name, parameter.default)
     if now is inspect.Parameter.empty or name in NO_VALUES:
         return []
@@ -60,7 +60,7 @@ def _values(name: str, parameter: inspect.Parameter, named: dict[str, Any], word
 
 
 def _words(names: Sequence[str], samples: Sequence[SampleInput]) -> dict[str, list[str]]:
-    """The words that samples give for each parameter."""
+    """Return the words that samples give for each parameter."""
     words: dict[str, list[str]] = {}
     for sample in samples:
         for name, value in {**dict(zip(names, sample.args)), **sample.kwargs}.items():

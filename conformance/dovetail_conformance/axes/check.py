@@ -40,7 +40,7 @@ def variants(cell: Cell) -> Outcome | None:
 
 
 def _fails_without(cell: Cell, variant: Variant) -> bool:
-    """Whether the variant fails as well where the executors of last resort run it: then the fault is not this executor's."""
+    """Return whether the variant fails as well where the executors of last resort run it: then the fault is not this executor's."""
     if is_referee(cell.subject.executor):
         return False
     others = replace(cell.subject, executor=cell.subject.others[0], others=cell.subject.others[1:]) if cell.subject.others else None
@@ -54,7 +54,7 @@ def _fails_without(cell: Cell, variant: Variant) -> bool:
 
 
 def of_cell(cell: Cell) -> list[Variant]:
-    """The variants that the level has for a cell."""
+    """Return the variants that the level has for a cell."""
     if cell.level.dealt or not cell.level.rows[0] or not cell.cases[0].program.eager:
         return []
     first = cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0]
@@ -71,7 +71,7 @@ def _named(cell: Cell) -> bool:
 
 
 def _called(variant: Variant) -> str | None:
-    """What is wrong with a call without gradients: its result, what it wrote, a line that breaks its promise."""
+    """Describe what is wrong with a call without gradients: its result, what it wrote, a line that breaks its promise."""
     case, row = variant.case, variant.row
     function = case.compiled(passes=[checked], **_tracing(row))
     inputs = fresh(case.program.inputs)
@@ -87,12 +87,12 @@ def _called(variant: Variant) -> str | None:
 
 
 def _tracing(row: Row) -> dict[str, str]:
-    """The quicker way of tracing knows no autocast."""
+    """Choose the way of tracing: the quicker one knows no autocast."""
     return {"interpretation": "bytecode"} if row.mode == "autocast" else {}
 
 
 def _trained(cell: Cell, variant: Variant) -> str | None:
-    """What is wrong with a call that requires gradients: its result, the gradients, a cotangent that was written."""
+    """Describe what is wrong with a call that requires gradients: its result, the gradients, a cotangent that was written."""
     case, row = variant.case, variant.row
     if any(each.kind == "skip" and each.covers("backward", cell.dtype, cell.device.type) for each in cell.info.directives):
         return None

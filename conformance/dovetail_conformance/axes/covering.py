@@ -34,7 +34,7 @@ class Row:
         return ", ".join(message) or "plain"
 
     def without(self, *axes: str) -> Row:
-        """The row with the usual level on these axes."""
+        """Return the row with the usual level on these axes."""
         usual = Row()
         return replace(self, **{axis: getattr(usual, axis) for axis in axes})
 
@@ -54,7 +54,7 @@ AXES: dict[str, tuple[str, ...]] = {
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """The covering array: every pair of levels, and the rows that cover most pairs first."""
+    """Return the covering array: every pair of levels, and the rows that cover most pairs first."""
     from allpairspy import AllPairs  # lazily: the levels below core have no use for it
 
     pairs = AllPairs([list(levels) for levels in AXES.values()])
@@ -62,7 +62,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def singles() -> Iterator[tuple[str, Row]]:
-    """A row for each level of each axis that is not the usual one, with the usual levels on the others."""
+    """Yield a row for each level of each axis that is not the usual one, with the usual levels on the others."""
     for axis, levels in AXES.items():
         for level in levels:
             if level != getattr(Row(), axis):

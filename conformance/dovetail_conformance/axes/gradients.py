@@ -29,13 +29,13 @@ class Gradients:
 
 
 def subset(candidates: Sequence[int], which: str) -> list[int]:
-    """Which of the inputs that can require a gradient do."""
+    """Choose which of the inputs that can require a gradient do."""
     chosen = {"all": candidates, "first": candidates[:1], "last": candidates[-1:], "but first": candidates[1:]}[which]
     return list(chosen or candidates)
 
 
 def cotangent(x: Tensor, kind: str) -> Tensor:
-    """What flows back into a result: the same values for the same shape, in any precision."""
+    """Return the cotangent of a result: the same values for the same shape, in any precision."""
     generator = torch.Generator().manual_seed(SEED)
     values = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(torch.bfloat16).to(x.device, x.dtype)
     if kind == "ones":
@@ -53,7 +53,7 @@ def cotangent(x: Tensor, kind: str) -> Tensor:
 
 
 def gradients(call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequence[int], kind: str) -> Gradients | None:
-    """The results and gradients of a call; None where no result requires a gradient."""
+    """Return the results and gradients of a call; None where no result requires a gradient."""
     leaves = [inputs[i].requires_grad_() for i in wanted]
     ran = call(inputs, grad=True)
     if ran.error is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def laid_out(x: Tensor, layout: str) -> Tensor | None:
-    """`x` in a layout; None where it has none of that name.
+    """Return `x` in a layout; None where it has none of that name.
 
     "offset" starts behind the first element of its memory, so that its address is not aligned, "gapped" leaves out every other element,
     "repeated" has one element along its longest dimension, "overlapping" rows that share elements, "flagged" the conjugate or the negative bit.
@@ -41,7 +41,7 @@ def _repeated(x: Tensor) -> Tensor | None:
 
 
 def _overlapping(x: Tensor) -> Tensor | None:
-    """Rows that begin one element behind each other."""
+    """Return rows that begin one element after another."""
     if x.ndim < 2 or x.shape[-1] < 2 or x.shape[-2] < 2 or not x.numel():
         return None
     rows = x.numel() // x.shape[-1]
@@ -54,7 +54,7 @@ def _overlapping(x: Tensor) -> Tensor | None:
 
 
 def _flagged(x: Tensor) -> Tensor | None:
-    """The conjugate of a conjugate, or the imaginary part of one, whose sign is kept aside."""
+    """Return the conjugate of a conjugate, or the imaginary part of one, as a tensor with a pending sign."""
     if x.is_complex():
         return x.detach().conj().resolve_conj().clone().conj()
     if x.dtype not in (torch.float32, torch.float64):

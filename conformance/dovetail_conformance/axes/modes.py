@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def mode(name: str) -> Iterator[None]:
-    """While open, one of torch's switches is as `name` says."""
+    """Set one of torch's switches to what `name` stands for while open."""
     if name == "inference":
         with torch.inference_mode():
             yield

@@ -18,7 +18,7 @@ WHICH = ("first", "second", "third")
 
 
 def resized(sample: SampleInput, size: str, which: str, generator: torch.Generator) -> Iterator[SampleInput]:
-    """Ways to give the sample another size, the best first: eager decides which of them the operation accepts."""
+    """Yield ways to give the sample another size, the best first: eager decides which of them the operation accepts."""
     tensors = list(tensors_of((sample.args, sample.kwargs)))
     if size == "deep":
         yield from _deep(sample, generator)
@@ -40,7 +40,7 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
 
 
 def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:
-    """The first tensor, or all of them, with dimensions put in front."""
+    """Yield the first tensor, or all of them, with dimensions put in front."""
     tensors = list(tensors_of((sample.args, sample.kwargs)))
     for chosen in (tensors[:1], tensors):
         kept = {id(x) for x in chosen}
@@ -49,13 +49,13 @@ def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInp
 
 
 def _symbols(tensors: Sequence[Tensor]) -> list[int]:
-    """The distinct sizes that may be replaced, last dimensions first."""
+    """Return the distinct sizes that may be replaced, last dimensions first."""
     sizes = [n for x in tensors for n in reversed(x.shape) if n > 1]
     return list(dict.fromkeys(sizes))
 
 
 def _new_size(tensors: Sequence[Tensor], symbol: int, size: str) -> int | None:
-    """What replaces a size; None where the sample would get too large."""
+    """Choose another size; None where the sample would get too large."""
     if size in ("one", "empty"):
         return int(size == "one")
     if size in ("rows", "long"):
@@ -71,7 +71,7 @@ def _new_size(tensors: Sequence[Tensor], symbol: int, size: str) -> int | None:
 
 
 def grown(x: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """A row-major tensor of `shape` with values like those of `x`: in the same range, as distinct, as sorted."""
+    """Return a row-major tensor of `shape` with values like those of `x`: in the same range, as distinct, as sorted."""
     if tuple(x.shape) == shape:
         return x
     count = torch.Size(shape).numel()
@@ -83,7 +83,7 @@ def grown(x: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tens
 
 
 def _like(values: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` values like these, in float64 or int64."""
+    """Return `count` values like these, in float64 or int64."""
     if not len(values) or count == 0:
         return torch.zeros(count, dtype=torch.float64)
     wide = values.to(torch.float64 if values.is_floating_point() else torch.int64)
@@ -99,7 +99,7 @@ def _like(values: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def tensors_of(nest: Any) -> Iterator[Tensor]:
-    """The tensors in nested arguments, each once."""
+    """Yield the tensors in nested arguments, each once."""
     seen: set[int] = set()
 
     def walk(value: Any) -> Iterator[Tensor]:
@@ -119,7 +119,7 @@ def tensors_of(nest: Any) -> Iterator[Tensor]:
 
 
 def mapped(sample: SampleInput, change: Callable[[Tensor], Tensor], number: Callable[[int], int] = lambda n: n) -> SampleInput:
-    """The sample with other tensors, one that appears twice replaced by one; `number` changes the whole numbers of its lists."""
+    """Return the sample with other tensors, one that appears twice replaced by one; `number` changes the whole numbers of its lists."""
     new: dict[int, Tensor] = {}
 
     def walk(value: Any, listed: bool) -> Any:

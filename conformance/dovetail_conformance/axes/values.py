@@ -12,7 +12,7 @@ SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
 
 
 def filled(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
-    """`x` with values of a kind; None where there are none.
+    """Return `x` with values of a kind; None where there are none.
 
     `domain` is what the operation is meant for. A tensor of probabilities or of numbers that are not negative keeps to such. `numbers` are
     arguments of the call, near which its form may change.
@@ -48,7 +48,7 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
 
 
 def bounds(x: Tensor, domain: tuple[float, float]) -> tuple[float, float]:
-    """Between what new values of a tensor may lie."""
+    """Return the limits for new values of a tensor."""
     least, most = (float(n) for n in torch.aminmax(x.to(torch.float64).nan_to_num()))
     low, high = domain
     if least >= 0:

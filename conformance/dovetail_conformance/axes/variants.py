@@ -59,7 +59,7 @@ class Variants:
         self.templates = self._templates()
 
     def _templates(self) -> list[SampleInput]:
-        """A sample for each way of passing the other arguments: of several, the one with the most elements."""
+        """Return a sample for each way of passing the other arguments: of several, the one with the most elements."""
         largest: dict[object, SampleInput] = {}
         for sample in [*self.samples, *with_other_values(self.info, self.samples)]:
             key = program_of(self.info.symbol, sample).template
@@ -68,7 +68,7 @@ class Variants:
         return list(largest.values())
 
     def chosen(self, most: int, start: int = 0, *, complete: bool = False) -> list[Variant]:
-        """About `most` variants, from row `start` of the covering array on, each template in turn.
+        """Return about `most` variants, from row `start` of the covering array on, each template in turn.
 
         `complete` ones have every level of every axis in one of them at least, and a tensor of more than a million elements.
         """
@@ -80,7 +80,7 @@ class Variants:
         return [variant for variant in selected if variant is not None]
 
     def _single(self, axis: str, row: Row) -> Iterator[Variant]:
-        """A variant that has a level which no row kept so far, from the first few templates that have a use for it."""
+        """Yield a variant that has a level which no row kept so far, from the first few templates that have a use for it."""
         for turn in range(min(len(self.templates), TURNS)):
             if (axis, getattr(row, axis)) in self.covered:
                 return
@@ -89,7 +89,7 @@ class Variants:
                 yield variant
 
     def _variant(self, row: Row, turn: int) -> Variant | None:
-        """The variant of a row; where eager refuses it, one without some of its levels."""
+        """Return the variant of a row; where eager refuses it, one without some of its levels."""
         tried = [self.templates[(turn + i) % len(self.templates)] for i in range(2)]
         for dropped in DROPPED:
             left = row.without(*dropped)
@@ -104,7 +104,7 @@ class Variants:
         return None
 
     def accepted(self, sample: SampleInput, row: Row = USUAL) -> Case | None:
-        """The sample as a case; None where eager refuses it or takes long."""
+        """Return the sample as a case; None where eager refuses it or takes long."""
         program = program_of(self.info.symbol, sample)
         case = Case(self.subject, self.info, program, message(sample), sample)
         began = perf_counter()
@@ -113,7 +113,7 @@ class Variants:
         return case if fine and perf_counter() - began < SLOW else None
 
     def _derived(self, sample: SampleInput, row: Row) -> Iterator[SampleInput]:
-        """The sample with the levels of a row."""
+        """Yield the sample with the levels of a row."""
         sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
         for each in sized:
             yield self._laid(self._same(self._filled(each, row), row), row)
@@ -127,7 +127,7 @@ class Variants:
         return mapped(sample, lambda x: _or(filled(x, row.values, self.info.domain, numbers, self.generator), x))
 
     def _same(self, sample: SampleInput, row: Row) -> SampleInput:
-        """The sample with a later tensor replaced by an earlier one of its dtype, and of its shape where there is one."""
+        """Return the sample with a later tensor replaced by an earlier one of its dtype, and of its shape where there is one."""
         if row.same == "no":
             return sample
         tensors = list(tensors_of((sample.args, sample.kwargs)))
@@ -158,7 +158,7 @@ def _elements(sample: SampleInput) -> int:
 
 
 def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
-    """The levels of a row that changed the sample."""
+    """Return the levels of a row that changed the sample."""
     before, after = (list(tensors_of((each.args, each.kwargs))) for each in (template, sample))
     lost = []
     if [x.shape for x in before] == [x.shape for x in after]:

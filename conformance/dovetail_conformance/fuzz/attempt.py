@@ -59,7 +59,7 @@ class Setup:
 
 @contextmanager
 def threads(n: int):
-    """While open, torch uses this many threads."""
+    """Let torch use this many threads while open."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:

@@ -228,7 +228,7 @@ def _kind(x: Any) -> str:
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Whether two values are equal but for the last bits, which any allowance covers."""
+    """Return whether two values are equal but for the last bits, which any allowance covers."""
     if ours is None or theirs is None or torch.equal(ours, theirs):
         return True
     inexact = ours.is_floating_point() or ours.is_complex()

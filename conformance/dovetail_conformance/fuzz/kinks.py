@@ -25,7 +25,7 @@ def gap(x: Tensor, dims: tuple[int, ...] = ()) -> Tensor:
 
 
 def close_to_kink(step: Step, env: Mapping[str, Any], eps: Mapping[str, float] | None = None) -> bool:
-    """Whether the operands of a step lie within MARGIN roundings of a place where its result or gradient jumps.
+    """Return whether the operands of a step lie within MARGIN roundings of a place where its result or gradient jumps.
 
     `eps` has the precision of operands that are held in another dtype than they are computed in.
     """

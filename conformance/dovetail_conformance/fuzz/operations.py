@@ -126,26 +126,26 @@ def step(
 
 @family
 def smooth(d: Drawing) -> Step:
-    """A function of one tensor."""
+    """Draw a function of one tensor."""
     return step(d, d.choice(SMOOTH), d.pick(lambda value: value.real or value.tensor.is_complex()))
 
 
 @family
 def kinked(d: Drawing) -> Step:
-    """A function of one tensor whose gradient jumps."""
+    """Draw a function of one tensor whose gradient jumps."""
     text, kinks = d.choice([*KINKED.items()])
     return step(d, text, d.smooth(), kinks=kinks)
 
 
 @family
 def jump(d: Drawing) -> Step:
-    """A function that jumps, of a value that nothing rounded."""
+    """Draw a function that jumps, of a value that nothing rounded."""
     return step(d, d.choice(JUMPS), d.exact(lambda value: value.real), exact=True)
 
 
 @family
 def binary(d: Drawing) -> Step:
-    """A function of two tensors that broadcast."""
+    """Draw a function of two tensors that broadcast."""
     value = d.real()
     other = d.other(value)
     pair = (value, other) if d.maybe(0.6) else (other, value)
@@ -158,7 +158,7 @@ def binary(d: Drawing) -> Step:
 
 @family
 def select(d: Drawing) -> Step:
-    """A choice of elements by a mask."""
+    """Draw a choice of elements by a mask."""
     value = d.real()
     mask = _mask(d, value)
     if d.maybe(0.5):
@@ -173,7 +173,7 @@ def _mask(d: Drawing, value: Value) -> Value:
 
 @family
 def integer(d: Drawing) -> Step:
-    """Arithmetic of integers and booleans, which is exact."""
+    """Draw arithmetic of integers and booleans, which is exact."""
     value = d.pick(lambda value: not value.real and not value.tensor.is_complex())
     if d.maybe(0.4):
         text = d.choice(INTEGER_UNARY)
@@ -192,7 +192,7 @@ def dims_of(d: Drawing, value: Value) -> tuple[int, ...]:
 
 @family
 def reduce(d: Drawing) -> Step:
-    """A reduction over some or all dimensions."""
+    """Draw a reduction over some or all dimensions."""
     kind = d.choice(REDUCTIONS)
     if kind in ("all", "any", "argmax", "count_nonzero"):
         return _exact_reduction(d, kind)
@@ -230,14 +230,14 @@ def _exact_reduction(d: Drawing, kind: str) -> Step:
 
 @family
 def rows(d: Drawing) -> Step:
-    """Something that normalises along a dimension."""
+    """Draw something that normalises along a dimension."""
     value = d.pick(lambda value: value.real and value.dim > 0)
     return step(d, d.choice(ROWS).replace("{d}", str(d.choice(range(-value.dim, value.dim)))), value, accumulates=True)
 
 
 @family
 def norm(d: Drawing) -> Step:
-    """Layers that normalise, with weights."""
+    """Draw layers that normalise, with weights."""
     value = d.pick(lambda value: value.real and value.dim > 0)
     dtype = str(value.tensor.dtype).removeprefix("torch.")
     if value.dim >= 3 and d.maybe(0.4):
@@ -261,7 +261,7 @@ def norm(d: Drawing) -> Step:
 
 @family
 def loss(d: Drawing) -> Step:
-    """A loss, mean or sum."""
+    """Draw a loss, mean or sum."""
     value = d.pick(lambda value: value.real and value.tensor.numel() > 0)
     if value.dim == 2 and d.maybe(0.5):
         target = d.index(value.shape[1], (value.shape[0],))
@@ -280,7 +280,7 @@ def loss(d: Drawing) -> Step:
 
 @family
 def cast(d: Drawing) -> Step:
-    """Another dtype."""
+    """Draw another dtype."""
     value = d.pick(lambda value: not value.tensor.is_complex())
     wide = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
     dtype = d.choice([name for name in wide if name != str(value.tensor.dtype).removeprefix("torch.")])
@@ -290,7 +290,7 @@ def cast(d: Drawing) -> Step:
 
 @family
 def matmul(d: Drawing) -> Step:
-    """A product of matrices."""
+    """Draw a product of matrices."""
     value = d.pick(lambda value: value.real and value.dim > 0 and 0 < value.tensor.numel() <= 200_000 and value.shape[-1] <= 1024)
     dtype = str(value.tensor.dtype).removeprefix("torch.")
     out = d.choice((1, 3, 8, 16, 33))

@@ -73,14 +73,14 @@ def viewed(d: Drawing, value: Value) -> str:
 
 @family
 def view(d: Drawing) -> Step:
-    """A view."""
+    """Draw a view."""
     value = d.pick(lambda value: True)
     return step(d, viewed(d, value), value, exact=True)
 
 
 @family
 def move(d: Drawing) -> Step:
-    """A copy with elements in other places."""
+    """Draw a copy with elements in other places."""
     value = d.pick(lambda value: value.dim > 0)
     dim = d.rng.randrange(value.dim)
     texts = [f"{{0}}.flip({dim})", f"torch.roll({{0}}, 1, {dim})", "{0}.clone()", "{0}.contiguous()", f"{{0}}.repeat_interleave(2, {dim})", "{0} * 1"]
@@ -93,7 +93,7 @@ def move(d: Drawing) -> Step:
 
 @family
 def write(d: Drawing) -> Step:
-    """A write to a value or through a view of it."""
+    """Draw a write to a value or through a view of it."""
     value = d.pick(lambda value: value.real)
     if not value.tensor.numel():
         raise Impossible
@@ -119,7 +119,7 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 @family
 def gather(d: Drawing) -> Step:
-    """A lookup: of computed values, by indices that other lookups may use, too."""
+    """Draw a lookup: of computed values, by indices that other lookups may use, too."""
     value = d.pick(lambda value: value.dim > 0 and min(value.shape) > 0)
     dim = 0 if d.maybe(0.6) else d.rng.randrange(value.dim)
     size = value.shape[dim]
@@ -137,7 +137,7 @@ def gather(d: Drawing) -> Step:
 
 @family
 def scatter(d: Drawing) -> Step:
-    """Elements put or added at indices."""
+    """Draw elements put or added at indices."""
     value = d.pick(lambda value: value.real and value.dim > 0 and min(value.shape) > 0)
     dtype = str(value.tensor.dtype).removeprefix("torch.")
     rows = value.shape[0]
@@ -165,7 +165,7 @@ def scatter(d: Drawing) -> Step:
 
 @family
 def join(d: Drawing) -> Step:
-    """Several values as one."""
+    """Draw several values as one."""
     value = d.pick(lambda value: True)
     same = [new for new in d.values if new.shape == value.shape and new.tensor.dtype == value.tensor.dtype]
     other = d.choice(same) if len(same) > 1 and d.maybe(0.8) else d.other(value, lambda new: new in same)
@@ -178,7 +178,7 @@ def join(d: Drawing) -> Step:
 
 @family
 def constant(d: Drawing) -> Step:
-    """A value with a tensor that the program creates."""
+    """Draw a value with a tensor that the program creates."""
     value = d.pick(lambda value: value.real and value.dim > 0)
     size = value.shape[-1]
     texts = [
@@ -192,7 +192,7 @@ def constant(d: Drawing) -> Step:
 
 @family
 def window(d: Drawing) -> Step:
-    """Neighbours of elements: pooling, and a convolution."""
+    """Draw neighbours of elements: pooling, and a convolution."""
     value = d.pick(lambda value: value.real and value.dim in (3, 4) and value.tensor.numel() <= 300_000 and min(value.shape[2:]) > 2)
     n = value.dim - 2
     channels = value.shape[1]

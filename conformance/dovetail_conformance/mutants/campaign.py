@@ -35,7 +35,7 @@ class Mutant:
         return f"{self.symbol.id}: {self.mutation.family}, {self.mutation.name}"
 
     def executor(self) -> OperatorExecutor:
-        """An executor that runs this one operation, with the fault."""
+        """Make an executor that runs this one operation, with the fault."""
         declared = {"dtypes": self.plugin.dtypes, "devices": self.plugin.devices, "grad": self.plugin.grad}
         ex = OperatorExecutor("mutant", **declared)
         changed = replace(self.mutation.change(self.original), executor="mutant", name=self.symbol.name)
@@ -62,7 +62,7 @@ class Verdict:
 
 
 def mutants(plugin: OperatorExecutor, count: int | None, seed: int = 0, operations: Sequence[str] | None = None) -> list[Mutant]:
-    """Mutants of a plugin's operations: all, or `count` of them, one for each operation and family first."""
+    """List mutants of a plugin's operations: all, or `count` of them, one for each operation and family first."""
     wanted = Wanted(operations=None if operations is None else tuple(operations))
     groups: dict[tuple[str, str], list[Mutant]] = {}
     for symbol, implementation in plugin.table.items():
@@ -97,7 +97,7 @@ def campaign(
 
 
 def tried(mutant: Mutant, level: str) -> Verdict:
-    """One mutant's verdict; what it did to the process is put right afterwards."""
+    """Try one mutant; put right afterwards what it did to the process."""
     began, before = perf_counter(), Snapshot()
     check, message = "", ""
     subject = Subject.of(mutant.executor())
@@ -126,13 +126,13 @@ def _caught(mutant: Mutant, subject: Subject, level: str) -> tuple[str, str]:
 
 
 def shares(verdicts: Sequence[Verdict]) -> tuple[int, int]:
-    """How many mutants were noticed, of how many that changed anything."""
+    """Count how many mutants were noticed, of how many that changed anything."""
     counted = [each for each in verdicts if each.check or each.struck is not False]
     return sum(bool(each.check) for each in counted), len(counted)
 
 
 def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """The lines of a summary: the share that was noticed, by family and by check, and the survivors."""
+    """Yield the lines of a summary: the share that was noticed, by family and by check, and the survivors."""
     caught, every = shares(verdicts)
     operations = len({each.operation for each in verdicts})
     yield f"{caught:,} of {every:,} mutants of {operations} operations were noticed ({100 * caught / max(1, every):.1f} %)"

@@ -19,7 +19,7 @@ def _any(test: Callable[[Tensor], bool]) -> Condition:
 
 
 def _real(test: Callable[[Tensor], Tensor]) -> Condition:
-    """Whether an element of a float tensor passes a test."""
+    """Apply a test to the elements of a float tensor; False for others."""
     return _any(lambda x: x.is_floating_point() and x.numel() > 0 and bool(test(x.detach()).any()))
 
 
@@ -71,7 +71,7 @@ def every(calls: int) -> Callable[[], Condition]:
 
 
 def _counted(test: Callable[[int], bool]) -> Condition:
-    """A condition on how often it was asked."""
+    """Return a condition on the number of its evaluations."""
     seen = iter(range(1, 1 << 60))
     return lambda tensors: test(next(seen))
 
@@ -85,7 +85,7 @@ HISTORY: dict[str, Callable[[], Condition]] = {
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors among nested arguments."""
+    """Return the tensors among nested arguments."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, (list, tuple)):

@@ -36,7 +36,7 @@ class Mutation:
 
 
 def mapped(result: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A result with its first tensor changed."""
+    """Replace the first tensor of a result."""
     if isinstance(result, Tensor):
         return change(result)
     if isinstance(result, (tuple, list)) and result:
@@ -46,14 +46,14 @@ def mapped(result: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def spoilt(x: Tensor) -> Tensor:
-    """Another tensor of the same kind: by a hundredth and a little more, by one, or the opposite."""
+    """Return another tensor of the same kind: by a hundredth and a little more, by one, or the opposite."""
     if x.dtype is torch.bool:
         return ~x
     return x * 1.01 + 0.01 if x.is_floating_point() or x.is_complex() else x + 1
 
 
 def when(condition: Condition, wrong: Callable[[Tensor], Tensor] = spoilt) -> Callable[[Kernel], Kernel]:
-    """A kernel whose first result is wrong where a condition holds."""
+    """Return a kernel whose first result is wrong where a condition holds."""
 
     def wrap(fn: Kernel) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -72,7 +72,7 @@ def when(condition: Condition, wrong: Callable[[Tensor], Tensor] = spoilt) -> Ca
 
 
 def around(act: Callable[[tuple, Any], Any]) -> Callable[[Kernel], Kernel]:
-    """A kernel that does something else as well; what `act` gives for the arguments and the result is the result."""
+    """Return a kernel that does something else as well: `act` maps the arguments and the result to the new result."""
 
     def wrap(fn: Kernel) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -91,7 +91,7 @@ def around(act: Callable[[tuple, Any], Any]) -> Callable[[Kernel], Kernel]:
 
 
 def _tail(x: Tensor) -> Tensor:
-    """Wrong in what is left behind whole vectors of eight."""
+    """Spoil what is left behind whole vectors of eight."""
     flat = x.clone(memory_format=torch.contiguous_format).view(-1)
     if len(flat) % 8 and len(flat) > 8:
         flat[len(flat) // 8 * 8 :] = spoilt(flat[len(flat) // 8 * 8 :])
@@ -243,12 +243,12 @@ def _rarely(count: int) -> Callable[..., Any]:
 
 
 def kernels(family: str, name: str, wrap: Callable[[], Callable[[Kernel], Kernel]]) -> Mutation:
-    """A mutation of the kernel; what it remembers is new for each mutant."""
+    """Return a mutation of the kernel; what it remembers is new for each mutant."""
     return Mutation(family, name, lambda original: replace(original, fn=wrap()(original.fn), path=None, large=None))
 
 
 def arguments(symbol: Symbol) -> Iterator[Mutation]:
-    """Mutations that take no notice of an argument, or take another dimension."""
+    """Yield mutations that take no notice of an argument, or take another dimension."""
     try:
         parameters = inspect.signature(symbol.meta).parameters
     except (TypeError, ValueError):
@@ -282,7 +282,7 @@ def _other(names: list[str], name: str, change: Callable[[Any], Any]) -> Callabl
 
 
 def mutations(symbol: Symbol) -> Iterator[Mutation]:
-    """Every mutation of an implementation of `symbol`, but for those of grad rules."""
+    """Yield every mutation of an implementation of `symbol`, but for those of grad rules."""
     for family, table in (("sizes", SIZES), ("layouts", LAYOUTS), ("values", VALUES), ("process", PROCESS)):
         for name, condition in table.items():
             yield kernels(family, name, lambda condition=condition: when(condition))

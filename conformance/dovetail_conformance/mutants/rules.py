@@ -32,7 +32,7 @@ GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {  # from (the gradient, the i
 
 
 def rules(implementation: Implementation) -> Iterator[Mutation]:
-    """Every mutation of the grad rule of an implementation; none where it has no rule."""
+    """Yield every mutation of the grad rule of an implementation; none where it has no rule."""
     if implementation.grad is None:
         return
     for name, wrong in GRADIENTS.items():
@@ -47,7 +47,7 @@ def rules(implementation: Implementation) -> Iterator[Mutation]:
 
 @contextmanager
 def _instead(rule: Rule, name: str, other: Callable[..., Any]) -> Iterator[None]:
-    """While open, the rule's module has another function of that name."""
+    """Replace a function of the rule's module while open."""
     space = rule.__globals__
     had = space[name]
     space[name] = other
@@ -119,7 +119,7 @@ COTANGENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def _reading(rule: Rule, kernel: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
-    """The rule with its cotangent passed through a kernel that runs when the backward does."""
+    """Pass the cotangent of a rule through a kernel that runs when the backward does."""
     ex = OperatorExecutor("mutant_cotangent")
     through = ex.operation(f"read_{id(kernel)}", kernel, meta=lambda g: g)
 

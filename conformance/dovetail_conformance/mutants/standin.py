@@ -41,7 +41,7 @@ ALONE = (  # operations that Dovetail differentiates
 
 
 def torch_function(name: str) -> Any:
-    """What a dotted name below torch means."""
+    """Look up a dotted name below torch."""
     thing: Any = torch
     for part in name.split(".")[1:]:
         thing = getattr(thing, part)
@@ -49,7 +49,7 @@ def torch_function(name: str) -> Any:
 
 
 def unary(name: str, rule: Callable[[Any, Any, Any], Any]) -> Callable[[Any], Any]:
-    """The grad rule of an operation of one tensor."""
+    """Return the grad rule of an operation of one tensor."""
 
     def grad(x: Any) -> Any:
         out = getattr(torch, name)(x)
@@ -60,7 +60,7 @@ def unary(name: str, rule: Callable[[Any, Any, Any], Any]) -> Callable[[Any], An
 
 
 def reduced(g: Any, like: Any) -> Any:
-    """A cotangent summed over what was broadcast, in the dtype of its tensor."""
+    """Sum a cotangent over what was broadcast, in the dtype of its tensor."""
     return g.sum_to_size(like.shape).to(like.dtype) if tuple(g.shape) != tuple(like.shape) else g.to(like.dtype)
 
 
@@ -99,7 +99,7 @@ def matmul_grad(input: Any, other: Any) -> Any:
 
 
 def standin() -> OperatorExecutor:
-    """The executor, as `dovetail conformance --mutants dovetail_conformance.mutants.standin:standin` makes it."""
+    """Make the executor for `dovetail conformance --mutants dovetail_conformance.mutants.standin:standin`."""
     ex = OperatorExecutor("standin")
     for name, rule in UNARY.items():
         ex.implements(f"torch.{name}", getattr(torch, name), grad=unary(name, rule), dtypes=["float16", "bfloat16", "float32", "float64"])

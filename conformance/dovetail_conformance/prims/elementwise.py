@@ -42,7 +42,7 @@ EVERYWHERE = (-inf, inf)
 
 
 def refused(accepted: tuple[DType, ...]) -> tuple[DType, ...]:
-    """Dtypes of the kinds that an operation does not take, and one for storage."""
+    """List dtypes of the kinds that an operation does not take, and one for storage."""
     kinds = {d.kind for d in accepted}
     return (*(d for d in (dtypes.bool_, dtypes.int64, dtypes.float32, dtypes.complex64) if d.kind not in kinds), dtypes.float8_e5m2)
 
@@ -139,7 +139,7 @@ def kind_errors(accepted: tuple[DType, ...], operands: int, device: Device) -> I
 
 
 def number(dtype: DType, value: int) -> Any:
-    """A Python number of the dtype's kind."""
+    """Make a Python number of the dtype's kind."""
     return {"bool": bool, "int": int, "float": float, "complex": complex}[dtype.kind](value)
 
 

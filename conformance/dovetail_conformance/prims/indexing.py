@@ -17,7 +17,7 @@ POSITIONS = unwritten((2,), dtypes.int64)
 
 
 def bases(make: Maker) -> Iterator[Tensor]:
-    """Tensors to index, in several layouts."""
+    """Yield tensors to index, in several layouts."""
     yield make(5)
     yield make(4, 3)
     yield make(3, 4).t()

@@ -104,7 +104,7 @@ def np_convolution(x: np.ndarray, weight: np.ndarray, **window: Any) -> np.ndarr
 
 
 def np_spread(weight: np.ndarray, shape: tuple, *, transposed: bool, output_padding: tuple, groups: int, **window: Any) -> tuple[tuple, np.ndarray]:
-    """A convolution of one sample as a matrix from its input to its output, both flat, and the shape of the output."""
+    """Write a convolution of one sample as a matrix from its input to its output, both flat; return it and the shape of the output."""
     sizes = shape[2:]
     if transposed:
         out = tuple(
@@ -139,7 +139,7 @@ def np_input_grad(g: np.ndarray, weight: np.ndarray, *, input_shape: tuple, **wi
 
 
 def np_weight_grad(g: np.ndarray, x: np.ndarray, *, weight_shape: tuple, **window: Any) -> np.ndarray:
-    """Linear in the weight: probe with each weight of one."""
+    """Compute the gradient by linearity: probe with each weight of one."""
     out = np.zeros(weight_shape, g.dtype)
     for place in np.ndindex(*weight_shape):
         probe = np.zeros(weight_shape, g.dtype)

@@ -31,7 +31,7 @@ from dovetail_conformance.opinfo import (
 
 
 def shaped(make: Maker, *, empty: bool = True) -> Iterator[Any]:
-    """Tensors with something to reduce, in several layouts."""
+    """Yield tensors with something to reduce, in several layouts."""
     yield make(5)
     yield make(4, 3)
     yield make(2, 3, 4)

@@ -94,7 +94,7 @@ def slice_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def _turned(make: Maker, shape: tuple[int, ...]) -> Any:
-    """A tensor of `shape` that is column-major."""
+    """Make a tensor of `shape` that is column-major."""
     return make(*reversed(shape)).permute(tuple(reversed(range(len(shape)))))
 
 

@@ -19,7 +19,7 @@ WORDS = ("operation", "check", "dtype", "device", "state", "message", "replay", 
 
 
 def html(reports: Sequence[Report]) -> str:
-    """The page.  Its data is packed, so that tens of thousands of rows with their scripts stay small; a browser unpacks it without a server."""
+    """Render the page.  Its data is packed, so that tens of thousands of rows stay small; a browser unpacks it without a server."""
     packed = gzip.compress(json.dumps(data(reports), separators=(",", ":")).encode(), mtime=0)
     page = files("dovetail_conformance.render").joinpath(PAGE).read_text(encoding="utf-8")
     names = ", ".join(dict.fromkeys(report.name for report in reports))
@@ -28,7 +28,7 @@ def html(reports: Sequence[Report]) -> str:
 
 
 def _overview(report: Report) -> str:
-    """What is worth knowing before anything is clicked; it needs no script to be read."""
+    """Summarize what is worth knowing before anything is clicked; readable without scripts."""
     notices = "".join(f"<p class=notice>{escape(message)}</p>" for message in parts.notices(report))
     counts = ", ".join(f"{n:,} {state}" for state, n in report.counts.items())
     head = f"<h2>{escape(parts.title(report))}: {escape(parts.score(report))} passed</h2>"
@@ -36,7 +36,7 @@ def _overview(report: Report) -> str:
 
 
 def data(reports: Sequence[Report]) -> dict[str, Any]:
-    """The rows column by column; each distinct string once, as its place among `words`."""
+    """Return the rows column by column; each distinct string once, as its place among `words`."""
     words: dict[str, int] = {"": 0}
     dtypes = parts.sorted_dtypes(row for report in reports for row in report)
     return {

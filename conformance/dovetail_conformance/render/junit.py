@@ -15,7 +15,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def junit(reports: Sequence[Report]) -> str:
-    """The XML.  What neither failed nor passed is a skip with its reason: no reader may count it as a success."""
+    """Render JUnit XML.  What neither failed nor passed is a skip with its reason: no reader may count it as a success."""
     root = xml.Element("testsuites", name="dovetail conformance")
     for report in reports:
         root.append(_suite(report))
@@ -49,5 +49,5 @@ def _case(report: Report, row: Row) -> xml.Element:
 
 
 def clean(text: str) -> str:
-    """`text` without what XML cannot hold."""
+    """Remove from `text` what XML cannot hold."""
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -11,7 +11,7 @@ MOST = 50  # rows of a table: CI services cut long summaries off
 
 
 def markdown(reports: Sequence[Report]) -> str:
-    """A table of the executors, and for each what failed, what is waived, and the matrix of its operations."""
+    """Render a table of the executors, and for each what failed, what is waived, and the matrix of its operations."""
     return "\n".join(["# Conformance", "", *_overview(reports), *(line for report in reports for line in _report(report)), ""])
 
 
@@ -70,5 +70,5 @@ _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|~#"} | {"&": "&amp;", 
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Escape text for Markdown, on one line."""
     return text.translate(_SPECIAL)

@@ -31,41 +31,41 @@ _PLACE = {name: place for place, dtype in enumerate(dtypes.ALL) for name in (dty
 
 
 def sorted_dtypes(rows: Iterable[Row]) -> list[str]:
-    """The dtypes of rows, from bool to complex; what is of no dtype comes last."""
+    """Sort the dtypes of rows, from bool to complex; rows of no dtype come last."""
     return sorted({row.dtype for row in rows}, key=lambda name: (not name, _PLACE.get(name, len(_PLACE)), name))
 
 
 def short(dtype: str) -> str:
-    """A dtype in a heading; "any" stands for rows that are of no dtype."""
+    """Format a dtype for a heading; "any" stands for rows of no dtype."""
     return _SHORT.get(dtype, dtype) or "any"
 
 
 def name_of(operation: str) -> str:
-    """An operation in a column of names."""
+    """Format an operation for a column of names."""
     return operation.removeprefix("torch.") or WHOLE
 
 
 def percent(passed: int, counted: int) -> str:
-    """`99.9 %`, rounded down: 100 % means that every one passed."""
+    """Format a share as `99.9 %`, rounded down: 100 % means that every one passed."""
     if not counted:
         return "nothing counted"
     return "100 %" if passed == counted else f"{math.floor(1000 * passed / counted) / 10:.1f} %"
 
 
 def score(report: Report) -> str:
-    """`97.3 % (1,234 of 1,268)`; waived and expected failures are among those that count."""
+    """Format a score as `97.3 % (1,234 of 1,268)`; waived and expected failures are among those that count."""
     passed, counted = report.score
     return f"{percent(passed, counted)} ({passed:,} of {counted:,})" if counted else "nothing counted"
 
 
 def title(report: Report) -> str:
-    """`torch 0.1.0 at level core`."""
+    """Format a title: `torch 0.1.0 at level core`."""
     version = report.executor.get("version")
     return f"{report.name}{f' {version}' if version else ''} at level {report.level}"
 
 
 def about(report: Report) -> str:
-    """With what the report was made: suite, distribution, environment, seed and time."""
+    """Describe how the report was made: suite, distribution, environment, seed and time."""
     parts = [f"suite {report.suite.get('version', '?')} ({str(report.suite.get('hash', '?'))[:12]})"]
     parts += [message] if (message := distribution(report)) else []
     parts += [f"{key} {value}" for key, value in report.environment.items() if isinstance(value, (str, int, float)) and value != ""]
@@ -74,29 +74,29 @@ def about(report: Report) -> str:
 
 
 def distribution(report: Report) -> str:
-    """`dovetail-torch-exec 0.1.0`; empty for an executor that was made in the process."""
+    """Format the distribution: `dovetail-torch-exec 0.1.0`; empty for an executor defined in the process."""
     return " ".join(str(report.executor[key]) for key in ("distribution", "distribution_version") if report.executor.get(key))
 
 
 def operations(report: Report) -> str:
-    """`ran 12 operations, refused 3, never saw 100`; empty where no operation was asked for."""
+    """Summarize `ran 12 operations, refused 3, never saw 100`; empty for runs of whole-executor checks alone."""
     counts = report.operations
     return f"ran {counts['ran']:,} operations, refused {counts['refused']:,}, never saw {counts['never seen']:,}" if any(counts.values()) else ""
 
 
 def number(n: int) -> str:
-    """`1 row`, `1,200 rows`."""
+    """Format a count: `1 row`, `1,200 rows`."""
     return f"{n:,} row{'s' * (n != 1)}"
 
 
 def duration(seconds: float) -> str:
-    """`42 s` or `3 min 5 s`."""
+    """Format a duration: `42 s` or `3 min 5 s`."""
     whole = round(seconds)
     return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 
 
 def notices(report: Report) -> Iterator[str]:
-    """What a reader of the counts has to know before believing them."""
+    """Yield what a reader of the counts has to know before believing them."""
     if not any(row.ran for row in report):
         yield f"{report.name} ran no sample, so this proves nothing about its results."
     new = [row for row in report if row.new]
@@ -108,11 +108,11 @@ def notices(report: Report) -> Iterator[str]:
 
 
 def in_full(row: Row) -> str:
-    """`torch.softmax, float16, cpu: backward`."""
+    """Name a row in full: `torch.softmax, float16, cpu: backward`."""
     place = ", ".join(part for part in (row.operation or WHOLE, row.dtype, row.device) if part)
     return f"{place}: {row.check}"
 
 
 def unusual(rows: Iterable[Row]) -> list[Row]:
-    """The rows that a reader wants to see: failures first, then what is expected to fail or waived."""
+    """Return the rows that a reader wants to see: failures first, then what is expected to fail or waived."""
     return sorted((row for row in rows if row.state not in USUAL), key=lambda row: (not row.failed, list(LETTERS).index(row.state)))

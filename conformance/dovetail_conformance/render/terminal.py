@@ -22,7 +22,7 @@ def show(console: Console, report: Report, *, verbose: bool = False) -> None:
 
 
 def lines(report: Report, width: int, *, verbose: bool = False) -> Iterator[Text]:
-    """The lines of a report, none longer than `width` but scripts."""
+    """Yield the lines of a report, none longer than `width` but scripts."""
     yield Text(f"{parts.title(report)}: {parts.score(report)} passed", style="bold")
     yield from _wrapped(parts.about(report), width, style="dim")
     yield from _counts(report, width)
@@ -36,7 +36,7 @@ def lines(report: Report, width: int, *, verbose: bool = False) -> Iterator[Text
 
 
 def _counts(report: Report, width: int) -> Iterator[Text]:
-    """`12 pass  3 fail`, as many to a line as fit."""
+    """Yield `12 pass  3 fail`, as many to a line as fit."""
     line = Text()
     for state, n in report.counts.items():
         part = Text(f"{n:,} {state}", style=parts.LETTERS[state][1])
@@ -48,7 +48,7 @@ def _counts(report: Report, width: int) -> Iterator[Text]:
 
 
 def _matrices(report: Report, width: int, verbose: bool) -> Iterator[Text]:
-    """The matrix, or several below each other where its columns do not fit beside each other."""
+    """Yield the matrix, or several below each other where its columns do not fit beside each other."""
     shown = {row.operation for row in (report if verbose else parts.unusual(report))}
     operations = {operation: cells for operation, cells in matrix(report).items() if operation in shown}
     if not operations:
@@ -73,7 +73,7 @@ def _wide(dtype: str) -> int:
 
 
 def _blocks(dtypes: list[str], room: int) -> Iterator[list[str]]:
-    """Dtypes whose columns together are no wider than `room`."""
+    """Yield dtypes whose columns together are no wider than `room`."""
     block: list[str] = []
     for dtype in dtypes:
         if block and sum(map(_wide, [*block, dtype])) > room:
@@ -101,7 +101,7 @@ def _legend(operations: dict[str, dict[str, list[Row]]], width: int) -> Iterator
 
 
 def _failures(report: Report, width: int, verbose: bool) -> Iterator[Text]:
-    """What failed, each with its sentence; the rows that do not count yet come last and say so."""
+    """Yield the failures, each with its sentence; the rows that do not count yet come last and say so."""
     failing = [row for row in parts.unusual(report) if STATES[row.state][0]]
     for row in failing if verbose else failing[:MOST]:
         yield Text()
@@ -121,7 +121,7 @@ def _failures(report: Report, width: int, verbose: bool) -> Iterator[Text]:
 
 
 def _groups(report: Report, width: int, verbose: bool) -> Iterator[Text]:
-    """Rows that are as they are for a reason, together with the others that share it."""
+    """Yield rows that share a state and a reason together."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in report:
         if not STATES[row.state][0] and (row.state not in parts.USUAL or (verbose and row.state != "pass")):
@@ -140,7 +140,7 @@ def _named(rows: list[Row], verbose: bool) -> str:
 
 
 def _wrapped(message: str, width: int, indent: str = "", style: str = "") -> Iterator[Text]:
-    """A text in lines that fit; its own line breaks stay."""
+    """Yield a text in lines that fit; its own line breaks stay."""
     for paragraph in message.splitlines():
         for line in textwrap.wrap(paragraph, max(width - len(indent), 20), break_on_hyphens=False):
             yield Text(indent + line, style=style)

@@ -32,7 +32,7 @@ from dovetail_conformance.torch.special import np_sigmoid
 
 
 def samples_of(options: tuple[dict[str, Any], ...], in_place: bool, dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Each layout, each of the options, and, where there is such an option, a call that writes its result into the argument."""
+    """Yield each layout, each of the options, and, where there is such an option, a call that writes its result into the argument."""
     make = Maker(dtype, device)
     for x in layouts(make):
         yield SampleInput((x,))
@@ -136,7 +136,7 @@ def in_place_and_not(fn: Callable) -> Callable:
 
 
 def hardtanh_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """An unsigned integer has bounds from 0 on."""
+    """Yield the usual samples; those of an unsigned integer have bounds from 0 on."""
     make = Maker(dtype, device)
     low = {} if dtype.signed else {"min_val": 0}
     for x in layouts(make):
@@ -226,7 +226,7 @@ def np_glu(x: Any, dim: int = -1) -> Any:
 
 
 def softmax_samples(implicit: bool, dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Along the last dimension, along the first by name, in another dtype, and, where it may be left out, along the one that eager takes."""
+    """Yield samples along the last dimension, along the first by name, in another dtype, and with `dim` left out where that is allowed."""
     make = Maker(dtype, device)
     for i, x in enumerate(layouts(make)):
         yield SampleInput((x,), {"dim": 0}) if i % 2 else SampleInput((x, -1))
@@ -251,7 +251,7 @@ def softmax_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def softmax(fn: Callable) -> Callable:
-    """A SciPy softmax as torch spells it."""
+    """Adapt a SciPy softmax to torch's arguments."""
 
     def reference(x: Any, dim: int | None = None, dtype: Any = None) -> Any:
         dim = (0 if x.ndim in (0, 1, 3) else 1) if dim is None else dim

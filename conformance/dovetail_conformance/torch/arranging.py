@@ -140,7 +140,7 @@ DIAGONALS = (
 
 
 def part_samples(rows: tuple[tuple, ...], dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """A row as it is, and with both tensors in other layouts; at the end a part of another dtype.
+    """Yield a row as it is, and with both tensors in other layouts; at the end a part of another dtype.
 
     The first tensor has no gaps: eager would keep them, and Dovetail makes no tensor that has any.
     """

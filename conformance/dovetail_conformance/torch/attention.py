@@ -17,7 +17,7 @@ from dovetail_conformance.opinfo import FLOATS, OPINFOS, ErrorSample, Maker, OpI
 
 
 def attention_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Queries, keys and values of several ranks and layouts; masks that are boolean, numbers, broadcast; heads that are shared."""
+    """Yield queries, keys and values of several ranks and layouts; masks that are boolean, numbers, broadcast; heads that are shared."""
     make = Maker(dtype, device)
 
     def parts(*before: int, queries: int = 3, keys: int = 4, width: int = 2) -> tuple:
@@ -39,7 +39,7 @@ def attention_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def tril(rows: int, columns: int) -> torch.Tensor:
-    """A causal mask that leaves the first query nothing."""
+    """Return a causal mask that leaves the first query nothing."""
     return torch.ones(rows, columns, dtype=torch.bool).tril(-1)
 
 

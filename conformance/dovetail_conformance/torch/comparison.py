@@ -33,7 +33,7 @@ BITS = BOOLS + INTS
 
 
 def edges(dtype: DType, device: Device) -> torch.Tensor:
-    """Zeros of both signs, infinities and NaN among other numbers; of integers, zeros and others."""
+    """Return zeros of both signs, infinities and NaN among other numbers; of integers, zeros and others."""
     values = (0.0, -0.0, 1.5, inf, -inf, nan) if dtype.inexact else (0, 1, 0, 2)
     return torch.tensor(values, dtype=TO_TORCH[dtype], device=str(device))
 
@@ -44,7 +44,7 @@ def predicate_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def comparison_samples(dtype: DType, device: Device, **how: Any) -> Iterator[SampleInput]:
-    """Pairs, and two tensors with half of their elements equal, where a gradient would be as one likes."""
+    """Yield pairs, and two tensors with half of their elements equal, where a gradient would be as one likes."""
     yield from two_samples(EVERYWHERE, dtype, device, **how)
     make = Maker(dtype, device)
     x = make(6)
@@ -138,7 +138,7 @@ def np_isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, e
 
 
 def choices(dtype: DType, device: Device) -> Iterator[tuple[Any, Any, Any]]:
-    """A condition and what it chooses from."""
+    """Yield a condition and what it chooses from."""
     make = Maker(dtype, device)
     yes = partial(make, dtype=dtypes.bool_)
     for x in layouts(make):

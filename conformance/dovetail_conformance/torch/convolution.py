@@ -57,7 +57,7 @@ TRANSPOSED_ORDER = ("stride", "padding", "output_padding", "groups", "dilation")
 
 
 def convolution_samples(spatial: int, transposed: bool, dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The table, in layouts by turns and with a bias every second time; then everything by position."""
+    """Yield the table, in layouts by turns and with a bias every second time; then everything by position."""
     make = Maker(dtype, device)
     for i, (batch, channels, out, kernel, options) in enumerate(TRANSPOSED if transposed else CONVOLUTIONS):
         groups = options.get("groups", 1)
@@ -82,7 +82,7 @@ def convolution_errors(spatial: int, transposed: bool, device: Device) -> Iterat
 def np_convolved(
     x: np.ndarray, weight: np.ndarray, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, **more: Any
 ) -> np.ndarray:
-    """By the matrix that takes a flat input to a flat output."""
+    """Convolve by the matrix that takes a flat input to a flat output."""
     spatial = weight.ndim - 2
     batched = x if x.ndim == weight.ndim else x[None]
     stride, dilation = every(stride, spatial), every(dilation, spatial)
@@ -134,7 +134,7 @@ def unfold_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def fold_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Columns of the sizes that unfolding gives."""
+    """Yield columns of the sizes that unfolding gives."""
     make = Maker(dtype, device)
     for i, (shape, kernel, options) in enumerate(WINDOWS):
         columns = np_unfold(np.zeros(shape), kernel, **options).shape

@@ -41,7 +41,7 @@ UNSET = tuple(
 
 
 def errors(*rows: tuple) -> Callable[[Device], Iterator[ErrorSample]]:
-    """Rows of the arguments, perhaps with a dict of those by name, then the type and the text of the error."""
+    """Make error samples of rows: the arguments, perhaps with a dict of keyword arguments, then the type and the text of the error."""
 
     def samples(device: Device) -> Iterator[ErrorSample]:
         for *args, error, match in rows:
@@ -52,7 +52,7 @@ def errors(*rows: tuple) -> Callable[[Device], Iterator[ErrorSample]]:
 
 
 def sample(dtype: DType, *args: Any, **named: Any) -> SampleInput:
-    """A sample that asks for `dtype`."""
+    """Make a sample that asks for `dtype`."""
     return SampleInput(args, {**named, "dtype": TO_TORCH[dtype]})
 
 
@@ -60,7 +60,7 @@ def sample(dtype: DType, *args: Any, **named: Any) -> SampleInput:
 
 
 def size_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Sizes one by one, in a tuple, in a list and by name, and every other argument."""
+    """Yield sizes one by one, in a tuple, in a list and by name, and every other argument."""
     yield sample(dtype, ())
     yield sample(dtype, 3)
     yield sample(dtype, 2, 0, 3)
@@ -199,7 +199,7 @@ def np_arange(*bounds: Any, start: Any = None, end: Any = None, step: Any = 1, *
 
 
 def spaced_samples(more: dict, dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Ends and counts that give whole numbers, and others where the dtype has them."""
+    """Yield ends and counts that give whole numbers, and others where the dtype has them."""
     yield sample(dtype, 0, 4, 5, **more)
     yield sample(dtype, 2, 2, 1, **more)
     yield sample(dtype, 1, 3, 0, **more)
@@ -250,7 +250,7 @@ def np_triangle(fn: Callable) -> Callable:
 
 
 def nested(dtype: DType) -> Iterator[Any]:
-    """Numbers in lists and tuples, and alone."""
+    """Yield numbers in lists and tuples, and alone."""
     kind = {"bool": bool, "int": int, "float": float, "complex": complex}[dtype.kind]
     yield kind(1)
     yield []
@@ -260,7 +260,7 @@ def nested(dtype: DType) -> Iterator[Any]:
 
 
 def data_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Data of the dtype's own kind, with the dtype and without; data of other kinds; NumPy's; another tensor's."""
+    """Yield data of the dtype's own kind, with the dtype and without; data of other kinds; NumPy's; another tensor's."""
     for data in nested(dtype):
         yield sample(dtype, data)
         yield SampleInput((data,))
@@ -293,7 +293,7 @@ def new_tensor_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def np_data(data: Any, *_: Any, **named: Any) -> np.ndarray:
-    """The numbers as they are; as truth values where those are asked for."""
+    """Return the numbers as they are; as truth values where the dtype is bool."""
     values, dtype = np.asarray(data), named.get("dtype")
     return values.astype(np.bool_) if dtype is torch.bool else values
 

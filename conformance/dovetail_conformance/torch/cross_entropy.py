@@ -32,7 +32,7 @@ CASES: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
 
 
 def class_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Targets that are classes; inputs by turns row-major and transposed."""
+    """Yield targets that are classes; inputs by turns row-major and transposed."""
     make = Maker(dtype, device)
     for i, (shape, options) in enumerate(CASES):
         x = make(*shape) if i % 2 else make(*reversed(shape)).permute(*reversed(range(len(shape))))
@@ -42,14 +42,14 @@ def class_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def weighted(make: Maker, x: torch.Tensor, target: torch.Tensor, classes: int, options: dict[str, Any]) -> SampleInput:
-    """A sample with a weight for each class in the place of True, by which eager does not differentiate."""
+    """Make a sample with a weight for each class in the place of True, by which eager does not differentiate."""
     weight = make(classes, low=0.5, high=2)
     kwargs = {key: weight if key == "weight" else value for key, value in options.items()}
     return SampleInput((x, target), kwargs, (weight,) if "weight" in options else ())
 
 
 def cross_entropy_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Classes, some of them smoothed, and probabilities."""
+    """Yield classes, some of them smoothed, and probabilities."""
     for i, sample in enumerate(class_samples(dtype, device)):
         if i % 3 == 2:
             sample.kwargs["label_smoothing"] = 0.05 * i

@@ -43,7 +43,7 @@ def samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def kept(x: Tensor, p: float = 0.5, train: bool = True, *, alpha: bool, channels: bool, **named: Any) -> Callable[[Tensor], str | None]:
-    """Each element, or channel, is either x's times a scale and shifted, or what a dropped one becomes; computed in float64."""
+    """Return whether each element, or channel, is either x's times a scale and shifted, or what a dropped one becomes; computed in float64."""
     wide, train = x.to(torch.float64, copy=True), named.get("training", train)
     if not train or p == 0 or not x.numel():
         ways = [wide]

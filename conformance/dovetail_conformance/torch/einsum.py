@@ -34,7 +34,7 @@ EQUATIONS: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
 
 
 def einsum_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The equations with operands in layouts by turns, operands in a list, and lists of subscripts."""
+    """Yield the equations with operands in layouts by turns, operands in a list, and lists of subscripts."""
     make = Maker(dtype, device)
     for i, (equation, shapes) in enumerate(EQUATIONS):
         yield SampleInput((equation, *(laid(make, LAYOUTS[(i + j) % 4], *shape) for j, shape in enumerate(shapes))))
@@ -52,7 +52,7 @@ def einsum_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def bilinear_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Eager gives complex results no gradient, and rounds halves between the two sums."""
+    """Yield samples; eager gives complex results no gradient, and rounds halves between the two sums."""
     for sample in bilinear_calls(Maker(dtype, device, (-1, 1) if dtype.inexact else (-inf, inf))):
         if dtype.kind == "complex":
             sample.fixed = (*sample.args, *sample.kwargs.values())

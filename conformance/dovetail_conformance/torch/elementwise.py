@@ -40,7 +40,7 @@ STRANGERS = (dtypes.bool_, dtypes.int64, dtypes.float32, dtypes.complex64)
 
 
 def inexact(fn: Callable) -> Callable:
-    """A reference from a function of NumPy arrays that computes integers and booleans in float64."""
+    """Make a reference from a function of NumPy arrays that computes integers and booleans in float64."""
     return by_numpy(lambda *args, **kwargs: fn(*map(_as_float, args), **kwargs))
 
 
@@ -49,7 +49,7 @@ def _as_float(x: Any) -> Any:
 
 
 def layouts(make: Maker) -> Iterator[torch.Tensor]:
-    """Tensors of no dimensions, no elements and one element; row-major, transposed, with gaps and repeated."""
+    """Yield tensors of no dimensions, no elements and one element; row-major, transposed, with gaps and repeated."""
     yield make()
     yield make(2, 0, 3)
     yield make(1)
@@ -65,7 +65,7 @@ def unary_samples(domain: tuple[float, float], dtype: DType, device: Device) -> 
 
 
 def pairs(make: Maker, partners: tuple[DType, ...]) -> Iterator[tuple[Any, Any]]:
-    """Two tensors that broadcast in each of the ways they can, and that promote: with `partners`, and where one has no dimensions.
+    """Yield two tensors that broadcast in each of the ways they can, and that promote: with `partners`, and where one has no dimensions.
 
     Next to float64 there is no other float, so that the gradients of what it computes have float64's precision.
     """
@@ -93,7 +93,7 @@ def two_samples(
     partners: tuple[DType, ...] = MIXED,
     other: str = "other",
 ) -> Iterator[SampleInput]:
-    """Two tensors, the second by the name `other` too; with `numbers` "second" or "either" also a tensor and each of the numbers `of`."""
+    """Yield two tensors, the second by the name `other` too; with `numbers` "second" or "either" also a tensor and each of the numbers `of`."""
     make = Maker(dtype, device, domain)
     for x, y in pairs(make, partners):
         yield SampleInput((x, y))
@@ -105,7 +105,7 @@ def two_samples(
 
 
 def signed_pairs(dtype: DType, device: Device) -> Iterator[tuple[Any, Any]]:
-    """Dividends and divisors of either sign; none of the quotients of floats is a whole number."""
+    """Yield dividends and divisors of either sign; none of the quotients of floats is a whole number."""
     if dtype.kind not in ("int", "float") or not dtype.signed:
         return
     x = torch.arange(-7, 8, device=str(device)).to(TO_TORCH[dtype])
@@ -115,7 +115,7 @@ def signed_pairs(dtype: DType, device: Device) -> Iterator[tuple[Any, Any]]:
 
 
 def stranger_errors(accepted: tuple[DType, ...], error: type[Exception], operands: int, device: Device) -> Iterator[ErrorSample]:
-    """Tensors of each kind that the operation does not take."""
+    """Yield tensors of each kind that the operation does not take."""
     kinds = {d.kind for d in accepted}
     for dtype in STRANGERS:
         if dtype.kind not in kinds:
@@ -200,12 +200,12 @@ def refusal(name: str) -> type[Exception]:
 
 
 def two(fn: Callable) -> Callable:
-    """A reference of two operands, the second of which may be named, from a function of two NumPy arrays."""
+    """Make a reference of two operands, the second of which may be named, from a function of two NumPy arrays."""
     return inexact(lambda *args, **named: fn(*args, *named.values()))
 
 
 def exact(fn: Callable) -> Callable:
-    """As `two`, of integers as such."""
+    """Make a reference as `two` does, of integers as such."""
     return by_numpy(lambda *args, **named: fn(*args, *named.values()))
 
 
@@ -239,7 +239,7 @@ def division_samples(numbers: str, dtype: DType, device: Device) -> Iterator[Sam
 
 
 def reversed_errors(device: Device) -> Iterator[ErrorSample]:
-    """Of x.__rdiv__, which leaves what is no number to Python."""
+    """Yield errors of x.__rdiv__, which leaves what is no number to Python."""
     yield ErrorSample((unwritten((2, 3)), unwritten((2,))), {}, RuntimeError, "expected shapes that broadcast")
 
 
@@ -353,7 +353,7 @@ def lerp_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def three_samples(low: float | None, dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Three tensors, the last of them from `low` on; with `value` and without."""
+    """Yield three tensors, the last of them from `low` on; with `value` and without."""
     make = Maker(dtype, device)
     for x in layouts(make):
         yield SampleInput((x, make(*x.shape), make(*x.shape, low=low)))

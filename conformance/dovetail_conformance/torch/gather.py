@@ -42,7 +42,7 @@ PLACES: tuple[tuple[tuple[int, ...], str, int, tuple[int, ...]], ...] = (
 
 
 def once(make: Maker, size: int, shape: tuple[int, ...], dim: int) -> Tensor:
-    """Positions below `size`, none of them twice along `dim`."""
+    """Return positions below `size`, none of them twice along `dim`."""
     return (
         make(*[size if d == dim % len(shape) else n for d, n in enumerate(shape)], dtype=dtypes.float64).argsort(dim).narrow(dim, 0, shape[dim])
         if shape
@@ -51,7 +51,7 @@ def once(make: Maker, size: int, shape: tuple[int, ...], dim: int) -> Tensor:
 
 
 def places(dtype: DType, device: Device) -> Iterator[tuple[Maker, Tensor, int, Tensor]]:
-    """Tensors, dimensions and positions along them, each place at most once."""
+    """Yield tensors, dimensions and positions along them, each place at most once."""
     make = Maker(dtype, device)
     for shape, layout, dim, index in PLACES:
         yield make, laid(make, layout, *shape), dim, once(make, shape[dim] if shape else 1, index, dim)
@@ -138,7 +138,7 @@ def np_scatter_reduce(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
 
 
 def first_of(out: np.ndarray, at: tuple, src: np.ndarray, reduce: str) -> Any:
-    """What a reduction of integers starts with."""
+    """Return what a reduction of integers starts with."""
     return {"sum": 0, "mean": 0, "prod": 1, "amax": src.min(), "amin": src.max()}[reduce]
 
 
@@ -174,7 +174,7 @@ def np_scatter_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) 
 
 
 def along_errors(more: tuple, device: Device) -> Iterator[ErrorSample]:
-    """Mistakes with the dimension and the index, `more` being what follows them."""
+    """Yield mistakes with the dimension and the index, `more` being what follows them."""
     x = unwritten((2, 3))
     yield ErrorSample((x, 2, unwritten((2, 3), dtypes.int64), *more), {}, *OUT_OF_RANGE)
     yield ErrorSample((x, 0, unwritten((2,), dtypes.int64), *more), {}, RuntimeError, "same number of dimensions")
@@ -219,7 +219,7 @@ ROWS: tuple[tuple[tuple[int, ...], str, int, int], ...] = (
 
 
 def row_samples(dtype: DType, device: Device, *, source: bool, twice: bool) -> Iterator[SampleInput]:
-    """Rows named once or, where the order does not matter, `twice`; with a source of so many rows or without."""
+    """Yield rows named once or, where the order does not matter, `twice`; with a source of so many rows or without."""
     make = Maker(dtype, device)
     for shape, layout, dim, count in ROWS:
         n = shape[dim]
@@ -273,7 +273,7 @@ def np_index_copy(x: np.ndarray, dim: int, index: np.ndarray, source: Any) -> np
 
 
 def row_errors(device: Device, *more: Any) -> Iterator[ErrorSample]:
-    """Mistakes with the dimension and the index, `more` being what follows them."""
+    """Yield mistakes with the dimension and the index, `more` being what follows them."""
     x = unwritten((2, 3))
     yield ErrorSample((x, 2, unwritten((2,), dtypes.int64), *more), {}, *OUT_OF_RANGE)
     yield ErrorSample((x, 0, unwritten((2, 2), dtypes.int64), *more), {}, IndexError, "supposed to be a vector|dimension 1 or 0")

@@ -29,7 +29,7 @@ VIEWS: tuple[tuple[tuple[int, ...], str, Any], ...] = (
 
 
 def picking(make: Maker) -> Iterator[tuple[Tensor, Any]]:
-    """Tensors and keys that pick places by their numbers, each place once."""
+    """Yield tensors and keys that pick places by their numbers, each place once."""
     yield make(5), make.distinct(5, 3)
     yield make(4, 3).t(), make.distinct(3, 2)
     yield make(4, 3), (ALL, [0, -1])
@@ -50,7 +50,7 @@ def getitem_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def key_errors(make: Callable[..., tuple], device: Device) -> Iterator[ErrorSample]:
-    """Keys that a matrix of 2 by 3 does not take; `make` gives the arguments for one."""
+    """Yield keys that a matrix of 2 by 3 does not take; `make` gives the arguments for one."""
     yield ErrorSample(make(3), {}, IndexError, "index 3 is out of bounds for dimension 0 with size 2")
     yield ErrorSample(make((0, 0, 0)), {}, IndexError, "too many indices for tensor of dimension 2")
     yield ErrorSample(make(1.0), {}, IndexError, "only integers, slices")
@@ -65,7 +65,7 @@ def getitem_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def at_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Tensors without dimensions among the key, which count as ints."""
+    """Yield keys with tensors without dimensions, which count as ints."""
     make = Maker(dtype, device)
     yield SampleInput((make(5), torch.tensor(3)))
     yield SampleInput((make(4, 3).t(), torch.tensor(-1)))
@@ -128,7 +128,7 @@ def index_put_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def np_place(x: np.ndarray, key: Any) -> tuple[np.ndarray, tuple | None]:
-    """The view that a torch key takes, and what it picks from that; NumPy would count an int beside arrays as one of them."""
+    """Return the view that a torch key takes, and what it picks from that; NumPy would count an int beside arrays as one of them."""
     items = [
         np.asarray(item) if isinstance(item, (Tensor, list)) else item for item in (key if isinstance(key, (tuple, list)) and key != [] else (key,))
     ]

@@ -83,14 +83,14 @@ def np_nearest(offset: float, x: np.ndarray, sizes: list | None, factors: list |
 
 
 def source(n: int, size: int, step: float, corners: bool) -> np.ndarray:
-    """Where each new element lies between the old ones."""
+    """Return where each new element lies between the old ones."""
     return np.arange(size) * ((n - 1) / (size - 1) if size > 1 else 0) if corners else (np.arange(size) + 0.5) * step - 0.5
 
 
 def blend(
     weight: Callable[[np.ndarray], np.ndarray], reach: int, least: float, x: np.ndarray, sizes: Any, corners: bool, factors: Any
 ) -> np.ndarray | None:
-    """Neighbours up to `reach` away, those beyond the border being its own, by `weight` of their distance."""
+    """Blend neighbours up to `reach` away, those beyond the border being its own, by `weight` of their distance."""
 
     if x.dtype == np.uint8:
         return None  # its weights have a few bits, which the kernel chooses
@@ -111,7 +111,7 @@ def linear(t: np.ndarray) -> np.ndarray:
 
 
 def cubic(t: np.ndarray, a: float = -0.75) -> np.ndarray:
-    """The kernel of R. Keys, "Cubic convolution interpolation for digital image processing", 1981."""
+    """Return the kernel of R. Keys, "Cubic convolution interpolation for digital image processing", 1981."""
     return np.where(t <= 1, (a + 2) * t**3 - (a + 3) * t**2 + 1, np.where(t < 2, a * (t**3 - 5 * t**2 + 8 * t - 4), 0))
 
 

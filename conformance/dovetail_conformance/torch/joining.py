@@ -36,12 +36,12 @@ NO_DIMS = (RuntimeError, "at least a 1-dimensional tensor")
 
 
 def tensors_of(make: Maker, shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
-    """Tensors of these shapes, the first row-major, the others in other layouts."""
+    """Return tensors of these shapes, the first row-major, the others in other layouts."""
     return [laid(make, layout, *shape) for layout, shape in zip(itertools.cycle(("row-major", *LAYOUTS)), shapes)]
 
 
 def joined_samples(rows: tuple[tuple, ...], dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """A row is the shapes of the tensors, then the arguments that follow, perhaps with a dict of those by name; the last promotes."""
+    """Yield samples: a row is the shapes of the tensors, then further arguments, perhaps a dict of keywords; the last promotes."""
     make = Maker(dtype, device)
     for shapes, *args in rows:
         named = args.pop() if args and isinstance(args[-1], dict) else {}
@@ -60,7 +60,7 @@ def np_cat(tensors: Any, dim: int = 0) -> np.ndarray:
 
 
 def listed(fn: Callable) -> Callable:
-    """A NumPy function of a list of arrays, given a list or tuple of tensors."""
+    """Adapt a NumPy function of a list of arrays to a list or tuple of tensors."""
     numpy = by_numpy(lambda arrays, *args: fn(arrays, *args))
     return lambda tensors, *args, **named: numpy(list(tensors), *args, *named.values())
 
@@ -169,7 +169,7 @@ def np_product(*arrays: np.ndarray) -> np.ndarray:
 
 
 def np_split(x: np.ndarray, size: Any = None, dim: int = 0, **named: Any) -> tuple[np.ndarray, ...]:
-    """Parts of one size, or of the sizes listed."""
+    """Split into parts of one size, or of the sizes listed."""
     size = next(iter(named.values())) if size is None else size
     ends = list(itertools.accumulate(size))[:-1] if isinstance(size, (tuple, list)) else range(size, x.shape[dim], size) if size else []
     return tuple(np.split(x, ends, dim))

@@ -45,7 +45,7 @@ def product_samples(rows: tuple[Shapes, ...], options: tuple[dict, ...], promote
 
 
 def products(make: Maker, rows: tuple[Shapes, ...], options: tuple[dict, ...] = ()) -> Iterator[SampleInput]:
-    """Tensors of each row of shapes, row-major; then the first rows in other layouts, and the first with each of `options`."""
+    """Yield tensors of each row of shapes, row-major; then the first rows in other layouts, and the first with each of `options`."""
     for shapes in rows:
         yield SampleInput(tuple(make(*shape) for shape in shapes))
     for i, layout in enumerate(LAYOUTS):
@@ -55,14 +55,14 @@ def products(make: Maker, rows: tuple[Shapes, ...], options: tuple[dict, ...] = 
 
 
 def shape_errors(wrong: tuple[tuple[Shapes, str], ...], device: Device) -> Iterator[ErrorSample]:
-    """What shapes do not fit, and what is said of them; and a number in the place of the last tensor."""
+    """Yield shapes that do not fit, with the text of the error; and a number in the place of the last tensor."""
     for shapes, message in wrong:
         yield ErrorSample(tuple(map(unwritten, shapes)), {}, RuntimeError, message)
     yield ErrorSample((*map(unwritten, wrong[0][0][:-1]), 1.0), {}, TypeError, "must be")
 
 
 def product_errors(wrong: tuple[tuple[Shapes, str], ...], right: Shapes, device: Device) -> Iterator[ErrorSample]:
-    """Those, and tensors of two dtypes."""
+    """Yield the errors of shapes, and tensors of two dtypes."""
     yield from shape_errors(wrong, device)
     *most, last = right
     yield ErrorSample((*map(unwritten, most), unwritten(last, dtypes.float64)), {}, RuntimeError, "dtype")
@@ -237,7 +237,7 @@ def scaled(product: Callable) -> Callable:
 
 
 def scaled_samples(rows: tuple[Shapes, ...], dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The products, and factors of the dtype's kind; with beta 0 the input is not read."""
+    """Yield the products, and factors of the dtype's kind; with beta 0 the input is not read."""
     make = Maker(dtype, device, (-1, 1) if dtype.inexact else (-inf, inf))  # eager rounds halves between the steps
     yield from products(make, rows)
     first, *others = (make(*shape) for shape in rows[0])
@@ -291,7 +291,7 @@ SCALED: dict[str, tuple[tuple[Shapes, ...], tuple[tuple[Shapes, str], ...], Call
 
 
 def power_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Inverses of what is well conditioned, of dtypes that can be inverted."""
+    """Yield inverses of what is well conditioned, for dtypes that can be inverted."""
     make = Maker(dtype, device, (-2, 2))
     x = make(3, 3)
     yield SampleInput((x, 0), fixed=(x,))  # a result that depends on no value has no history

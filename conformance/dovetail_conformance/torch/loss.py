@@ -35,7 +35,7 @@ def shapes(make: Maker) -> Iterator[Tensor]:
 
 
 def targets(domain: tuple[float, float] | None, dtype: DType, device: Device) -> Callable[..., Tensor]:
-    """Makes targets in `domain`, or 1 and -1."""
+    """Return a function that makes targets in `domain`, or 1 and -1."""
     make = Maker(dtype, device, domain or ANYWHERE)
     if domain is not None:
         return make
@@ -48,7 +48,7 @@ def named(make: Maker, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def fixed(args: tuple, kwargs: dict[str, Any], domain: tuple | None) -> SampleInput:
-    """A sample that says what eager gives no gradient: weights, and of the loss by signs the targets, and whatever is complex."""
+    """Make a sample that marks what eager gives no gradient: weights, and of the loss by signs the targets, and whatever is complex."""
     signs = args if args[0].is_complex() else args[1:]
     return SampleInput(args, kwargs, (*(value for key, value in kwargs.items() if "weight" in key), *(signs if domain is SIGN else ())))
 
@@ -104,7 +104,7 @@ def np_reduced(loss: np.ndarray, how: str) -> np.ndarray:
 
 
 def reduces(fn: Callable, by_weight: bool = False) -> Callable:
-    """A reference from the loss of each element; a mean divides by the sum of the weights where `by_weight`."""
+    """Make a reference from the loss of each element; a mean divides by the sum of the weights where `by_weight`."""
 
     def reference(x: Any, y: Any, *rest: Any, reduction: str = "mean", size_average: Any = None, reduce: Any = None, **kwargs: Any) -> Any:
         how = "none" if reduce is False else "sum" if size_average is False else reduction
@@ -144,7 +144,7 @@ def np_poisson(x: np.ndarray, y: np.ndarray, log_input: bool = True, full: bool 
 
 
 def batchmean(reference: Callable) -> Callable:
-    """Divides the sum by the first size."""
+    """Divide the sum by the first size."""
 
     def divided(x: Tensor, y: Tensor, **kwargs: Any) -> Any:
         if kwargs.get("reduction") != "batchmean":

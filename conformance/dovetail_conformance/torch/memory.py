@@ -36,7 +36,7 @@ ROW_MAJOR = {"memory_format": torch.contiguous_format}
 
 
 def layouts(make: Maker) -> Iterator[Tensor]:
-    """Some of the Maker's: no dimensions, no elements, columns, gaps, repeats."""
+    """Yield some of the Maker's layouts: no dimensions, no elements, columns, gaps, repeats."""
     yield make()
     yield make(2, 0, 3)
     yield make(4, 3)
@@ -51,7 +51,7 @@ def plain_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def formatted_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Each layout as it is, and images in another memory format."""
+    """Yield each layout as it is, and images in another memory format."""
     yield from plain_samples(dtype, device)
     make = Maker(dtype, device)
     yield SampleInput((make(3, 4).t(),), ROW_MAJOR)
@@ -68,7 +68,7 @@ def same_values(x: np.ndarray, *_: Any, **named: Any) -> np.ndarray:
 
 
 def bfloat16(x: np.ndarray) -> np.ndarray:
-    """Rounded to the 8 bits of bfloat16, halves to even."""
+    """Round to the 8 bits of bfloat16, halves to even."""
     bits = np.real(x).astype(np.float32, casting="unsafe").view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
 
@@ -90,7 +90,7 @@ CONVERSIONS: dict[str, Callable] = {
 
 
 def conversion_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Numbers that every dtype holds, since what becomes of others is the machine's to say."""
+    """Yield numbers that every dtype holds: conversions of others depend on the machine."""
     make = Maker(dtype, device, (0.0, 9.0))
     for x in layouts(make):
         yield SampleInput((x,))

@@ -18,7 +18,7 @@ from dovetail_conformance.opinfo import COMPLEX, FLOATS, OPINFOS, ErrorSample, M
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """The same image with its channels innermost."""
+    """Return the same image with its channels innermost."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -37,7 +37,7 @@ def parameters(make: Maker, *shape: int, dtype: DType | None = None) -> dict[str
 
 
 def running(make: Maker, channels: int, dtype: DType | None = None) -> tuple[Tensor, Tensor]:
-    """A running mean and a running variance."""
+    """Return a running mean and a running variance."""
     return make(channels, dtype=dtype), make(channels, low=0.5, high=2, dtype=dtype)
 
 

@@ -28,7 +28,7 @@ MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # torch
 
 
 def value_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Constant borders, with a value and without."""
+    """Yield constant borders, with a value and without."""
     yield from from_rows(CONSTANT, dtype, device)
     make = Maker(dtype, device)
     yield SampleInput((make(2, 3), (1, 1), True if dtype.kind == "bool" else 2))
@@ -44,7 +44,7 @@ def pad_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def bordered_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Constant borders, and where torch has kernels, borders of the tensor's own elements."""
+    """Yield constant borders, and where torch has kernels, borders of the tensor's own elements."""
     yield from pad_samples(dtype, device)
     if dtype.kind == "bool":
         return

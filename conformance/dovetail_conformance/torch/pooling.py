@@ -60,7 +60,7 @@ ADAPTED: tuple[tuple[int | None, Any], ...] = ((2, 2), (1, 1), (None, 3), (2, 7)
 
 
 def images(make: Maker, spatial: int, batch: int | None, layout: str) -> torch.Tensor:
-    """Values that are all different, so that one of a window is the largest."""
+    """Return values that are all different, so that one of a window is the largest."""
     x = laid(make, layout, *(() if batch is None else (batch,)), 2, *SIZES[-spatial:])
     values = make.distinct(x.numel(), x.numel()).reshape(x.shape)
     return x.copy_(values - (x.numel() // 2 if make.dtype.signed else 0))
@@ -71,7 +71,7 @@ def cut(value: Any, spatial: int) -> Any:
 
 
 def pool_samples(spatial: int, rows: tuple[tuple[int | None, dict[str, Any]], ...], dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The table, in layouts by turns; then by position."""
+    """Yield the table, in layouts by turns; then by position."""
     make = Maker(dtype, device)
     for i, (batch, options) in enumerate(rows):
         yield SampleInput((images(make, spatial, batch, LAYOUTS[i % 4]),), {key: cut(value, spatial) for key, value in options.items()})
@@ -134,7 +134,7 @@ def every(values: Any, count: int) -> tuple:
 def spans(
     sizes: tuple[int, ...], kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> list[list[tuple[int, range]]]:
-    """For each dimension the windows: where each starts, which may lie in the padding, and its places."""
+    """Return, for each dimension, the windows: where each starts, which may lie in the padding, and its places."""
     count = len(sizes)
     dimensions = []
     for n, k, s, p, d in zip(sizes, *(every(x, count) for x in (kernel_size, stride or kernel_size, padding, dilation)), strict=True):
@@ -188,7 +188,7 @@ def np_avg_pool(
 
 
 def covering(sizes: tuple[int, ...], output_size: Any) -> list[list[tuple[int, range]]]:
-    """Windows from floor(i n / count) to ceil((i + 1) n / count)."""
+    """Return windows from floor(i n / count) to ceil((i + 1) n / count)."""
     counts = [n if count is None else count for count, n in zip(every(output_size, len(sizes)), sizes, strict=True)]
     return [[(i * n // count, range(i * n // count, -(-(i + 1) * n // count))) for i in range(count)] for n, count in zip(sizes, counts, strict=True)]
 

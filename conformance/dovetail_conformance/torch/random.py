@@ -39,7 +39,7 @@ HALF = 2**-0.5
 
 
 def seeded(device: Device) -> torch.Generator:
-    """The generator that torch.manual_seed sets."""
+    """Return the generator that torch.manual_seed sets."""
     return torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index or 0]
 
 
@@ -59,7 +59,7 @@ def of_size(*size: Any, **named: Any) -> tuple[int, ...]:
 
 
 def drawn(known: dict[str, Any]) -> Callable:
-    """A reference for torch.rand or randn."""
+    """Make a reference for torch.rand or randn."""
 
     def reference(*size: Any, dtype: torch.dtype = torch.float32, **named: Any) -> Drawn:
         return Drawn(of_size(*size, **named), dtype, **known_of(dtype, known))
@@ -72,7 +72,7 @@ def drawn_like(known: dict[str, Any]) -> Callable:
 
 
 def known_of(dtype: torch.dtype, known: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a complex normal number have half of its variance."""
+    """Describe a result; the parts of a complex normal number have half of its variance."""
     return {**known, "std": known["std"] * HALF} if dtype.is_complex and "low" not in known else known
 
 
@@ -198,7 +198,7 @@ def np_multinomial(x: Tensor, num_samples: int, replacement: bool = False, **nam
 
 
 def written_samples(rows: tuple[tuple, ...], dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Rows of arguments, each with another tensor, then the first with a generator.
+    """Yield rows of arguments, each with another tensor, then the first with a generator.
 
     None lies column-major: eager draws in the order of memory, Dovetail in that of the dimensions, so that a seed gives other numbers.
     """
@@ -239,7 +239,7 @@ def np_exponential(x: Tensor, lambd: float = 1.0, **named: Any) -> Drawn:
 
 
 def np_random(x: Tensor, *args: int, **named: int) -> Drawn:
-    """Without bounds: the whole range of an integer dtype, or all whole numbers that a floating one holds."""
+    """Describe a result without bounds: the whole range of an integer dtype, or all whole numbers that a floating one holds."""
     ends = bounds_of(args, named) if args or {"from", "to"} & set(named) else (0, 1 if x.dtype is torch.bool else float("inf"))
     return Drawn(x.shape, x.dtype, *ends, whole=True)
 
@@ -253,7 +253,7 @@ def refused(*rows: tuple) -> Callable[[Device], Iterator[ErrorSample]]:
 
 
 def with_integers(*rows: tuple, error: tuple = NOT_DRAWN) -> Callable[[Device], Iterator[ErrorSample]]:
-    """Error samples from rows, and one of an int64 tensor, which cannot hold what is drawn."""
+    """Make error samples of rows, and one of an int64 tensor, which cannot hold what is drawn."""
 
     def samples(device: Device) -> Iterator[ErrorSample]:
         yield from refused_rows(rows, device)

@@ -35,7 +35,7 @@ NOT_A_DIM = "must be|invalid combination of arguments"
 
 
 def dims_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The layouts by turns over all dimensions, the last by position, and the first by name and kept; then several dimensions at once."""
+    """Yield the layouts by turns over all dimensions, the last by position, and the first by name and kept; then several dimensions at once."""
     make = Maker(dtype, device)
     for i, x in enumerate(make.layouts()):
         yield (SampleInput((x,)), SampleInput((x, -1)), SampleInput((x,), {"dim": 0, "keepdim": True}))[i % 3]
@@ -65,14 +65,14 @@ def mean_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def dim_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Over all dimensions, or one."""
+    """Yield samples over all dimensions, or one."""
     for sample in dims_samples(dtype, device):
         if not isinstance([*sample.args[1:], *sample.kwargs.values(), None][0], tuple):
             yield sample
 
 
 def prod_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """No more than twelve factors, since eager rounds halves after each."""
+    """Yield no more than twelve factors, since eager rounds halves after each."""
     make = Maker(dtype, device)
     for sample in dim_samples(dtype, device):
         yield sample if sample.args[0].numel() <= 12 or len(sample.args) > 1 or sample.kwargs else SampleInput((*sample.args, 1))
@@ -80,7 +80,7 @@ def prod_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def something(samples: Callable, dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The samples that have something to choose from, and one with a result that has no elements."""
+    """Yield the samples that have something to choose from, and one with a result that has no elements."""
     for sample in samples(dtype, device):
         if sample.args[0].numel():
             yield sample
@@ -88,7 +88,7 @@ def something(samples: Callable, dtype: DType, device: Device) -> Iterator[Sampl
 
 
 def no_dims_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """An empty tuple of dimensions, which any and all take at its word."""
+    """Yield an empty tuple of dimensions, which any and all take at its word."""
     yield from dims_samples(dtype, device)
     yield SampleInput((Maker(dtype, device)(2, 3), ()))
 
@@ -155,7 +155,7 @@ def trace_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def over(fn: Callable, collected: bool = False) -> Callable:
-    """A NumPy reduction as torch spells it; with `collected` integers and booleans in int64, and `dtype` as asked."""
+    """Adapt a NumPy reduction to torch's arguments; with `collected` integers and booleans in int64, and `dtype` as requested."""
 
     def reduce(x: np.ndarray, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
         axis = None if dim is None or dim == () or not x.ndim else dim

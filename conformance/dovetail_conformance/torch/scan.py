@@ -31,7 +31,7 @@ from dovetail_conformance.opinfo import (
 
 
 def dim_samples(dtype: DType, device: Device, domain: tuple[float, float] = (-inf, inf)) -> Iterator[SampleInput]:
-    """The layouts by turns along their last dimension, by position, and along their first, by name."""
+    """Yield the layouts by turns along their last dimension, by position, and along their first, by name."""
     make = Maker(dtype, device, domain)
     for i, x in enumerate(make.layouts()):
         yield SampleInput((x, -1)) if i % 2 else SampleInput((x,), {"dim": 0})
@@ -75,7 +75,7 @@ def diff_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def sort_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Stable, or of values that are all different, so that the order is determined."""
+    """Yield samples that are stable, or of values that are all different, so that the order is determined."""
     make = Maker(dtype, device)
     for i, x in enumerate(make.layouts()):
         yield SampleInput((x,), {"stable": True} if i % 2 else {"stable": True, "dim": 0, "descending": True})
@@ -85,7 +85,7 @@ def sort_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def distinct(make: Maker, *shape: int) -> torch.Tensor:
-    """Values that are all different; of booleans, one dimension after the other."""
+    """Return values that are all different; of booleans, one dimension after the other."""
     if make.dtype.kind == "bool":
         return make(1).expand(shape)
     count = int(np.prod(shape))
@@ -130,7 +130,7 @@ def topk_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def sums(fn: Callable) -> Callable:
-    """A NumPy scan as torch spells it; integers and booleans are summed as int64."""
+    """Adapt a NumPy scan to torch's arguments; integers and booleans are summed as int64."""
 
     def scan(x: Any, dim: int, dtype: Any = None) -> Any:
         wide = np.float64 if dtype is torch.float64 else np.complex64 if dtype is torch.complex64 else np.int64 if x.dtype.kind in "biu" else x.dtype
@@ -153,7 +153,7 @@ def np_diff(x: np.ndarray, n: int = 1, dim: int = -1, **ends: np.ndarray) -> np.
 
 
 def np_argsort(x: np.ndarray, dim: int = -1, descending: bool = False, stable: bool | None = None) -> np.ndarray:
-    """Downwards is the order of the reversed elements, reversed."""
+    """Sort; downwards is the order of the reversed elements, reversed."""
     if not x.ndim:
         return np.array(0)
     if not descending:

@@ -316,7 +316,7 @@ def atleast(fn: Callable) -> Callable:
 
 
 def as_strided_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Views that hold the tensor's own elements; others look at memory that Dovetail does not follow."""
+    """Yield views that hold the tensor's own elements; others look at memory that Dovetail does not follow."""
     make = Maker(dtype, device)
     yield SampleInput((make(), (), ()))
     yield SampleInput((make(3), (3,), (1,)))
@@ -335,7 +335,7 @@ def as_strided_reference(x: torch.Tensor, size: tuple[int, ...], stride: tuple[i
 
 
 def order_of(x: torch.Tensor) -> list[int]:
-    """The dimensions as they lie in memory, slowest first."""
+    """Return the dimensions as they lie in memory, slowest first."""
     return sorted(range(x.ndim), key=lambda d: -x.stride(d))
 
 

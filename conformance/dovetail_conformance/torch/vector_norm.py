@@ -36,7 +36,7 @@ def double(dtype: DType) -> torch.dtype:
 
 
 def vector_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """The layouts with elements over all dimensions, the last or the first, each with another order; what is empty has the norm 0."""
+    """Yield the layouts with elements over all dimensions, the last or the first, each with another order; what is empty has the norm 0."""
     make = Maker(dtype, device)
     some = [x for x in make.layouts() if x.numel()]
     for i, (x, ord) in enumerate(zip(some, ORDERS, strict=False)):
@@ -50,7 +50,7 @@ def vector_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def matrix_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Those by singular values are not for halves."""
+    """Yield matrices; norms by singular values are not for halves."""
     make = Maker(dtype, device)
     spectral = ("nuc", 2, -2) if dtype.bytes > 2 else ()
     for i, ord in enumerate(("fro", inf, -inf, 1, -1, *spectral)):
@@ -77,7 +77,7 @@ def norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 def pair_samples(dtype: DType, device: Device) -> Iterator[tuple]:
-    """Two tensors each: alike, broadcast, transposed, with gaps, expanded, of one element, of none."""
+    """Yield two tensors each: alike, broadcast, transposed, with gaps, expanded, of one element, of none."""
     make = Maker(dtype, device)
     yield make(4), make(4)
     yield make(3, 4), make(4)
