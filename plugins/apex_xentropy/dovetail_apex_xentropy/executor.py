@@ -160,7 +160,7 @@ class Kernel:
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> torch.Tensor:
-        """torch.nn.functional.cross_entropy."""
+        """Compute torch.nn.functional.cross_entropy."""
         return self.forward(input, target, ignore_index=ignore_index, reduction=reduction, smoothing=float(label_smoothing))[0]
 
     def forward(

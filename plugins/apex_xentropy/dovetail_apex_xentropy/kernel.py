@@ -30,7 +30,7 @@ def find() -> tuple[ModuleType | None, str]:
 
 
 def _without() -> str:
-    """Why there is no kernel: which apex is installed, if any."""
+    """Return why there is no kernel: which apex is installed, if any."""
     folder = _apex_folder()
     if folder is None:
         return f"{NAME} is not installed, and neither is NVIDIA apex; {BUILD}"
@@ -50,7 +50,7 @@ def _apex_folder() -> Path | None:
 
 
 def _is_unrelated(folder: Path) -> bool:
-    """NVIDIA's has a folder `contrib`; the other's summary speaks of Pyramid."""
+    """Return whether a distribution is not NVIDIA's: that has a folder `contrib`, and the other's summary speaks of Pyramid."""
     try:
         summary = importlib.metadata.metadata("apex").get("Summary") or ""
     except importlib.metadata.PackageNotFoundError:
@@ -59,7 +59,7 @@ def _is_unrelated(folder: Path) -> bool:
 
 
 def available() -> bool | str:
-    """True, or what this machine lacks."""
+    """Return True, or what this machine lacks."""
     kernel, missing = find()
     if kernel is None:
         return missing

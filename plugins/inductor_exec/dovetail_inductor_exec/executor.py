@@ -43,7 +43,7 @@ class InductorExecutor(FusionExecutor):
         self.lock = Lock()  # Inductor keeps global state while it compiles
 
     def available(self) -> Verdict:
-        """True, or what this machine lacks; only Inductor needs a compiler."""
+        """Return True, or what this machine lacks; only Inductor needs a compiler."""
         return machine.available() if options_of(self)["backend"] == "inductor" else True
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
@@ -51,7 +51,7 @@ class InductorExecutor(FusionExecutor):
         return verdict(line, options_of(self))
 
     def worth(self, region: Trace) -> Verdict:
-        """Return whether a region computes enough for a kernel; views, copies and what is known beforehand are made by others for less."""
+        """Return whether a region computes enough for a kernel; views, copies and constants cost less elsewhere."""
         least = options_of(self)["least"]
         return computing(region) >= least or f"expected a region of at least {least} operations that compute, by the option `least`"
 
@@ -72,7 +72,7 @@ class InductorExecutor(FusionExecutor):
 
 
 def by_inductor(gm: fx.GraphModule, region: Trace) -> Kernel:
-    """Compiled by Inductor."""
+    """Compile a graph with Inductor."""
     if (lacking := machine.available()) is not True:
         raise ExecutorError(lacking)
     mode = torch_internals.fake_tensor_mode(shape_env=ShapeEnv())  # without one, Inductor does not look on disk for what it made before
@@ -91,7 +91,7 @@ def by_inductor(gm: fx.GraphModule, region: Trace) -> Kernel:
 
 
 def by_torchscript(gm: fx.GraphModule, region: Trace) -> Kernel:
-    """Recorded by torch.jit.trace, and run by its interpreter and fuser."""
+    """Record a graph with torch.jit.trace; its interpreter and fuser run it."""
     with torch.no_grad():
         traced = torch.jit.trace(gm, tuple([example(p.spec).zero_() for p in region.inputs]), check_trace=False)
 
@@ -103,7 +103,7 @@ def by_torchscript(gm: fx.GraphModule, region: Trace) -> Kernel:
 
 
 def by_torch(gm: fx.GraphModule, region: Trace) -> Kernel:
-    """Return the functions of the graph, one by one."""
+    """Run the functions of the graph, one by one."""
     run = gm.forward
     return lambda *inputs: run(*inputs)
 

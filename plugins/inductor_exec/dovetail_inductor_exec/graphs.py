@@ -69,7 +69,7 @@ def decomposed(gm: fx.GraphModule, region: Trace, mode: Any = None) -> tuple[fx.
 
 
 def _laid_out(gm: fx.GraphModule, region: Trace) -> Any:
-    """`gm` with results in the promised layouts, where decompositions for a compiler choose others."""
+    """Wrap `gm` so that results have the promised layouts, where decompositions for a compiler choose others."""
 
     def run(*inputs: torch.Tensor) -> tuple:
         return tuple([_as_promised(x, p.spec) for x, p in zip(gm(*inputs), region.outputs, strict=True)])

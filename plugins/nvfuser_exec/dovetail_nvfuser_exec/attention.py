@@ -30,7 +30,7 @@ WIDEST = 256  # elements of a head that flash attention takes
 def attention_executor(
     regions: Executor, devices: Iterable[str] = ("cuda",), module: Callable[[], ModuleType] = availability.module
 ) -> OperatorExecutor:
-    """The executor; `regions` is the one whose options say whether it takes anything."""
+    """Make the executor; the options of `regions` say whether it takes anything."""
 
     def available() -> Verdict:
         return regions.available() is True or f"runs where {regions.name} does, which says what is missing"
@@ -60,7 +60,7 @@ def takes(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Verdict:
-    """The checker: whether flash attention computes this, or why not.  Devices and dtypes are declared, and were looked at before."""
+    """Check whether flash attention computes this.  Devices and dtypes are declared, and were checked before."""
     q, k, v = query.spec, key.spec, value.spec
     if attn_mask is not None or type(dropout_p) not in (int, float) or dropout_p != 0:
         return "attends without a mask and without dropout"
@@ -76,7 +76,7 @@ def takes(
 
 
 def _forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, causal: bool, scale: float | None) -> tuple[TensorSpec, ...]:
-    """Attention [batch, heads, length, width]; for the backward, the logarithm of each row's sum, and the state of a generator, two tensors."""
+    """Describe attention [batch, heads, length, width]; for the backward, the logarithm of each row's sum, and a generator's state, two tensors."""
     state = TensorSpec((2,), dtypes.int64, query.device), TensorSpec((), dtypes.int64, query.device)
     return query.fresh(), query.fresh(query.shape[:3], dtypes.float32), *state
 
@@ -94,7 +94,7 @@ def _backward(
     causal: bool,
     scale: float | None,
 ) -> tuple[TensorSpec, ...]:
-    """The cotangents of query, key and value."""
+    """Describe the cotangents of query, key and value."""
     return query.fresh(), key.fresh(), value.fresh()
 
 
@@ -105,14 +105,14 @@ backward = make_prim(f"{NAME}.backward", "backward", meta=_backward)
 def transform(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *, scale: Any = None, **_: Any
 ) -> Any:
-    """The operation as its forward alone."""
+    """Replace the operation by its forward alone."""
     return forward(query, key, value, causal=bool(is_causal), scale=scale)[0]
 
 
 def rule(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *, scale: Any = None, **_: Any
 ) -> Any:
-    """The grad rule, which is asked where the checker said yes."""
+    """Differentiate the operation where the checker accepted it."""
     how = {"causal": bool(is_causal), "scale": scale}
     out, sums, seed, offset = forward(query, key, value, **how)
     grads = backward(get_grad(out), query, key, value, out, sums, seed, offset, **how)
@@ -128,7 +128,7 @@ class Attention:
         self._module, self.definitions = module, dict[Any, Definition]()
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, scale: float | None) -> tuple:
-        """Flash attention, and what its backward needs."""
+        """Compute flash attention, and what its backward needs."""
         out, sums, seed, offset = self._run("forward", (query, key, value), causal, scale)
         return out.contiguous(), sums.contiguous(), seed.view(torch.int64), offset.view(torch.int64)
 

@@ -33,7 +33,7 @@ class Wheel(NamedTuple):
 
 
 def installed() -> Wheel | None:
-    """The distribution that brings `nvfuser_direct`, None where none does; nothing is imported."""
+    """Return the distribution that contains `nvfuser_direct`, None where none does; nothing is imported."""
     wheels = [wheel for dist in importlib.metadata.distributions() if (wheel := _wheel(dist)) is not None]
     return min(wheels, key=lambda wheel: wheel.torch is None) if wheels else None
 
@@ -47,7 +47,7 @@ def _wheel(dist: importlib.metadata.Distribution) -> Wheel | None:
 
 
 def available() -> bool | str:
-    """True, or what this machine lacks and what would help.  nvFuser is imported only where everything else is there."""
+    """Return True, or what this machine lacks and what would help.  nvFuser is imported only where everything else is there."""
     message = fits()
     if message is True and not torch.cuda.is_available():
         return "needs a CUDA device with its driver, and PyTorch sees none; check nvidia-smi and CUDA_VISIBLE_DEVICES"
@@ -55,7 +55,7 @@ def available() -> bool | str:
 
 
 def fits() -> bool | str:
-    """Whether an nvFuser is installed that was built for this Python and this torch."""
+    """Return whether the installed nvFuser was built for this Python and this torch, or a sentence with what to install."""
     wheel = installed()
     if importlib.util.find_spec(MODULE) is None:
         return _absent(wheel)
@@ -73,14 +73,14 @@ def fits() -> bool | str:
 
 
 def _absent(wheel: Wheel | None) -> str:
-    """What to do where there is no `nvfuser_direct`."""
+    """Return what to do where there is no `nvfuser_direct`."""
     if wheel is not None:
         return f"expected {MODULE}, which {wheel.name} {wheel.version} does not bring; pip uninstall {wheel.name}, then {_install()}"
     return f"nvFuser is not installed; {_install()}"
 
 
 def _install() -> str:
-    """The command that installs nvFuser into this environment, or into one that there are wheels for."""
+    """Return the command that installs nvFuser into this environment, or into one that there are wheels for."""
     python, torch_is = sys.version_info[:2], torch_version()
     if python in PYTHONS and torch_is in TORCHES:
         cuda = "130" if (torch.version.cuda or "").startswith("13") else "128"
@@ -90,13 +90,13 @@ def _install() -> str:
 
 
 def _other(wheel: Wheel) -> str:
-    """The way out where nvFuser and torch do not belong together."""
+    """Return the way out where nvFuser and torch do not belong together."""
     ours = f"pip install torch=={_dotted(wheel.torch)}.*"
     return f"{ours}, or {_install()}" if torch_version() in TORCHES else ours
 
 
 def imports() -> bool | str:
-    """Whether `nvfuser_direct` imports, or the error with which it does not, and what was built for what."""
+    """Return whether `nvfuser_direct` imports, or the error and which versions it was built for."""
     if (message := fits()) is not True:
         return message
     try:
@@ -107,7 +107,7 @@ def imports() -> bool | str:
 
 
 def module() -> ModuleType:
-    """`nvfuser_direct`, imported; any failure of it is an ExecutorError that names both versions."""
+    """Import `nvfuser_direct`; any failure of it is an ExecutorError that names both versions."""
     try:
         return importlib.import_module(MODULE)
     except Exception as error:  # undefined symbols, a library that is missing: whatever it is, it has to be said
@@ -121,7 +121,7 @@ def module() -> ModuleType:
 
 
 def torch_version() -> tuple[int, int]:
-    """(2, 10) for "2.10.0+cu128"."""
+    """Return the release of torch: (2, 10) for "2.10.0+cu128"."""
     return Version(torch.__version__).release[:2]
 
 

@@ -43,7 +43,7 @@ WHY_OPTIONAL = {
 
 
 def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
-    """Whether a prim can be part of a definition."""
+    """Return whether a prim can be part of a definition."""
     name = line.symbol.name
     if line.symbol.module != "prims" or (name not in RULES and name != "copy_"):
         return REASONS.get(name, f"has no operation for {line.symbol}")
@@ -62,7 +62,7 @@ def verdict(line: BoundSymbol, options: Mapping[str, Any]) -> Verdict:
 
 
 def _tensor(p: Any) -> Verdict:
-    """Whether nvFuser has tensors like this one."""
+    """Return whether nvFuser has tensors like this one."""
     spec = p.spec
     if spec.dtype not in DTYPES:
         return f"computes with {KNOWN}, and {p.name} is of {spec.dtype.short}"
@@ -74,7 +74,7 @@ def _tensor(p: Any) -> Verdict:
 
 
 def _kind(line: BoundSymbol) -> Verdict:
-    """Whether the operation is there for these dtypes, and every number known or an operand."""
+    """Return whether the operation exists for these dtypes, and every number is known or an operand."""
     name, spec = line.symbol.name, operand(line)
     if spec.dtype.kind not in RULES[name].kinds:
         return f"has no {name} of {spec.dtype.short}"
@@ -89,7 +89,7 @@ def _kind(line: BoundSymbol) -> Verdict:
 
 
 def operand(line: BoundSymbol) -> TensorSpec:
-    """The spec whose dtype an operation is chosen by: that of its first operand, of its result where it has none."""
+    """Return the spec that an operation's dtype is chosen by: of its first operand, or of its result where it has none."""
     args = line.args[1:] if line.symbol.name == "where" else line.args
     flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [a.spec for a in flat if type(getattr(a, "spec", None)) is TensorSpec]

@@ -31,12 +31,12 @@ class Definition:
     def __call__(
         self, inputs: list, device: torch.device | None = None, enable: Iterable[str] = (), disable: Iterable[str] = ()
     ) -> list[torch.Tensor]:
-        """What it computes of tensors and numbers; one thread at a time, since nvFuser compiles within."""
+        """Run the definition on tensors and numbers; one thread at a time, since nvFuser compiles within."""
         with self.lock, torch.no_grad():
             return self.fd.execute(inputs, device=device, _enable_options=list(enable), _disable_options=list(disable))
 
     def __repr__(self) -> str:
-        """nvFuser's own account of it."""
+        """Return nvFuser's own text of the definition."""
         return repr(self.fd)
 
 
@@ -63,7 +63,7 @@ class Region:
         return tuple([make(inputs, results) for make in self.makers])
 
     def run(self, inputs: tuple) -> list[torch.Tensor]:
-        """The results in memory of their own, laid out as promised: nvFuser may lay them out as its inputs are, or show an input again."""
+        """Run the definition, and copy results where nvFuser laid them out otherwise than promised, or returned an input's memory."""
         arguments = [inputs[i].detach() if isinstance(inputs[i], torch.Tensor) else inputs[i] for i in self.used]
         device = None if any([isinstance(x, torch.Tensor) for x in arguments]) else self.device
         computed = self.definition(arguments, device, *self.switches)
@@ -72,7 +72,7 @@ class Region:
 
 
 def _owned(x: torch.Tensor, promised: Memory, shared: set[int]) -> torch.Tensor:
-    """x, or a copy of it where it lies in memory that is another's, or not as promised; `shared` is the memory that is."""
+    """Return x, or a copy of it where it lies in `shared` memory or not as promised; add its memory to `shared`."""
     same = all([n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), promised.steps, strict=True)])
     at = x.untyped_storage().data_ptr()
     if same and at not in shared and x.storage_offset() == 0:
@@ -89,7 +89,7 @@ class Definitions:
         self.lock = Lock()
 
     def region(self, nv: ModuleType, trace: Trace, *, enable: Iterable[str] = (), disable: Iterable[str] = ()) -> Region:
-        """The function of a region, whose definition is new or another's."""
+        """Return the function of a region; a definition of equal structure is reused."""
         program = Program(trace)
         if not program.stored:
             return Region(program, None, [], [])
@@ -103,7 +103,7 @@ class Definitions:
 
 
 def define(nv: ModuleType, program: Program, layouts: list[tuple]) -> Definition:
-    """The definition of a program.  An error in it leaves the `with` quietly: nvFuser prints those that pass through it."""
+    """Build the definition of a program.  An error in it leaves the `with` quietly: nvFuser prints those that pass through it."""
     failed = None
     with nv.FusionDefinition() as fd:
         try:
@@ -144,7 +144,7 @@ def _define(b: Builder, program: Program, layouts: list[tuple]) -> None:
 
 
 def input_like(fd: Any, types: Any, dtype: str, *known: tuple) -> Any:
-    """The next input of a definition, as `layout` describes it."""
+    """Add the next input of a definition, as `layout` describes it."""
     if not known:
         return fd.define_scalar(None, dtype=getattr(types, dtype))
     shape, contiguity, order = known
@@ -154,7 +154,7 @@ def input_like(fd: Any, types: Any, dtype: str, *known: tuple) -> Any:
 
 
 def _laid_out(b: Builder, x: Any, order: tuple[int, ...] | None, inputs: list[tuple]) -> Any:
-    """x with its dimensions in this order in memory, slowest first; nvFuser counts them from the fastest.
+    """Put the dimensions of x into this order in memory, slowest first; nvFuser counts them from the fastest.
 
     Row-major is what it does by itself, unless an input is not.
     """

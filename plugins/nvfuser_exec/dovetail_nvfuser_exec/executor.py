@@ -42,22 +42,22 @@ class NvfuserExecutor(FusionExecutor):
         self.definitions = Definitions()
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
-        """Whether nvFuser has an operation for a prim."""
+        """Return whether nvFuser has an operation for a prim."""
         return verdict(line, options_of(self))
 
     def worth(self, region: Trace) -> Verdict:
-        """Whether a region computes enough; one that only moves elements is better left to views and copies."""
+        """Return whether a region computes enough; views and copies are better for one that only moves elements."""
         least = options_of(self)["least"]
         return computing(region) >= least or f"expected a region of at least {least} operations that compute, by the option `least`"
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """The region as a function; regions of equal structure share one definition.  nvFuser is imported here at the latest."""
+        """Compile the region; regions of equal structure share one definition.  nvFuser is imported here at the latest."""
         options = options_of(self)
         switches = {name: [each.strip() for each in options[name].split(",") if each.strip()] for name in ("enable", "disable")}
         return self.definitions.region(availability.module(), region, **switches)
 
 
 def nvfuser_executors() -> list[Executor]:
-    """Whole attention, which is asked first, and the executor of regions, called "nvfuser"."""
+    """Return the executor of whole attention, which comes first, and the executor of regions, called "nvfuser"."""
     regions = NvfuserExecutor()
     return [attention_executor(regions), regions]

@@ -83,7 +83,7 @@ class Program:
         return x
 
     def _maker(self, p: Any, input_places: dict[Any, int], result_places: dict[Any, int]) -> Maker:
-        """How an output is got: a result, or a view of one or of an input."""
+        """Return a function that makes an output: a result, or a view of one or of an input."""
         (base, offset), shape, steps = self.bases[p], p.spec.shape, p.spec.steps
         if base in input_places:
             at = input_places[base]
@@ -94,7 +94,7 @@ class Program:
         return lambda inputs, results: results[at].as_strided(shape, steps, offset)
 
     def key(self, layouts: Iterable[tuple]) -> tuple:
-        """What makes two regions one definition: the same steps on inputs of these layouts; names and, unless static, sizes do not count."""
+        """Return a key that is equal where two regions share a definition: the same steps on inputs of these layouts, whatever the names are."""
         numbers: dict[Any, int] = {}
 
         def plain(value: Any) -> Any:
@@ -118,12 +118,12 @@ class Program:
 
 
 def computing(region: Trace) -> int:
-    """How many of a region's prims compute, rather than move elements."""
+    """Count a region's prims that compute, rather than move elements."""
     return sum([line.symbol.name not in MOVES for line in prims_of(region.lines)])
 
 
 def layout(spec: Any, describe: Callable[[list[int], list[int]], tuple], static: bool) -> tuple:
-    """What a definition knows of an input: (dtype, shape, contiguity, stride order), or the dtype alone of a number.
+    """Describe an input to a definition: (dtype, shape, contiguity, stride order), or the dtype alone of a number.
 
     Sizes are -1 but for 1, which nvFuser broadcasts, unless they are static.  A dimension of size 1 or stride 0 has no contiguity.
     """
@@ -135,7 +135,7 @@ def layout(spec: Any, describe: Callable[[list[int], list[int]], tuple], static:
 
 
 def _needed(steps: list[Step], ends: list[Any]) -> list[Step]:
-    """The steps that some of `ends` is computed from."""
+    """Return the steps that some of `ends` is computed from."""
     live, needed = set(ends), []
     for step in reversed(steps):
         if any([p in live for p in step.line.writes]):
@@ -145,14 +145,14 @@ def _needed(steps: list[Step], ends: list[Any]) -> list[Step]:
 
 
 def _offset(line: BoundSymbol) -> int:
-    """How far into its base's elements a view starts."""
+    """Return the element of its base at which a view starts."""
     if line.symbol.name != "strided_slice":
         return 0
     return sum([start * step for start, step in zip(line.kwargs["starts"], line.args[0].spec.steps, strict=True)])
 
 
 def _order(spec: TensorSpec) -> tuple[int, ...] | None:
-    """The dimensions of a dense tensor, slowest first; None for row-major."""
+    """Return the dimensions of a dense tensor, slowest first; None for row-major."""
     if spec.strides is None:
         return None
     return tuple(sorted(range(spec.rank), key=lambda d: (-spec.steps[d], spec.shape[d] == 1, d)))

@@ -29,28 +29,28 @@ class Builder:
         self.fd, self.ops, self.types = fd, fd.ops, types
 
     def type(self, dtype: DType) -> Any:
-        """nvFuser's name for a dtype."""
+        """Return nvFuser's name for a dtype."""
         return getattr(self.types, DTYPES[dtype])
 
     def cast(self, x: Any, dtype: DType) -> Any:
-        """x as `dtype`, and x itself where it is of it."""
+        """Cast x to `dtype` unless it has it."""
         wanted = self.type(dtype)
         return x if x.dtype() == wanted else self.ops.cast(x, dtype=wanted)
 
     def is_low(self, x: Any) -> bool:
-        """Whether a value is of float16 or bfloat16."""
+        """Return whether a value is of float16 or bfloat16."""
         return x.dtype() in (self.types.Half, self.types.BFloat16)
 
     def wide(self, x: Any) -> Any:
-        """x for arithmetic: of float32 where it is of a low dtype; numbers are left alone."""
+        """Cast x for arithmetic: to float32 where it is of a low dtype; numbers are left alone."""
         return self.cast(x, float32) if hasattr(x, "dtype") and self.is_low(x) else x
 
     def settle(self, x: Any, dtype: DType, shown: bool) -> Any:
-        """A result as its dtype says; one of a low dtype stays wide where only its own composite reads it."""
+        """Cast a result to its dtype; one of a low dtype stays wide where only its own composite reads it."""
         return x if dtype in LOW and not shown and x.dtype() == self.types.Float else self.cast(x, dtype)
 
     def number(self, value: Any, dtype: DType, rounded: bool = False) -> Any:
-        """A Python number among operands of `dtype`, where eager PyTorch rounds it to that, or not."""
+        """Convert a Python number among operands of `dtype`, where eager PyTorch rounds it to that, or not."""
         if type(value) not in (bool, int, float):
             return value  # one that the program computes
         if dtype is bool_:
@@ -78,7 +78,7 @@ class Rule(NamedTuple):
 
 
 def _arithmetic(op: str, rounded: bool = False) -> Callable[[Builder, Call], Any]:
-    """An operation on numbers, in float32 at least."""
+    """Return an operation on numbers, in float32 at least."""
 
     def build(b: Builder, call: Call) -> Any:
         return getattr(b.ops, op)(*[b.wide(b.number(a, call.dtype, rounded)) for a in call.args])
@@ -87,7 +87,7 @@ def _arithmetic(op: str, rounded: bool = False) -> Callable[[Builder, Call], Any
 
 
 def _by_kind(rounded: bool = False, **ops: str) -> Callable[[Builder, Call], Any]:
-    """An operation that is called otherwise for some kinds of dtype."""
+    """Return an operation that has another name for some kinds of dtype."""
     builds = {kind: _arithmetic(op, rounded) for kind, op in ops.items()}
     return lambda b, call: builds[call.dtype.kind](b, call)
 
@@ -97,7 +97,7 @@ def _same(b: Builder, call: Call) -> Any:
 
 
 def _rounding(op: str) -> Callable[[Builder, Call], Any]:
-    """What rounds floats, and leaves integers as they are."""
+    """Return an operation that rounds floats, and leaves integers as they are."""
     of_floats = _arithmetic(op)
     return lambda b, call: of_floats(b, call) if call.dtype.kind == "float" else _same(b, call)
 
@@ -110,7 +110,7 @@ def _convert(b: Builder, call: Call) -> Any:
 
 
 def _alike(b: Builder, values: list[Any]) -> list[Any]:
-    """Values of one dtype: wide ones make the others wide."""
+    """Cast values to one dtype: wide ones make the others wide."""
     mixed = len({v.dtype() for v in values if hasattr(v, "dtype")}) > 1
     return [b.wide(v) for v in values] if mixed else values
 
@@ -129,7 +129,7 @@ def _reduction(op: str) -> Callable[[Builder, Call], Any]:
 
 
 def _counted(op: str) -> Callable[[Builder, Call], Any]:
-    """A reduction of booleans, which are 0 and 1."""
+    """Return a reduction of booleans, which are 0 and 1."""
     reduce = _reduction(op)
 
     def build(b: Builder, call: Call) -> Any:
@@ -176,7 +176,7 @@ def _detach(b: Builder, call: Call) -> Any:
 
 
 def _pad(b: Builder, call: Call) -> Any:
-    """nvFuser counts widths from the last dimension, as torch.nn.functional.pad does, and wants a value of the tensor's dtype."""
+    """Count widths from the last dimension, as nvFuser does, and pass a value of the tensor's dtype."""
     x, value = call.args[0], b.number(call.params["value"], call.dtype, rounded=True)
     widths = [n for low, high in reversed(list(zip(call.params["low"], call.params["high"], strict=True))) for n in (low, high)]
     known = value if call.dtype is bool_ else b.fd.define_scalar(value, dtype=x.dtype())
@@ -198,7 +198,7 @@ def _iota(b: Builder, call: Call) -> Any:
 
 
 def _product(op: str) -> Callable[[Builder, Call], Any]:
-    """Sums of products, of operands in their own dtype."""
+    """Return sums of products, of operands in their own dtype."""
     return lambda b, call: getattr(b.ops, op)(*[b.cast(x, call.dtype) for x in call.args])
 
 

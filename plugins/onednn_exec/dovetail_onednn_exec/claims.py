@@ -25,7 +25,7 @@ LARGEST = 2**31  # oneDNN counts the elements of a dimension in 32 bits
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Product | str:
-    """torch.nn.functional.linear."""
+    """Return the case of torch.nn.functional.linear, or why there is none."""
     x, w = input.spec, weight.spec
     if w.rank != 2:
         return f"expected a weight [m, k], got {w}"
@@ -35,19 +35,19 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Product | str:
 
 
 def linear_prim(x: Any, weight: Any) -> Product | str:
-    """prims.linear."""
+    """Return the case of prims.linear."""
     return linear(x, weight)
 
 
 def matmul_prim(a: Any, b: Any) -> Product | str:
-    """prims.matmul, torch.mm: two matrices."""
+    """Return the case of prims.matmul and torch.mm: two matrices."""
     if a.spec.rank != 2:
         return f"expected two matrices, got {a.spec} and {b.spec}: {BATCHES}"
     return _product(a.spec, _turned(b.spec), False)
 
 
 def matmul(input: Any, other: Any) -> Product | str:
-    """torch.matmul: rows that all meet one matrix."""
+    """Return the case of torch.matmul: rows that all meet one matrix."""
     a, b = input.spec, other.spec
     if b.rank != 2:
         return f"expected rows [..., k] and one matrix [k, m], got {a} and {b}: {BATCHES}"
@@ -55,12 +55,12 @@ def matmul(input: Any, other: Any) -> Product | str:
 
 
 def mm(input: Any, mat2: Any) -> Product | str:
-    """torch.mm."""
+    """Return the case of torch.mm."""
     return matmul_prim(input, mat2)
 
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Product | str:
-    """torch.addmm where what is added is a bias, or a matrix."""
+    """Return the case of torch.addmm where the addend is a bias, or a matrix."""
     if type(beta) not in (int, float) or type(alpha) not in (int, float) or beta != 1 or alpha != 1:
         return f"expected beta and alpha to be 1, got {beta} and {alpha}"
     rows, columns = mat1.spec.shape[0], mat2.spec.shape[1]
@@ -72,7 +72,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
 
 
 def with_epilogue(input: Any, weight: Any, bias: Any = None, other: Any = None, *, epilogue: str) -> Product | str:
-    """onednn.linear_epilogue."""
+    """Return the case of onednn.linear_epilogue."""
     product = linear(input, weight, bias)
     if isinstance(product, str):
         return product
@@ -93,7 +93,7 @@ def _with_epilogue(product: Product, epilogue: str) -> Product | str:
 
 
 def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Convolution | str:
-    """torch.nn.functional.conv2d of a batch of images."""
+    """Return the case of torch.nn.functional.conv2d of a batch of images."""
     if isinstance(padding, str):
         return f"expected padding in numbers, got {padding!r}"
     if bias is not None and bias.spec.strides is not None:
@@ -104,7 +104,7 @@ def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 def convolution(
     x: Any, weight: Any, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
 ) -> Convolution | str:
-    """prims.convolution of a batch of images."""
+    """Return the case of prims.convolution of a batch of images."""
     if transposed or x.spec.rank != 4:
         return f"expected convolutions of images that are not transposed, got {x.spec}" + " to be transposed" * transposed
     return _convolution(x.spec, weight.spec, False, stride, padding, dilation, groups)

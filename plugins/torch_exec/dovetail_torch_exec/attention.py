@@ -58,7 +58,7 @@ def _ampere() -> bool:
 
 
 def _laid_out(x: Tensor, like: tuple[int, ...]) -> Tensor:
-    """x with the strides that the program was planned with; a copy where a kernel chose others."""
+    """Return x with the strides that the program was planned with; a copy where a kernel chose others."""
     return x if x.stride() == like or all(n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), like, strict=True)) else _copied(x, like)
 
 

@@ -72,7 +72,7 @@ def _blank(shape: tuple, like: Tensor) -> Tensor:
 
 
 def in_format(out: Tensor, *inputs: Tensor) -> Tensor:
-    """`out`, channels last where an input is."""
+    """Make `out` channels last where an input is."""
     for x in inputs:
         if is_channels_last(x):
             return out.to(memory_format=torch.channels_last if out.ndim == 4 else torch.channels_last_3d)

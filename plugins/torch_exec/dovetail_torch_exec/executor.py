@@ -43,7 +43,7 @@ class TorchExecutor(OperatorExecutor):
         return variant if variant is not None and large_results(line) else super().choose_variant(implementation, line)
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
-        """Rows that linear layers would gather one matrix after the other are copied together."""
+        """Copy rows together that linear layers would gather one matrix after the other."""
         return in_rows(trace)
 
 

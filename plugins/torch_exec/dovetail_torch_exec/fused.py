@@ -40,7 +40,7 @@ def row_major(g: TensorSpec, x: TensorSpec, **_: Any) -> TensorSpec:
 
 
 def image(g: TensorSpec, x: TensorSpec, *_: Any, **__: Any) -> TensorSpec:
-    """Like x: channels innermost where they are in x, else row-major."""
+    """Describe an image like x: channels innermost where they are in x, else row-major."""
     return laid_out(x, channels_last_order(x.rank)) if is_channels_last(x) else x.fresh()
 
 

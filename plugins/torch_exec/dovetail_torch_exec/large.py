@@ -14,12 +14,12 @@ from dovetail.prims.spec import row_major
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """torch.nn.functional.linear with a matrix for its weight."""
+    """Compute torch.nn.functional.linear with a matrix for its weight."""
     return matmul(input, weight.t(), bias) if weight.ndim == 2 else torch.nn.functional.linear(input, weight, bias)
 
 
 def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., k] times one matrix [k, m], plus `bias` [m]; anything else is PyTorch's.
+    """Compute rows [..., k] times one matrix [k, m], plus `bias` [m]; anything else is PyTorch's.
 
     As PyTorch does it: the same product, so that the numbers are the same.
     """

@@ -22,7 +22,7 @@ def _product(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Four random words for each counter of four words, under a key of two."""
+    """Compute four random words for each counter of four words, under a key of two."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -43,7 +43,7 @@ def words(seed: Tensor, offset: Tensor, count: int, device: torch.device) -> Ten
 
 
 def _unit(seed: Tensor, offset: Tensor, count: int, bits: int, device: torch.device) -> Tensor:
-    """`count` float64 numbers in [0, 1) of `bits` random bits each."""
+    """Return `count` float64 numbers in [0, 1) of `bits` random bits each."""
     if bits <= 32:
         top = words(seed, offset, count, device) >> (32 - bits)
     else:
@@ -53,13 +53,13 @@ def _unit(seed: Tensor, offset: Tensor, count: int, bits: int, device: torch.dev
 
 
 def uniform(seed: Tensor, offset: Tensor, shape: tuple, low: float, high: float, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers in [low, high), in row-major order of the stream."""
+    """Draw numbers in [low, high), in row-major order of the stream."""
     u = _unit(seed, offset, math.prod(shape), BITS[dtype], device)
     return (u * (high - low) + low).to(dtype).reshape(shape)
 
 
 def normal(seed: Tensor, offset: Tensor, shape: tuple, mean: float, std: float, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Normal numbers, two from each two uniform ones (Box and Muller, 1958)."""
+    """Draw normal numbers, two from each two uniform ones (Box and Muller, 1958)."""
     count = math.prod(shape)
     u = _unit(seed, offset, count + count % 2, 53 if dtype is torch.float64 else 24, device).reshape(-1, 2)
     radius, angle = torch.sqrt(-2 * torch.log1p(-u[:, 0])), 2 * math.pi * u[:, 1]

@@ -205,7 +205,7 @@ def scatter_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
 
 
 def index(x: Tensor, indices: list) -> Tensor:
-    """Sizes of 1 stay out of PyTorch's choice of layout: their strides, which specs do not hold, have a say in it."""
+    """Index x. Sizes of 1 stay out of PyTorch's choice of layout: their strides, which specs do not hold, have a say in it."""
     ones = () if x.is_contiguous() else [d for d in range(len(indices), x.dim()) if x.shape[d] == 1]
     out = torch.ops.aten.index.Tensor(x.squeeze(ones) if ones else x, indices)
     for d in ones:
@@ -262,7 +262,7 @@ def normal_philox(seed: Tensor, offset: Tensor, *, shape: tuple, mean: float, st
 
 
 def bernoulli(p: Tensor) -> Tensor:
-    """On the CPU one probability for all is drawn as torch's own dropout draws, so that a seed gives its numbers; torch.bernoulli takes others."""
+    """Draw; on the CPU one probability for all as torch's own dropout draws it, so that a seed gives its numbers, others by torch.bernoulli."""
     if p.device.type == "cpu" and p.numel() and builtins.all(n == 1 or step == 0 for n, step in zip(p.shape, p.stride(), strict=True)):
         return torch.empty(p.shape, dtype=p.dtype).bernoulli_(p.reshape(-1)[0].item())
     return torch.bernoulli(p)
@@ -281,7 +281,7 @@ def stride_order(x: Tensor, *, order: tuple) -> Tensor:
 
 
 def copy_(x: Tensor, value: Tensor) -> None:
-    """A value that was computed in x's own memory lies there already: autograd is told of the write, and nothing is copied."""
+    """Copy a value into x. One that was computed in x's own memory lies there already: autograd learns of the write, and nothing is copied."""
     if torch_internals.is_alias_of(x, value) and _placed(x) == _placed(value) and not torch.is_grad_enabled() and not x.is_inference():
         increment_version(x)
     else:
@@ -302,7 +302,7 @@ def print_(x: Tensor, *, message: str) -> None:
 
 
 def delete(*tensors: Tensor) -> None:
-    """Names are let go by the program that prints as `del`; a call has nothing to do."""
+    """Do nothing: the program that prints as `del` drops its names."""
 
 
 def get_grad(out: Tensor) -> Tensor:

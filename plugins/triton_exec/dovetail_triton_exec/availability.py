@@ -33,7 +33,7 @@ def version() -> str | None:
 
 
 def available() -> bool | str:
-    """True, or what this machine lacks: triton, a triton that we know, or a CUDA device."""
+    """Return True, or what this machine lacks: triton, a triton that we know, or a CUDA device."""
     installed = version()
     if installed is None:
         return f"triton is not installed; pip install 'triton{SUPPORTED}', or a PyTorch built for CUDA, which brings it"

@@ -43,7 +43,7 @@ round = rint  # halves go to the even neighbour, as in eager PyTorch
 
 @triton.jit
 def div(a, b):
-    """a / b, rounded as IEEE wants it."""
+    """Compute a / b, rounded as IEEE wants it."""
     if b.dtype == tl.float64:
         return a / b
     else:

@@ -70,7 +70,7 @@ def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any], capa
 
 
 def usage(cubin: bytes) -> tuple[int, int]:
-    """Registers and bytes of stack, from the assembler's own report."""
+    """Parse registers and bytes of stack from the assembler's own report."""
     from triton import knobs
 
     with tempfile.TemporaryDirectory() as folder:

@@ -98,7 +98,7 @@ def remainder_float(a, b):
 
 @triton.jit
 def floordiv_float(a, b):
-    """As eager: the quotient without the remainder, which is nearly an integer, rounded to it."""
+    """Divide as eager does: the quotient without the remainder, which is nearly an integer, rounded to it."""
     m = native.fmod(a, b)
     q = native.div(a - m, b)
     q = tl.where((m != 0) & ((b < 0) != (m < 0)), q - 1, q)
@@ -133,7 +133,7 @@ def _words(seed, offset, block):
 
 @triton.jit
 def word(seed, offset, position):
-    """Word `position` of the stream of a seed and an offset: four to each block."""
+    """Compute word `position` of the stream of a seed and an offset: four to each block."""
     position = position.to(tl.int64)
     a, b, c, d = _words(seed, offset, position // 4)
     which = position % 4
@@ -142,7 +142,7 @@ def word(seed, offset, position):
 
 @triton.jit
 def unit(seed, offset, position, bits: tl.constexpr, double: tl.constexpr):
-    """Number `position` of the stream, in [0, 1) with `bits` bits."""
+    """Compute number `position` of the stream, in [0, 1) with `bits` bits."""
     if bits > 32:
         low = word(seed, offset, position.to(tl.int64) * 2).to(tl.int64)
         high = word(seed, offset, position.to(tl.int64) * 2 + 1).to(tl.int64)
@@ -160,7 +160,7 @@ def uniform(seed, offset, position, low, high, bits: tl.constexpr):
 
 @triton.jit
 def normal(seed, offset, position, mean, std, bits: tl.constexpr):
-    """Box and Muller, 1958: numbers 2i and 2i + 1 from uniform ones."""
+    """Compute normal numbers 2i and 2i + 1 from uniform ones (Box and Muller, 1958)."""
     first = position.to(tl.int64) // 2 * 2
     radius = native.sqrt(-2.0 * native.log1p(-unit(seed, offset, first, bits, True)))
     angle = unit(seed, offset, first + 1, bits, True) * TWO_PI

@@ -73,7 +73,7 @@ class Writer:
             self.outer += [f"r = tl.arange(0, RB)[None, :]{wide}", f"r_in = r < {self.r.size}"]
 
     def _pass(self, stores: list[Store], folds: list[Expr]) -> None:
-        """One walk along the rows: what is stored on the way, and what is reduced."""
+        """Write one walk along the rows: what is stored on the way, and what is reduced."""
         for fold in folds:
             if self.looped:
                 self.outer += self._opening(fold)
@@ -95,12 +95,12 @@ class Writer:
     # --- reductions
 
     def _swept(self, number: int, sweep: Sweep) -> None:
-        """Adds what a sweep adds up to its columns."""
+        """Add what a sweep adds up to its columns."""
         zero, mask = ops.filled(0.0, sweep.value.dtype), self._mask(frozenset({self.x, self.r}), frozenset())
         self._put(f"columns{number} += tl.where({mask}, {self._value(sweep.value)}, {zero})", True)
 
     def _around(self, opened: int) -> None:
-        """Puts what was written since into the loop over the rows of a program, between the sums' first and last lines."""
+        """Put what was written since into the loop over the rows of a program, between the sums' first and last lines."""
         kernel, wide = self.kernel, ".to(tl.int64)" if self.far else ""
         rows, self.outer = self.outer[opened:], self.outer[:opened]
         for number, sweep in enumerate(kernel.sweeps):
@@ -124,7 +124,7 @@ class Writer:
         return rows
 
     def _fold(self, fold: Expr) -> str:
-        """Writes how a block goes into its reduction; gives the text of the result, for after the loop."""
+        """Write how a block goes into its reduction; return the text of the result, for after the loop."""
         op, body = fold.op.removeprefix("reduce_"), fold.args[0]
         dtype = body.dtype
         identity = _identity(op, dtype)
@@ -159,7 +159,7 @@ class Writer:
         self._put(f"tl.store({_address(store.buffer, place)}, {value}, {self._mask(free, store.guard)})", inner)
 
     def _mask(self, free: frozenset[Var | None], guard: Guard) -> str:
-        """When an access over some loop variables is within bounds."""
+        """Write the condition under which an access over some loop variables is within bounds."""
         parts = [name for var, name in ((self.x, "x_in"), (self.r, "r_in")) if var is not None and var in free and not (self.full and var is self.r)]
         for condition in sorted(guard, key=repr):
             if condition.form.low < condition.low or condition.form.high >= condition.high:
@@ -287,7 +287,7 @@ class Writer:
         (self.inner if inner and self.inner is not None else self.outer).append(row)
 
     def _fresh(self, name: str) -> str:
-        """`name`, or with a letter where another value has it."""
+        """Return `name`, or with a letter where another value has it."""
         while name in self.taken:
             name += "_"
         self.taken.add(name)

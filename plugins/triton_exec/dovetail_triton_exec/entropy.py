@@ -116,7 +116,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """torch.nn.functional.cross_entropy."""
+    """Compute torch.nn.functional.cross_entropy."""
     return run_forward(input, target, weight, ignore_index=ignore_index, reduction=reduction, smoothing=float(label_smoothing))[0]
 
 

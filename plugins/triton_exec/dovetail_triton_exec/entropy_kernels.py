@@ -30,7 +30,7 @@ def losses(
     logits, target, weight, out, lse, stride, CLASSES: tl.constexpr, ignored: tl.constexpr, smoothing: tl.constexpr,
     WEIGHTED: tl.constexpr, BF16: tl.constexpr, F16: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row to a program: the largest logit so far, and the sum of exponentials relative to it, as the row goes by."""
+    """Compute one row per program: the largest logit so far, and the sum of exponentials relative to it, as the row goes by."""
     row = tl.program_id(0).to(tl.int64)
     y = tl.load(target + row).to(tl.int64)
     counts = y != ignored
@@ -72,7 +72,7 @@ def reduced(
     rows, target, weight, out, total, ROWS: tl.constexpr, ignored: tl.constexpr,
     MEAN: tl.constexpr, WEIGHTED: tl.constexpr, BF16: tl.constexpr, F16: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the rows' losses, divided by what they weigh together where it is the mean; that weight is kept for the backward."""
+    """Sum the rows' losses, and divide by what they weigh together where it is the mean; that weight is kept for the backward."""
     loss = tl.zeros([BLOCK], tl.float32)
     share = tl.zeros([BLOCK], tl.float32)
     for start in range(0, ROWS, BLOCK):
@@ -96,7 +96,7 @@ def gradient(
     g, logits, target, weight, lse, total, out, stride, CLASSES: tl.constexpr, ignored: tl.constexpr, smoothing: tl.constexpr,
     EACH: tl.constexpr, WEIGHTED: tl.constexpr, BF16: tl.constexpr, F16: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row to a program: g ((1 - e) w[y] (p - [c == y]) + e / C (W p - w)), where p is softmax of the row."""
+    """Compute one row per program: g ((1 - e) w[y] (p - [c == y]) + e / C (W p - w)), where p is softmax of the row."""
     row = tl.program_id(0).to(tl.int64)
     y = tl.load(target + row).to(tl.int64)
     counts = y != ignored

@@ -67,5 +67,5 @@ def _configured(region: Trace, options: dict[str, Any]) -> Region:
 
 
 def triton_executors() -> list[Executor]:
-    """Whole operations, which are asked first, and the executor of regions, called "triton"."""
+    """Return the executor of whole operations, which comes first, and the executor of regions, called "triton"."""
     return [operations_executor(), TritonExecutor()]

@@ -179,7 +179,7 @@ def _position(graph: Graph, line: BoundSymbol, x: Node, dim: int | None) -> Node
 
 
 def _moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> tuple[Node, Node]:
-    """Variance and mean in two passes: the mean, then the mean of squared differences.  Inner values are not rounded."""
+    """Compute variance and mean in two passes: the mean, then the mean of squared differences.  Inner values are not rounded."""
     nan = float("nan")
     count = product(x.shape[d] for d in dims)
     kept = tuple(n for d, n in enumerate(x.shape) if d not in dims)
@@ -221,7 +221,7 @@ def _copy(graph: Graph, line: BoundSymbol, x: Node, **params: Any) -> Node:
 
 
 def _take(graph: Graph, line: BoundSymbol, x: Node, index: Node, dim: int) -> Node:
-    """Rows: the position within the index is the coordinate at `dim`."""
+    """Take rows: the position within the index is the coordinate at `dim`."""
     return graph.make("gather", (x, [index]), line.out.spec.shape, x.dtype, first=dim, along=(dim,))
 
 

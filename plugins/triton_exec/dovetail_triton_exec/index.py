@@ -100,7 +100,7 @@ def shifted(form: Form, by: int) -> Form:
 
 
 def _joined(terms: list[tuple[Digit, int]]) -> tuple[tuple[Digit, int], ...]:
-    """Terms in order, where each digit that continues another one is part of it."""
+    """Sort terms, and join each digit that continues another one to it."""
     rows = sorted(terms, key=lambda t: (_rank(t[0].base), t[0].div))
     out: list[tuple[Digit, int]] = []
     for digit, k in rows:
@@ -118,7 +118,7 @@ def _rank(base: Var | Form) -> str:
 
 
 def divmod_form(form: Form, k: int) -> tuple[Form, Form]:
-    """form // k and form % k, by digits where they do not carry, else as digits of the whole form."""
+    """Return form // k and form % k, by digits where they do not carry, else as digits of the whole form."""
     if k == 1:
         return form, ZERO
     upper: list[tuple[Digit, int]] = []
@@ -156,7 +156,7 @@ def _halves(base: Var | Form, div: int, size: int, k: int) -> tuple[Form, Form]:
 
 
 def linear(coords: Sequence[Form], steps: Sequence[int], offset: int = 0) -> Form:
-    """offset + the sum of coordinate * step."""
+    """Return offset + the sum of coordinate * step."""
     return shifted(plus(*(times(c, s) for c, s in zip(coords, steps, strict=True))), offset)
 
 

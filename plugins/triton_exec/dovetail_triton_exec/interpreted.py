@@ -19,7 +19,7 @@ def _wrapped(data: np.ndarray, dtype: Any, *, scalar: bool = False) -> Any:
 
 
 def _function(fn: Callable[..., np.ndarray]) -> Callable[..., Any]:
-    """`fn` on blocks, scalars and numbers; the result has the dtype of the first operand that is no number."""
+    """Apply `fn` to blocks, scalars and numbers; the result has the dtype of the first operand that is no number."""
 
     def call(*args: Any) -> Any:
         tensors = [x for x in args if isinstance(x, tl.tensor)]
@@ -43,7 +43,7 @@ rsqrt = _function(lambda x: 1 / np.sqrt(x))
 
 
 def to_bfloat16(x: Any) -> Any:
-    """float32 to bfloat16, to the nearest and of two the even one; the interpreter holds the bits in uint16, and would cut them off."""
+    """Round float32 to bfloat16, to the nearest and of two the even one; the interpreter holds the bits in uint16, and would cut them off."""
     bits = np.ascontiguousarray(x.handle.data, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     nan = np.isnan(x.handle.data)

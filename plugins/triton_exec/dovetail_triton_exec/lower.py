@@ -35,10 +35,10 @@ class Memory(Protocol):
     """What a kernel may read: the memory of nodes, and the results of reductions."""
 
     def buffer(self, node: Node) -> Buffer | None:
-        """Where `node` lies, if it does before the kernel starts."""
+        """Return the buffer of `node`, if it lies in memory before the kernel starts."""
 
     def result(self, node: Node, coords: Coords, guard: Guard) -> Expr:
-        """What a reduction gave at `coords`, read where `guard` holds; a Cut where that is not known in the kernel."""
+        """Read the result of a reduction at `coords` where `guard` holds; raise Cut where it is not known in the kernel."""
 
 
 class Lowering:
@@ -179,7 +179,7 @@ def _put_slice(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
 
 
 def _gather(low: Lowering, node: Node, coords: Coords, guard: Guard) -> Expr:
-    """Elements of x at loaded positions: `along` are the result's dims (from `first` on) that the index has."""
+    """Read elements of x at loaded positions: `along` are the result's dims (from `first` on) that the index has."""
     x, indices = node.args
     first, along, axis = node.params["first"], node.params["along"], node.params.get("axis", False)
     at = coords if axis else tuple(coords[d] for d in along)
@@ -198,7 +198,7 @@ def _position(low: Lowering, index: Node, coords: Coords, size: int, guard: Guar
 
 
 def _zero_after(low: Lowering, checked: Expr) -> Form:
-    """Position 0 of a single row, still loaded and checked."""
+    """Return position 0 of a single row, still loaded and checked."""
     return whole(low.table.position(checked, 2))
 
 

@@ -160,7 +160,7 @@ def _shift(op: str) -> Callable[..., str]:
 
 
 def _power(args: list[str], dtype: DType, numbers: list[Any]) -> str:
-    """x ** n: products for the powers that eager PyTorch treats as products, and for integers."""
+    """Write x ** n: products for the powers that eager PyTorch treats as products, and for integers."""
     x, n = args[0], numbers[1]
     if dtype.kind == "int":
         return " * ".join([x] * n) if n else f"{x} * 0 + 1"

@@ -210,7 +210,7 @@ class Kernel:
         self.results[node] = (kept, expr)
 
     def _part(self, node: Node) -> None:
-        """A reduction of each part, stored as rows of a temporary."""
+        """Reduce each part, and store the results as rows of a temporary."""
         body, kept = self._body(node.params["of"])
         expr = self.table.make(f"reduce_{node.params['of'].op}", (body,), body.dtype, None, drop=self.r)
         self._written(node, expr, linear((self.part, *kept), node.steps))
@@ -288,7 +288,7 @@ class Plan:
         return self.finals.get(node, node)
 
     def remember(self, node: Node, buffer: Buffer, home: Kernel) -> None:
-        """`node` lies in `buffer` when `home` has run."""
+        """Note that `node` lies in `buffer` when `home` has run."""
         self.memory[node], self.written[node], self.home[node] = buffer, home.index, home
         if buffer.kind == "tmp":
             self.temporaries.append(node)
@@ -394,7 +394,7 @@ def _down(x: Node, dims: Iterable[int]) -> bool:
 
 
 def _parts(x: Node, dims: frozenset[int]) -> int:
-    """In how many parts a reduction is done, so that there is work for all processors."""
+    """Choose into how many parts a reduction is split, so that there is work for all processors."""
     columns = product(x.shape[d] for d in dims)
     rows = x.numel // columns
     if not _down(x, dims):

@@ -32,13 +32,13 @@ class Recorder(Protocol):
     """What makes graphs."""
 
     def record(self, fn: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[Any, Callable[[], None]]:
-        """What `fn` gives for inputs, in memory that stays, and a function that computes it again there."""
+        """Run `fn`; return its results, in memory that stays, and a function that computes them again there."""
 
     def busy(self) -> bool:
-        """Whether the caller records a graph of its own, of which this call is to be a part."""
+        """Return whether the caller records a graph of its own, of which this call is to be a part."""
 
     def stream(self, x: torch.Tensor) -> Any:
-        """Where what is launched for x waits for its turn."""
+        """Return the stream on which kernels for x are launched."""
 
 
 class CudaRecorder:
@@ -75,7 +75,7 @@ def _side(device: torch.device) -> torch.cuda.Stream:
 
 
 def _settle(side: torch.cuda.Stream) -> None:
-    """After a recording that failed the generator still waits for its end, and would refuse to draw: one that succeeds ends it."""
+    """Record a graph that succeeds: after a failed one the generator still waits for its end, and would refuse to draw."""
     with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=side, **FAILS):
         torch.zeros(1, device=side.device)
 
@@ -95,7 +95,7 @@ def entry(
 
 
 def refusal(computation: Trace | None, devices: Sequence[str] = ("cuda",)) -> bool | str:
-    """True where a program can be a graph, else why not."""
+    """Return True where a program can be a graph, else why not."""
     if computation is None:
         return "a graph holds programs without gradients, writes into inputs and results that are views, and this one is more"
     specs = [(p.name, p.spec) for p in (*computation.inputs, *(p for line in computation.lines for p in line.writes))]
@@ -192,7 +192,7 @@ class Replay:
         return self.run(*inputs)
 
     def _look(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Notes which inputs have moved; one that did for the first time makes the graph worthless."""
+        """Note which inputs have moved; one that did for the first time makes the graph worthless."""
         places = [x.data_ptr() for x in inputs]
         moved = {number for number, (old, new) in enumerate(zip(self.places, places)) if old != new} - self.moving
         if moved:
@@ -201,7 +201,7 @@ class Replay:
         self.places = places
 
     def _queue(self, x: torch.Tensor) -> None:
-        """The graph has one memory: a call on another stream than the one before waits for that."""
+        """Wait for a call on another stream than the one before: the graph has one memory."""
         stream = self.recorder.stream(x)
         if self.stream is not None and stream != self.stream:
             stream.wait_stream(self.stream)
@@ -223,7 +223,7 @@ class Replay:
             warnings.warn(f"{NAME}.cuda_graphs: {why}; the program is launched kernel by kernel", ExecutorWarning, stacklevel=2)
 
     def _given(self) -> Any:
-        """Copies of the results; of one that is given twice, one."""
+        """Copy the results; one that is returned twice is one tensor."""
         copies: dict[int, torch.Tensor] = {}
 
         def copy(x: torch.Tensor) -> torch.Tensor:

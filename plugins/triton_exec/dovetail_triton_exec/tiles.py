@@ -60,13 +60,13 @@ def power_of_two(n: int) -> int:
 
 
 def _flat(size: int) -> Tile:
-    """Elements one by one: blocks of 1024, smaller ones where there would be few."""
+    """Take elements one by one: blocks of 1024, smaller ones where there would be few."""
     block = min(max(power_of_two(size // 128), 128), 1024)
     return Tile(block, 1, max(block // 256, 1) if block < 1024 else 4, False)
 
 
 def _rows(kernel: Kernel) -> Tile:
-    """Whole rows where they can be held, several short ones together; long ones, or many of them at once, in blocks."""
+    """Hold whole rows where possible, several short ones together; long ones, or many of them at once, in blocks."""
     length, held, waiting = kernel.r.size, len(buffers(kernel)), rows_waiting(kernel)
     longest = LONGEST_ROW if held <= 4 else LONGEST_ROW // 2 if held <= 6 else LONGEST_ROW // 4
     longest = min(longest, LONGEST_ROW if waiting <= 1 else LONGEST_ROW // 2 if waiting <= 3 else LONGEST_ROW // 4)
@@ -90,21 +90,21 @@ def rows_waiting(kernel: Kernel) -> int:
 
 
 def _sweeping(kernel: Kernel, interpreted: bool) -> Tile:
-    """Rows held whole, some at a time; all of a program's at once in the interpreter."""
+    """Hold rows whole, some at a time; all of a program's at once in the interpreter."""
     block = power_of_two(kernel.r.size)
     rows = power_of_two(kernel.share) if interpreted else max(min(SHORT // block, power_of_two(kernel.share)), 1)
     return Tile(rows, block, 4 if block < 2048 else 8, False)
 
 
 def _columns(kernel: Kernel) -> Tile:
-    """Reductions down the rows: 64 columns side by side, so that reads are of whole lines."""
+    """Reduce down the rows: 64 columns side by side, so that reads are of whole lines."""
     columns = min(power_of_two(kernel.x.size), 64)
     block = min(power_of_two(kernel.r.size), max(2048 // columns, 16), 512)
     return Tile(columns, block, 4, power_of_two(kernel.r.size) > block)
 
 
 def _large(kernel: Kernel) -> Tile:
-    """Few, large programs for the interpreter."""
+    """Take few, large programs for the interpreter."""
     if kernel.r is None:
         return Tile(min(power_of_two(kernel.x.size), MOST), 1, 4, False)
     block = power_of_two(kernel.r.size)

@@ -92,7 +92,7 @@ def _count(form: Form, kernel: Kernel) -> int:
 
 
 def _guarded(count: int, form: Form, kernel: Kernel) -> int:
-    """`count` places, but for those of a last part that a guard leaves out."""
+    """Return `count` places, but for those of a last part that a guard leaves out."""
     loops = _loops(form)
     whole = kernel.r is not None and kernel.r in loops and kernel.guard
     return min(count, next(iter(kernel.guard)).high * kernel.rows) if whole else count

@@ -55,7 +55,7 @@ class Builtin:
         return self.b.load(type, self.b.address(self.words, "i64", number), align=8)
 
     def pointers(self, count: Value) -> Value:
-        """Room for so many pointers; none are room for one, too."""
+        """Allocate so many pointers; at least one."""
         return self.b.emit("ptr", f"alloca ptr, {self.b.add(count, 1)}, align 16")
 
     def kind(self, object: Value) -> Value:

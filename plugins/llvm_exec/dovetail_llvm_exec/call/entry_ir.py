@@ -75,11 +75,11 @@ class EntryCode(Builtin):
             b.place(following)
 
     def argument(self, a: Value, x: Value, y: Value) -> None:
-        """Slot a = argument x of the call."""
+        """Load argument x of the call into slot a."""
         self.fill(a, self.b.call("PyTuple_GetItem", "ptr", self.positional, x))
 
     def dict_item(self, a: Value, x: Value, y: Value) -> None:
-        """Slot a = item y of the dict in slot x: of exactly a dict, whose look-up runs no foreign code for keys that are strings."""
+        """Load item y of the dict in slot x into slot a: of exactly a dict, whose look-up runs no foreign code for keys that are strings."""
         container = self.slot(x)
         self.require(self.b.compare("eq", self.kind(container), self.field("dict_type")))
         value = self.b.call("PyDict_GetItem", "ptr", container, self.pointer(y))
@@ -87,15 +87,15 @@ class EntryCode(Builtin):
         self.fill(a, value)
 
     def load(self, a: Value, x: Value, y: Value) -> None:
-        """Slot a = the object x."""
+        """Load the object x into slot a."""
         self.fill(a, self.pointer(x))
 
     def attribute(self, a: Value, x: Value, y: Value) -> None:
-        """Slot a = attribute y of the object in slot x; properties may make new objects, so the entry owns it until the call ends."""
+        """Load attribute y of the object in slot x into slot a; properties may make new objects, so the entry owns it until the call ends."""
         self._own(a, self.b.call("PyObject_GetAttr", "ptr", self.slot(x), self.pointer(y)))
 
     def subscript(self, a: Value, x: Value, y: Value) -> None:
-        """Slot a = item y of the object in slot x, of whatever class; the entry owns it."""
+        """Load item y of the object in slot x, of whatever class, into slot a; the entry owns it."""
         self._own(a, self.b.call("PyObject_GetItem", "ptr", self.slot(x), self.pointer(y)))
 
     def _own(self, a: Value, value: Value) -> None:
@@ -172,7 +172,7 @@ class EntryCode(Builtin):
             self.require(b.compare("eq", b.load("i64", key, align=8), self.word(b.add(b.add(x, loop.index), 1))))
 
     def require_no_error(self, condition: Value) -> None:
-        """`require`, and forget the exception that may have been raised where the condition does not hold."""
+        """Emit `require`, and clear the exception that may have been raised where the condition does not hold."""
         self.b.branch(condition, lambda: (), lambda: self.b.call("PyErr_Clear", "void") and ())
         self.require(condition)
 
@@ -184,7 +184,7 @@ class EntryCode(Builtin):
             self.require_no_error(b.compare("eq", b.call("PyObject_IsTrue", "i32", container), 0))
 
     def module_state(self, a: Value, x: Value, y: Value) -> None:
-        """Slot a = the tuple that a function returns, which is called again only after a change; its items go to the slots of row x.
+        """Load the tuple that a function returns into slot a, calling it again only after a change; its items go to the slots of row x.
 
         Row: the function, the address of the sum of all versions, a list of the tuple that belongs to it, how many objects, tables and slots;
         then what `_versions` reads, and the slots.  Without objects and tables the function is called each time.

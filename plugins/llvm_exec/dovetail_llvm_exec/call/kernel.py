@@ -64,7 +64,7 @@ def _remade_builtin(region: Trace) -> Remade:
 
 
 def picklable(call: Callable[..., tuple], region: Trace) -> Callable[..., tuple]:
-    """`call`, which is pickled as the region that it was made from."""
+    """Make `call` picklable, as the region that it was compiled from."""
     payload = getattr(call, "__self__", None)
     if isinstance(payload, Payload):
         payload.remake = lambda: (_remade_builtin, (region,))
@@ -140,7 +140,7 @@ def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> t
 
 
 def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:
-    """`plain`, the function of a region, with results written into inputs, those of the `wanted` that may be; None where none may.
+    """Recompile `plain`, the function of a region, so that results are written into inputs, those of `wanted` that may be; None where none may.
 
     Where the verifier refuses the plan, `plain` has warned of it, or keeps inputs and results apart.
     """

@@ -25,7 +25,7 @@ def pool() -> dict[str, int]:
 
 
 def _loaded() -> ctypes.CDLL | None:
-    """libgomp as it lies in this process."""
+    """Return the libgomp that this process has loaded."""
     if not sys.platform.startswith("linux"):
         return None
     for line in Path("/proc/self/maps").read_text().splitlines():

@@ -48,11 +48,11 @@ class Launch(Builtin):
         self.hand_over()
 
     def handle(self, number: Value) -> Value:
-        """Of an output."""
+        """Return the handle of an output."""
         return self.b.load("ptr", self.b.address(self.handles, "ptr", number), align=8)
 
     def _read(self, places: Value, inputs: Value) -> None:
-        """Where the inputs lie; other objects, and tensors that have no memory or stand for its negative, are for the slow way."""
+        """Read where the inputs lie; leave other objects, and tensors without memory or with a pending sign, to the slow way."""
         b = self.b
         tensor, parameter, offset = self.field("tensor"), self.field("parameter"), self.field("offset")
         with b.loop(0, inputs) as loop:
@@ -65,7 +65,7 @@ class Launch(Builtin):
                 self.require(b.not_(self.holds(property, handle)))
 
     def _make(self, places: Value, outputs: Value) -> None:
-        """The outputs: new tensors, their handles, their memory; the slow way says what is wrong where there is no more of it."""
+        """Make the outputs: new tensors, their handles, their memory; the slow way reports where there is no more of it."""
         b = self.b
         zero = b.constant(0, "i32")
         first = b.address(self.words, "i64", len(self.fields))
@@ -81,7 +81,7 @@ class Launch(Builtin):
             loop.update(b.address(strides, "i64", rank))
 
     def _room(self, size: Value) -> Sequence[Value]:
-        """New memory for the workspace."""
+        """Allocate memory for the workspace."""
         pointer = self.b.call("malloc", "ptr", size)
         self.require(self.b.compare("ne", self.b.cast("ptrtoint", pointer, "i64"), 0))
         return [pointer]

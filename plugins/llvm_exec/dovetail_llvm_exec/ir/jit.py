@@ -162,5 +162,5 @@ def compiler() -> Compiler:
 
 
 def compile(text: str, name: str, *, verbosity: int | None = None) -> Kernel:
-    """`Compiler.compile` with the process's compiler."""
+    """Compile with the process's compiler; see `Compiler.compile`."""
     return compiler().compile(text, name, verbosity=verbosity)

@@ -72,7 +72,7 @@ class Loop:
         self.results: tuple[Value, ...] = ()
 
     def update(self, *values: Value) -> None:
-        """What the next round gets as `carried`; the last call counts."""
+        """Set what the next round gets as `carried`; the last call counts."""
         self.next = values
 
 
@@ -106,7 +106,7 @@ class Builder:
         return Value(name, type)
 
     def line(self, text: str) -> None:
-        """One instruction without a result."""
+        """Emit one instruction without a result."""
         self._lines.append("  " + text)
 
     # --- constants
@@ -318,7 +318,7 @@ class Builder:
         return self.emit(element_of(a.type), f"extractelement {a}, {self.operand(lane, 'i64')}")
 
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
-        """Lanes of a, then of b, by number; -1 is a lane nobody looks at"""
+        """Return lanes of a, then of b, by number; -1 is a lane that is not read."""
         mask = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
         return self.emit(vector(element_of(a.type), len(lanes)), f"shufflevector {a}, {b or self.poison(a.type)}, <{len(lanes)} x i32> <{mask}>")
 
@@ -368,7 +368,7 @@ class Builder:
         self.call(f"llvm.masked.scatter.{mangled(value.type)}.{mangled(pointers.type)}", "void", value, pointers, mask)
 
     def alloca(self, type: str, count: int = 1, align: int = 64) -> Value:
-        """Room on the stack, taken once at the function's entry"""
+        """Reserve room on the stack, once at the function's entry."""
         self._count += 1
         name = f"%v{self._count}"
         self._room.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
@@ -487,6 +487,6 @@ class Builder:
 
 @contextmanager
 def for_range(b: Builder, start: Any, stop: Any, step: Any = 1) -> Iterator[Value]:
-    """A loop that carries nothing; gives its index."""
+    """Open a loop that carries nothing; yield its index."""
     with b.loop(start, stop, step) as loop:
         yield loop.index

@@ -80,7 +80,7 @@ class Target:
         return b.compare("lt", b.sub(b.bits(b.abs(x)), 1), 0x7FFFFF, unsigned=True)
 
     def machine(self, *, optimization: int = 2, jit: bool = True) -> llvm.TargetMachine:
-        """LLVM's code generator for this machine."""
+        """Return LLVM's code generator for this machine."""
         target = llvm.Target.from_triple(self.triple)
         if jit:
             return target.create_target_machine(cpu=self.cpu, features=self.features, opt=optimization, jit=True)

@@ -23,7 +23,7 @@ class Elements(Stage):
     """Units are blocks of the innermost axis, or tiles."""
 
     def write(self) -> None:
-        """Units are blocks of the innermost axis; where a load crosses it, tiles of that axis and the one that the load runs along."""
+        """Write a function whose units are blocks of the innermost axis; where a load crosses it, tiles of that axis and the one it runs along."""
         exprs = [s.expr for s in self.stores]
         b, nest = self._function("each", self.exprs, {s.buffer for s in self.stores})
         along = self._crossing()
@@ -49,7 +49,7 @@ class Elements(Stage):
         self._finish(b, nest, blocks * tiles * size_of(outer), self.cost, [*self.outer, *(self.columns if blocks > 1 else [])])
 
     def _passes(self, nest: Nest, axis: Axis, start: Value | None, block: int) -> None:
-        """All passes over one unit but the last: each leaves in arrays what later ones read."""
+        """Write all passes over one unit but the last: each leaves in arrays what later ones read."""
         b = nest.b
         if axis.size < LEAST:
             return
@@ -91,7 +91,7 @@ class Elements(Stage):
         return rows
 
     def _vectors(self, nest: Nest, exprs: list[Expr], axis: Axis, start: Value | None, block: int, body: Callable[[Value | None], None]) -> None:
-        """The elements of one unit: whole vectors, then what is left in one with a mask."""
+        """Write the elements of one unit: whole vectors, then what is left in one with a mask."""
         b = nest.b
         nest.across, nest.lanes = axis, self._lanes(self.exprs)
         nest.hoist(exprs)

@@ -50,12 +50,12 @@ class Nest:
     # --- scopes
 
     def enter(self, indices: dict[Axis, Value], mask: Value | None = None) -> None:
-        """A loop begins."""
+        """Enter a loop."""
         self.levels.update(dict.fromkeys(indices, len(self.scopes)))
         self.scopes.append(Scope(indices, mask))
 
     def leave(self) -> None:
-        """The loop ends."""
+        """Leave a loop."""
         for axis in self.scopes.pop().indices:
             del self.levels[axis]
 
@@ -163,7 +163,7 @@ class Nest:
         return self.rounded(written(op, expr.op, operands), expr.dtype) if expr.op not in EXACT else written(op, expr.op, operands)
 
     def rounded(self, x: Value, dtype: DType) -> Value:
-        """`x` as the nearest number that `dtype` holds, still as it is computed with."""
+        """Round `x` to the nearest number that `dtype` holds, in the format that it is computed with."""
         if dtype not in kinds.HALVES:
             return x
         narrow = kinds.narrowed(self.b, x, dtype)
@@ -182,7 +182,7 @@ class Nest:
         return self.level(expr.args[1]) < self.level(expr) and self.is_vector(expr) and not self.is_vector(expr.args[1])
 
     def _quotient(self, expr: Expr, x: Value) -> Value:
-        """x / y by the reciprocal of y, and a step of Newton's that makes exact what is exact."""
+        """Return x / y by the reciprocal of y, and a step of Newton's that makes exact what is exact."""
         b = self.b
         divisor, scale, inverse = self._inverses(expr.args[1], lanes_of(x.type))
         scaled = b.mul(x, scale)
@@ -201,7 +201,7 @@ class Nest:
         return inverses
 
     def _inverse(self, y: Value) -> tuple[Value, Value, Value]:
-        """(y scaled, the scale, 1 / y scaled): scaled so that neither end of the range is left."""
+        """Return (y scaled, the scale, 1 / y scaled): scaled so that neither end of the range is left."""
         b = self.b
         size = b.abs(y)
         scale = b.select(b.compare("lt", size, 2.0**-64), b.constant(2.0**64, y.type), b.constant(1.0, y.type))
@@ -380,7 +380,7 @@ class Nest:
         b.store(b.or_(b.load("i32", slot), b.mul(wrong, FAULTS[what])), slot)
 
     def slot(self, name: str) -> Value:
-        """Room for one number on the stack."""
+        """Reserve room for one number on the stack."""
         if name not in self.slots:
             self.slots[name] = self.b.alloca("i64")
         return self.slots[name]

@@ -21,7 +21,7 @@ FREE = frozenset({"load", "index", "const"})  # operations that no array saves
 
 
 def passes(exprs: Sequence[Expr], atoms: Collection[Atom]) -> list[list[Expr]]:
-    """For each pass but the last, which values it leaves in arrays; `exprs` have what they are computed from before them.
+    """Return, for each pass but the last, which values it leaves in arrays; `exprs` have what they are computed from before them.
 
     Values that do not change with `atoms`, the loop's, are no part of a chain.
     """

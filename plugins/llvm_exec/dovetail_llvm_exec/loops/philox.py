@@ -33,7 +33,7 @@ def words(b: Builder, block: Value, seed: Value, offset: Value) -> list[Value]:
 
 
 def _picked(b: Builder, of: list[Value], which: Value) -> Value:
-    """Word number `which` of four, lane by lane."""
+    """Pick word number `which` of four, lane by lane."""
     low, high = (b.select(b.compare("eq", b.and_(which, 1), 0), of[i], of[i + 1]) for i in (0, 2))
     return b.select(b.compare("lt", which, 2), low, high)
 
@@ -49,7 +49,7 @@ def _wide_unit(b: Builder, low: Value, high: Value) -> Value:
 
 
 def uniform(b: Builder, draw: Draw, position: Value, seed: Value, offset: Value) -> Value:
-    """float64 numbers in [low, high)."""
+    """Draw float64 numbers in [low, high)."""
     bits = BITS[draw.dtype]
     if bits <= 32:
         block_words = words(b, b.lshr(position, 2), seed, offset)
@@ -62,7 +62,7 @@ def uniform(b: Builder, draw: Draw, position: Value, seed: Value, offset: Value)
 
 
 def normal(b: Builder, draw: Draw, position: Value, seed: Value, offset: Value) -> Value:
-    """float64 numbers of a normal distribution, two from each two uniform ones (Box and Muller, 1958)."""
+    """Draw float64 numbers of a normal distribution, two from each two uniform ones (Box and Muller, 1958)."""
     odd = b.compare("ne", b.and_(position, 1), 0)
     if draw.dtype is dtypes.float64:
         block_words = words(b, b.lshr(position, 1), seed, offset)

@@ -81,7 +81,7 @@ def _pays(phase: Phase) -> bool:
 
 
 def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Value) -> None:
-    """One phase after the other; each is done by one thread where a second does not pay."""
+    """Write the calls of the phases, one after the other; each is done by one thread where a second does not pay."""
     args = b.params[0]
     most = int(min(phase.units, max(phase.cost / GRAIN * 2, 2), 1 << 16))
 

@@ -40,7 +40,7 @@ class Reducer:
         return low if self.larger else high
 
     def start(self, b: Builder, lanes: int) -> Running:
-        """Of no elements."""
+        """Return the running values of no elements."""
         first = number(b, self.identity(), self.dtype, lanes)
         if self.arg:
             return first, b.constant((1 << 63) - 1, vector("i64", lanes))
@@ -52,7 +52,7 @@ class Reducer:
         return self.op in ("amax", "amin") and self.dtype.kind == "float" and not self.nan_blind
 
     def take(self, b: Builder, running: Running, x: Value, mask: Value | None, place: Value | None) -> Running:
-        """With an element, where the mask holds."""
+        """Return the running values with an element, where the mask holds."""
         if mask is not None:
             x = b.select(mask, x, number(b, self.identity(), self.dtype, lanes_of(x.type)))
             if place is not None:
@@ -125,11 +125,11 @@ class Reducer:
 
 
 def _nothing(mask: Value, what: str) -> None:
-    """Reductions divide by nothing."""
+    """Do nothing: reductions divide by nothing."""
 
 
 def tree(reducer: Reducer, b: Builder, runnings: Sequence[Running]) -> Running:
-    """Several running values as one, by pairs."""
+    """Combine several running values by pairs."""
     level = list(runnings)
     while len(level) > 1:
         level = [reducer.join(b, *level[i : i + 2]) if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)]
@@ -137,7 +137,7 @@ def tree(reducer: Reducer, b: Builder, runnings: Sequence[Running]) -> Running:
 
 
 def parted(values: Sequence[Value], widths: Sequence[int]) -> list[Running]:
-    """Values in tuples of the given lengths."""
+    """Split values into tuples of the given lengths."""
     out, at = [], 0
     for n in widths:
         out.append(tuple(values[at : at + n]))

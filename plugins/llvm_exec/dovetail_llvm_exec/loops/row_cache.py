@@ -70,6 +70,6 @@ class RowCache:
         self.after.setdefault(id(sweep), []).append(Store(buffer, self.form, expr))
 
     def done(self, sweep: Any) -> None:
-        """Later sweeps read what this one has kept."""
+        """Let later sweeps read what this one has kept."""
         for store in self.after.get(id(sweep), []):
             self.nest.cached[store.expr] = (store.buffer, store.form)

@@ -53,7 +53,7 @@ class Rows(Stage):
     """Units are rows, or, where something is added up over rows, blocks of them."""
 
     def write(self) -> None:
-        """Units are rows, or, where something is added up over rows, blocks of them."""
+        """Write a function whose units are rows, or, where something is added up over rows, blocks of them."""
         height = size_of(self.down)
         blocks = self._blocks(height)
         tallies = [self._tally(item, blocks) for item in self.tallied]
@@ -113,7 +113,7 @@ class Rows(Stage):
         nest.put(tally.partial, tally.form, kinds.to_memory(nest.b, value, tally.partial.dtype))
 
     def _row(self, nest: Nest, tallies: list[Tally]) -> None:
-        """One row: a sweep over its columns for each step that waits for results of the one before."""
+        """Write one row: a sweep over its columns for each step that waits for results of the one before."""
         columns = frozenset(a for axis in self.columns for a in axis.atoms)
         inner = [s for s in self.stores if not s.expr.atoms.isdisjoint(columns) or any(a in columns for a, _ in s.form.terms)]
         order = self._steps()
@@ -145,7 +145,7 @@ class Rows(Stage):
         return 1 + max([steps[r] for r in expr.row_results], default=-1)
 
     def _swept(self, nest: Nest, sweep: Sweep, kept: list[Store]) -> None:
-        """One sweep: reduce, store and add up; then the results of the row are known."""
+        """Write one sweep: reduce, store and add up; then the results of the row are known."""
         b, (results, stores, tallies) = nest.b, sweep
         reducers = [reducer_of(r, nan_blind=r in self.nan_blind) for r in results]
         exprs = sweep.roots
@@ -185,7 +185,7 @@ class Rows(Stage):
         nest.put(tally.partial, tally.form, kinds.to_memory(b, new, dtype))
 
     def _sweep(self, nest: Nest, exprs: list[Expr], write: Callable[[], object]) -> None:
-        """`write` at every column."""
+        """Call `write` at every column."""
 
         def body(way: int, carried: list[Value]) -> list[Value]:
             write()

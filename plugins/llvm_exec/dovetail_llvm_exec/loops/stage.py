@@ -60,7 +60,7 @@ class Workspace:
         self.numbers = count()  # of the buffers without a name
 
     def take(self, buffer: Buffer, numel: int, first: int, last: int) -> Buffer:
-        """Room for `numel` elements, as low as it is free from the loop nest `first` to the loop nest `last`."""
+        """Reserve room for `numel` elements, as low as it is free from the loop nest `first` to the loop nest `last`."""
         if buffer in self.offsets:
             raise ExecutorError(f"{buffer} has a place in the workspace already; two values of a kernel have one name, which is a bug in its plan")
         size, at = -(-numel * buffer.dtype.bytes // LINE) * LINE, 0
@@ -74,7 +74,7 @@ class Workspace:
         return buffer
 
     def part(self, dtype: DType, numel: int, nest: int) -> Buffer:
-        """Room without a name, while the loop nest `nest` runs."""
+        """Reserve room without a name, while the loop nest `nest` runs."""
         return self.take(Buffer("part", next(self.numbers), dtype), numel, nest, nest)
 
 

@@ -20,7 +20,7 @@ class Wide(Stage):
     """Units are spans of rows."""
 
     def write(self) -> None:
-        """Few long rows: each is reduced in spans, and then their results."""
+        """Write a function for few long rows: each is reduced in spans, and then their results."""
         axis = self.columns[0]
         spans = -(-axis.size // SPAN)
         rows = size_of(self.outer)

@@ -108,7 +108,7 @@ def parts(expr: Expr) -> list[Expr]:
 
 
 def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], list[Expr]] = parts) -> list[Expr]:
-    """Everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
+    """List everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
     visited: set[Expr] = set()
     order: list[Expr] = []
     stack: list[tuple[Expr, bool]] = [(e, False) for e in reversed(roots)]

@@ -79,12 +79,12 @@ def shifted(form: Form, by: int) -> Form:
 
 
 def dot(forms: Sequence[Form], steps: Iterable[int], offset: int = 0) -> Form:
-    """offset + the sum of forms times steps: where an element lies."""
+    """Return offset + the sum of forms times steps: where an element lies."""
     return shifted(plus(*(times(form, step) for form, step in zip(forms, steps, strict=True))), offset)
 
 
 def divided(form: Form, by: int) -> tuple[Form, Form]:
-    """(form // by, form % by), where that is a pair of forms; loops are refined where they straddle."""
+    """Return (form // by, form % by), where that is a pair of forms; loops are refined where they straddle."""
     if by == 1:
         return form, ZERO
     if form.moving:

@@ -112,7 +112,7 @@ class Graph:
                 node.proxy = proxy
 
     def _unrounded(self, nodes: list[Node], shown: set[Node]) -> None:
-        """Values inside an operation are kept in float32, as PyTorch's kernels of the whole operation keep them."""
+        """Keep values inside an operation in float32, as PyTorch's kernels of the whole operation do."""
         rough = all(node.dtype in (bfloat16, float16) for node in shown)
         for node in nodes:
             node.rough = rough
@@ -208,7 +208,7 @@ def _convert(graph: Graph, x: Node, dtype: DType) -> Node:
 
 
 def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> tuple[Node, Node]:
-    """(variance, mean): a first mean, then the sums of what lies around it and of its squares; in float32 at least.
+    """Return (variance, mean): a first mean, then the sums of what lies around it and of its squares; in float32 at least.
 
     The mean of what lies around the first mean is added to it: a sum of equal numbers is rounded, and what a norm divides by is then 0.
     """
@@ -277,7 +277,7 @@ def through(node: Node, coords: tuple[Form, ...]) -> tuple[Form, ...]:
 
 
 def _windows(node: Node, coords: tuple[Form, ...]) -> tuple[Form, ...]:
-    """`through` a diagonal, or the windows of an unfold."""
+    """Take `through` a diagonal, or the windows of an unfold."""
     x, params = node.args[0], node.params
     if node.op == "unfold":
         moved = list(coords[:-1])

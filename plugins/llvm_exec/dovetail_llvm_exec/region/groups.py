@@ -191,7 +191,7 @@ class Group:
             self._lower_all(0)
 
     def spread(self) -> None:
-        """Where few long rows are added up, make of the columns two loops, so that parts of them can be units."""
+        """Split the columns into two loops where few long rows are added up, so that parts of them can be units."""
         rows = set(range(len(self.shape))) - self.columns - self.down
         if not self.down or self.results or not self.columns or _product([self.shape[d] for d in rows]) >= ENOUGH:
             return

@@ -18,7 +18,7 @@ Coords = tuple[Form, ...]
 
 
 def _one_more(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
-    """erf(x) + 1 and tanh(x) + 1, which gelu consists of."""
+    """Return erf(x) + 1 and tanh(x) + 1, which gelu consists of."""
     for x, other in (args, args[::-1]):
         if node.dtype is float32 and x.op in ("erf", "tanh") and other.is_number(1.0):
             return table.make(f"{x.op}_plus_one", x.args, node.dtype)
@@ -26,7 +26,7 @@ def _one_more(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
 
 
 def _gelu(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
-    """x / 2 * (erf(x / sqrt(2)) + 1)"""
+    """Return x / 2 * (erf(x / sqrt(2)) + 1)"""
     for half, other in (args, args[::-1]):
         if half.op == "mul" and other.op == "erf_plus_one" and half.args[1].is_number(0.5):
             (x, _), inner = half.args, other.args[0]
@@ -37,7 +37,7 @@ def _gelu(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
 
 
 def _below_its_largest(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
-    """exp(x - the largest x of the row)"""
+    """Return exp(x - the largest x of the row)"""
     (x,) = args
     if x.op != "sub" or x.args[1].op != "row" or node.dtype not in (float32, float64):
         return None
@@ -46,7 +46,7 @@ def _below_its_largest(table: Table, args: tuple[Expr, ...], node: Node) -> Expr
 
 
 def _softplus(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
-    """log1p(exp(-|x|)): 0 where the exp is below the normal numbers, which take a hundred times as long."""
+    """Return log1p(exp(-|x|)): 0 where the exp is below the normal numbers, which take a hundred times as long."""
     (e,) = args
     if e.op != "exp" or e.args[0].op != "neg" or e.args[0].args[0].op != "abs" or node.dtype not in (float32, float64):
         return None
@@ -54,7 +54,7 @@ def _softplus(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
 
 
 def _share(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
-    """x / the sum of such: the sum is 1 at least, and its reciprocal is no trouble."""
+    """Return x / the sum of such: the sum is 1 at least, and its reciprocal is no trouble."""
     x, total = args
     if total.op != "row" or total.data.node.op != "sum" or total.data.body.op != "exp_nonpositive":
         return None
@@ -74,10 +74,10 @@ class Memory(Protocol):
     """What a loop nest may read: the memory of nodes, and the results of reductions."""
 
     def buffer(self, node: Node) -> Buffer | None:
-        """Where `node` lies, if it does before the loop nest starts."""
+        """Return the buffer of `node`, if it lies in memory before the loop nest starts."""
 
     def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
-        """What a reduction gave at `coords`, read where `mask` holds; a Cut where that is not known in the loop nest."""
+        """Read the result of a reduction at `coords` where `mask` holds; raise Cut where it is not known in the loop nest."""
 
 
 class Lowering:
@@ -122,7 +122,7 @@ class Lowering:
         return fused or self.table.make(node.op, args, node.dtype, args[0].dtype if node.op == "convert_element_type" else None)
 
     def inside(self, form: Form, low: int, high: int, mask: Expr | None) -> Expr | None:
-        """`mask`, and that low <= form < high."""
+        """Return `mask` and low <= form < high."""
         bound = not form.moving and all(step > 0 for _, step in form.terms)
         where = self.table.index(form)
         if not (bound and form.const >= low):
@@ -132,7 +132,7 @@ class Lowering:
         return mask
 
     def choice(self, condition: Expr | None, a: Expr, b: Expr | None) -> Expr:
-        """a where the condition holds, else b."""
+        """Return a where the condition holds, else b."""
         return a if condition is None or b is None else self.table.make("where", (condition, a, b), a.dtype)
 
 
@@ -190,7 +190,7 @@ def _take_along_axis(low: Lowering, node: Node, coords: Coords, mask: Expr | Non
 
 
 def _scatter(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
-    """x, with `value` at (or added at) one position along `dim`: the index has size 1 there."""
+    """Return x, with `value` at (or added at) one position along `dim`: the index has size 1 there."""
     x, index, value = node.args
     dim, table = node.params["dim"], low.table
     there = (*coords[:dim], ZERO, *coords[dim + 1 :])

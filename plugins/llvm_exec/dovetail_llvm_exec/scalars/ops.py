@@ -170,7 +170,7 @@ def rest_of(op: Op, x: Value, y: Value) -> Value:
 
 
 def _float_floordiv(op: Op, x: Value, y: Value) -> Value:
-    """Floor division by way of fmod, as Python has it; x / 0 where y is 0."""
+    """Return floor division by way of fmod, as Python has it; x / 0 where y is 0."""
     b = op.b
     rest = rest_of(op, x, y)
     quotient = b.div(b.sub(x, rest), y)

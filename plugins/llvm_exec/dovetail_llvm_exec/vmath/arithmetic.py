@@ -232,7 +232,7 @@ def float_bits(value: float, element: str) -> int:
 
 
 def infinity(b: Builder, x: Value) -> Value:
-    """Infinity in the format of `x`"""
+    """Return infinity in the format of `x`"""
     return b.constant(float("inf"), x.type)
 
 

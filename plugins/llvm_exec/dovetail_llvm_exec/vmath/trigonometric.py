@@ -41,7 +41,7 @@ def half_pi_parts(element: str) -> tuple[float, ...]:
 
 @cache
 def two_over_pi(bits: int) -> int:
-    """That many bits of 2/pi after the point, as an integer; pi = 16 atan(1/5) - 4 atan(1/239)."""
+    """Return that many bits of 2/pi after the point, as an integer; pi = 16 atan(1/5) - 4 atan(1/239)."""
     one = 1 << (bits + 64)
 
     def arctan_of_inverse(x: int) -> int:
@@ -129,7 +129,7 @@ def double_by_bits(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 
 def signed_and_finite(b: Builder, x: Value, n: Value, *rest: Value) -> tuple[Value, ...]:
-    """Return what was found for abs(x), for x; and NaN for an infinite one"""
+    """Turn results for abs(x) into those for x, and into NaN for an infinite one."""
     negative, finite = b.compare("lt", x, 0.0), b.compare("lt", b.abs(x), infinity(b, x))
     rest = tuple(b.select(finite, each, nan(b, x)) for each in rest)
     return b.select(negative, b.neg(n), n), *(b.select(negative, b.neg(each), each) for each in rest)
