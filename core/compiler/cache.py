@@ -43,7 +43,7 @@ class CacheInfo(NamedTuple):
 
 
 def not_compiled(args: tuple, kwargs: dict) -> Miss:
-    """The call of a function that has no current program."""
+    """Return the miss of a function that has no current program."""
     return Miss("nothing was compiled yet")
 
 
@@ -221,7 +221,7 @@ class Cache:
 
     @contextmanager
     def with_pass(self, step: Pass) -> Iterator[None]:
-        """While open, compile with one more pass at the end and without trials; afterwards the programs are those from before."""
+        """Compile with one more pass at the end and without trials while open; afterwards the programs are those from before."""
         with self.lock:
             before, passes, misses = self.entries, self.passes, list(self.misses)
             self.entries, self.passes, self.trials_enabled = (), (*passes, step), False

@@ -39,7 +39,7 @@ def write_in_place(
 
 
 def has_transforms(passes: Iterable[Any]) -> bool:
-    """Whether one of the user's passes changes more than one program."""
+    """Return whether one of the user's passes changes more than one program."""
     return any([isinstance(step, Transform) for step in passes])
 
 

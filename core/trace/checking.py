@@ -11,7 +11,7 @@ from dovetail.trace.proxies import Proxy, is_proxy, leaves, proxies, tree_map
 
 
 def check(trace: Trace) -> Trace:
-    """`trace`, or an InvalidTrace error that names the pass, the line and what is wrong with it.  Linear in the size of the trace."""
+    """Return `trace`, or raise InvalidTrace, which names the pass, the line and what is wrong with it.  Linear in the size of the trace."""
     known = {*trace.inputs, *trace.constants}
     for line in trace.lines:
         _check_line(line, known, trace)

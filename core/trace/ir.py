@@ -49,7 +49,7 @@ class BoundSymbol:
         self.effects = any(line.effects for line in body) if body else symbol.effects
 
     def replace(self, **changes: Any) -> BoundSymbol:
-        """The same line but for `changes`."""
+        """Return the same line but for `changes`."""
         old = {"args": self.args, "kwargs": self.kwargs, "out": self.out, "reads": self.reads, "symbol": self.symbol}
         more = {"body": self.body, "where": self.where, "implementation": self.implementation}
         return BoundSymbol(**(old | more | changes))
@@ -68,7 +68,7 @@ def prims_of(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def is_region(line: BoundSymbol) -> bool:
-    """Whether a line stands for lines that were fused, rather than for an operation."""
+    """Return whether a line stands for lines that were fused, rather than for an operation."""
     return bool(line.body) and line.symbol.id not in prims.SYMBOLS
 
 
@@ -78,14 +78,14 @@ class Environment:
     proxy: type[TensorProxy] = TensorProxy
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
-        """`tree`, the arguments of `symbol`, with the foreign values that the user's code brings, such as real tensors, made proxies."""
+        """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
         return tree
 
     def grad_enabled(self) -> bool:
         return False
 
     def default_float(self) -> dtypes.DType:
-        """What a Python float, and a quotient of integers, becomes."""
+        """Return the dtype of a Python float, and of a quotient of integers."""
         return dtypes.float32
 
 
@@ -110,11 +110,11 @@ class Trace:
         return self.python()
 
     def python(self, *, depth: int | None = None, where: bool = False) -> str:
-        """The program as Python that runs; `depth` levels of decomposition in comments (None: all), `where` for the user's file:line."""
+        """Return the program as Python that runs; `depth` levels of decomposition in comments (None: all), `where` for the user's file:line."""
         return printing.source(self, depth=depth, where=where)[0]
 
     def python_globals(self) -> dict[str, Any]:
-        """What the printed program needs beyond its own imports: constants, fused regions."""
+        """Return what the printed program needs beyond its own imports: constants, fused regions."""
         return printing.source(self)[1]
 
     def save(self, path: str | Path) -> None:
@@ -122,7 +122,7 @@ class Trace:
         printing.save(self, path)
 
     def derive(self, made_by: str, **changes: Any) -> Trace:
-        """An empty trace that goes on where this one stops."""
+        """Return an empty trace that goes on where this one stops."""
         fresh = {
             "lines": [],
             "dispatch_record": None,
@@ -135,7 +135,7 @@ class Trace:
         return replace(self, **fresh | changes)
 
     def tensor(self, spec: TensorSpec) -> TensorProxy:
-        """A new tensor proxy with a name of its own."""
+        """Make a new tensor proxy with a name of its own."""
         return self.environment.proxy(f"t{next(self.names)}", spec)
 
     def record(self, symbol: Symbol, args: tuple, kwargs: dict) -> Any:
@@ -203,7 +203,7 @@ class Trace:
 
 @contextmanager
 def recording(trace: Trace) -> Iterator[Trace]:
-    """Symbols called inside record into `trace`."""
+    """Record symbols called inside into `trace`."""
     token = recorder.set(trace)
     try:
         yield trace
@@ -255,7 +255,7 @@ def _require_known(kwargs: dict[str, Any]) -> None:
 
 
 def brief(value: Any) -> str:
-    """An argument as an error shows it: proxies with their types."""
+    """Format an argument for an error: proxies with their types."""
     if is_proxy(value):
         return f'{value.name}: "{value.spec}"'
     if isinstance(value, list):

@@ -67,7 +67,7 @@ class Scope:
         self.globals[name] = ROOTS[name].value
 
     def executor(self, name: str) -> str:
-        """The namespace of an executor's implementations, called `<name>_exec`."""
+        """Return the namespace of an executor's implementations, called `<name>_exec`."""
         space = f"{name}_exec"
         if space not in self.imports:
             self.imports[space] = f'from dovetail.extend.advanced import implementations_of; {space} = implementations_of("{name}")'
@@ -75,7 +75,7 @@ class Scope:
         return space
 
     def object(self, value: Any) -> str:
-        """The name of an object that cannot be written down."""
+        """Name an object that cannot be written down."""
         name = self._objects.get(id(value))
         if name is None:
             word = getattr(value, "__name__", None)
@@ -113,7 +113,7 @@ def _numbered(word: str) -> Any:
 
 
 def literal(value: Any, scope: Scope | None = None) -> str:
-    """Python that makes `value` again; a proxy by its name, an object that cannot be written down by a name in `scope`."""
+    """Write Python that makes `value` again; a proxy by its name, an object that cannot be written down by a name in `scope`."""
     if is_proxy(value):
         return value.name
     kind = type(value)
@@ -146,12 +146,12 @@ def _registered(value: Any, kind: type, scope: Scope | None) -> str:
 
 
 def typed(tree: Any) -> str:
-    """The type comment: `t63: "cpu f32[8, 12, 64, 64]"`."""
+    """Write the type comment: `t63: "cpu f32[8, 12, 64, 64]"`."""
     return ", ".join([f'{p.name}: "{p.spec}"' for p in proxies(tree) if p.spec is not None])
 
 
 def statement(line: Any, scope: Scope, callee: str) -> str:
-    """The line as Python, without its comment."""
+    """Write the line as Python, without its comment."""
     args = [literal(a, scope) for a in line.args]
     kwargs = {k: literal(v, scope) for k, v in line.kwargs.items()}
     target = "" if line.out is None else _target(line.out)
@@ -171,7 +171,7 @@ def _target(out: Any) -> str:
 
 
 def source(trace: Any, *, depth: int | None = None, where: bool = False, imports: bool = True) -> tuple[str, dict[str, Any]]:
-    """The program's text and the globals it runs in.
+    """Return the program's text and the globals it runs in.
 
     `depth` is how many levels of decomposition are shown in comments (None: all), `where` adds the user's file:line to each line.
     The globals hold what the imports at the head give, too, so that the text runs without them.
@@ -203,7 +203,7 @@ def _decomposition(line: Any, indent: str, depth: int | None) -> list[str]:
 
 
 def to_callable(trace: Any) -> Callable:
-    """The printed program as a function; tracebacks and pdb show its lines."""
+    """Compile the printed program into a function; tracebacks and pdb show its lines."""
     text, scope = source(trace, depth=0, imports=False)
     file = f"<dovetail {trace.name} {next(_serial)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

@@ -137,7 +137,7 @@ def is_proxy(value: Any) -> bool:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """What is in nested tuples, lists and dicts, from left to right."""
+    """List what is in nested tuples, lists and dicts, from left to right."""
     if isinstance(tree, (tuple, list)):
         for item in tree:
             yield from leaves(item)
@@ -148,7 +148,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def proxies(tree: Any) -> list[Proxy]:
-    """The proxies in nested tuples, lists and dicts."""
+    """List the proxies in nested tuples, lists and dicts."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Proxy)]
 
 

@@ -25,7 +25,7 @@ def typed_at_a_prompt(location: str) -> bool:
 
 
 def user_line() -> str:
-    """file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
+    """Return file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
     frame = sys._getframe(1)
     while _is_inside(frame.f_code.co_filename) and frame.f_back:
         if (run := INTERPRETERS.get(frame.f_code)) is not None:

@@ -49,12 +49,12 @@ def as_verdict(answer: Any) -> Verdict:
 
 
 def is_claim(verdict: Any) -> bool:
-    """Whether a verdict is a yes."""
+    """Return whether a verdict is a yes."""
     return verdict is True or isinstance(verdict, Claim)
 
 
 def dtypes_of(wanted: Iterable[Any] | None) -> frozenset[DType] | None:
-    """Element types, each Dovetail's, torch's, or the name of one, as a set of Dovetail's; None stands for all of them."""
+    """Convert element types, each Dovetail's, torch's, or the name of one, to a set of Dovetail's; None stands for all of them."""
     if wanted is None:
         return None
     if isinstance(wanted, (str, DType, torch.dtype)):
@@ -70,7 +70,7 @@ def _dtype(value: Any) -> DType:
 
 
 def devices_of(wanted: Iterable[str] | None) -> frozenset[str] | None:
-    """Kinds of device as a set; None stands for all of them."""
+    """Convert kinds of device to a set; None stands for all of them."""
     if wanted is None:
         return None
     if isinstance(wanted, str):
@@ -83,7 +83,7 @@ def devices_of(wanted: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def supports(line: BoundSymbol, dtypes: frozenset[DType] | None, devices: frozenset[str] | None, grad: bool) -> Verdict:
-    """Whether a declaration covers `line`, or the first thing that it leaves out.
+    """Return True if a declaration covers `line`, or the first thing that it leaves out.
 
     What counts are the tensors that the line reads, or those that it makes where it reads none.  A gradient flows through the line where
     one of its results requires one.
@@ -105,18 +105,18 @@ def supports(line: BoundSymbol, dtypes: frozenset[DType] | None, devices: frozen
 
 
 def in_order(dtypes: Iterable[DType]) -> list[DType]:
-    """Element types in the order in which `dovetail.dtypes` lists them."""
+    """Sort element types in the order in which `dovetail.dtypes` lists them."""
     return sorted(dtypes, key=ALL.index)
 
 
 def either(words: Iterable[str]) -> str:
-    """either(("a", "b", "c")) == "a, b or c" """
+    """Join words: either(("a", "b", "c")) is "a, b or c"."""
     words = list(words) if not isinstance(words, frozenset) else sorted(words)
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "nothing"
 
 
 def words_of(dtypes: frozenset[DType] | None, devices: frozenset[str] | None) -> dict[str, Any]:
-    """The two as plain data: lists of names, or None for all."""
+    """Return both sets as plain data: lists of names, or None for all."""
     return {
         "dtypes": None if dtypes is None else [d.name.removesuffix("_") for d in in_order(dtypes)],
         "devices": None if devices is None else sorted(devices),

@@ -83,7 +83,7 @@ class Executor:
         return f"<executor {self.name} {self.version}>"
 
     def available(self) -> Verdict:
-        """True, or a sentence that says what this machine lacks and what would help."""
+        """Return True, or a sentence that says what this machine lacks and what would help."""
         return True if self._available is None else self._available()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
@@ -109,7 +109,7 @@ class Executor:
         return None
 
     def declaration(self) -> dict[str, Any]:
-        """What it supports as plain data, which JSON can hold; None stands for anything."""
+        """Return what it supports as plain data, which JSON can hold; None stands for anything."""
         declared = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
         return declared | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
 
@@ -170,7 +170,7 @@ class OperatorExecutor(Executor):
         replace: bool = False,
         **how: Any,
     ) -> Symbol:
-        """A new operation, called `<executor>.<name>`, which this executor runs; `how` is what `implements` takes.
+        """Define a new operation, called `<executor>.<name>`, which this executor runs; `how` is what `implements` takes.
 
         `meta` maps the specs of its arguments to that of its result, `vjp(g, out, *args, **kwargs)` gives the cotangents of its arguments.
         A traced call of a function in `replaces` becomes the operation.
@@ -218,11 +218,11 @@ class OperatorExecutor(Executor):
         return implementation
 
     def own(self, name: str) -> Implementation | None:
-        """The implementation of its table that is called `name`."""
+        """Return the implementation of its table that is called `name`."""
         return self._named.get(name)
 
     def named(self, name: str) -> Callable[..., Any]:
-        """The function that programs print under `name`; a new state where that has one, as the call sites of a program do."""
+        """Return the function that programs print under `name`; a new state where that has one, as the call sites of a program do."""
         implementation = self._named.get(name)
         if implementation is None and (of := self._named.get(name.rpartition("_")[0])) is not None and of.stateful is not None:
             implementation = of
@@ -247,7 +247,7 @@ class OperatorExecutor(Executor):
         return dtypes, devices, self.grad if implementation.differentiable is None else implementation.differentiable
 
     def declaration(self) -> dict[str, Any]:
-        """What it supports as plain data, which JSON can hold; None stands for anything.
+        """Return what it supports as plain data, which JSON can hold; None stands for anything.
 
         `operations` are those in its table by id; `family` says that a function adds others.
         """
@@ -287,7 +287,7 @@ class FusionExecutor(Executor):
         return True
 
     def worth(self, region: Trace) -> Verdict:
-        """Whether a region of lines that it took is worth fusing; where a sentence says why not, they go to the executors behind it."""
+        """Return whether a region of claimed lines is worth fusing; where a sentence says why not, they go to the executors behind it."""
         return True
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
@@ -310,7 +310,7 @@ class FusionExecutor(Executor):
         return as_verdict(self.can_fuse(line)) if verdict is True else verdict
 
     def declaration(self) -> dict[str, Any]:
-        """What it supports as plain data, which JSON can hold; None stands for anything."""
+        """Return what it supports as plain data, which JSON can hold; None stands for anything."""
         declared = super().declaration() | {"kind": "fusion"}
         row = {
             "dtypes": declared["dtypes"],

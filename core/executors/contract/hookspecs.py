@@ -16,9 +16,9 @@ hookimpl = pluggy.HookimplMarker("dovetail")
 
 @hookspec
 def dovetail_executors() -> Iterable[Executor]:
-    """The executors of this plugin, in the order in which they are asked; called once.  Import heavy dependencies here, not above."""
+    """Return the executors of this plugin, in order of preference; called once.  Import heavy dependencies here, not above."""
 
 
 @hookspec
 def dovetail_doctor() -> Iterable[tuple[str, Callable[[], Verdict]]]:
-    """Checks for `dovetail doctor`, each a name and a function that returns True or a sentence saying what is wrong."""
+    """Return checks for `dovetail doctor`, each a name and a function that returns True or a sentence saying what is wrong."""

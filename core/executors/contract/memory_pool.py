@@ -47,14 +47,14 @@ class Block:
         self.address = self.storage.data_ptr()
 
     def references(self) -> tuple[int, int]:
-        """How many tensors and others refer to the memory, and how many names to the Python object that stands for it.
+        """Count the tensors and others that refer to the memory, and the names for the Python object that stands for it.
 
         The object is handed to nothing but the function that counts: how often a Python function's arguments are held depends on who runs it.
         """
         return storage_use_count(self.storage), sys.getrefcount(self.storage)
 
     def sound(self) -> bool:
-        """Whether its memory is its own still: a storage that was resized has another, one that was shared is read by other processes."""
+        """Return whether its memory is still its own: a storage that was resized has another, one that was shared is read by other processes."""
         return self.storage.data_ptr() == self.address and self.storage.nbytes() == self.size
 
 
@@ -70,7 +70,7 @@ class Pool:
         self._unused = min(Block(64).references(), UNUSED) if counts_storage_uses() else None
 
     def empty(self, shape: Sequence[int], steps: Sequence[int], dtype: torch.dtype, size: int) -> torch.Tensor:
-        """A tensor of `size` bytes that nobody else refers to."""
+        """Return a tensor of `size` bytes that nothing else refers to."""
         if self._unused is None:
             return torch.empty_strided(shape, steps, dtype=dtype)
         size = rounded(size)
@@ -119,7 +119,7 @@ class Pool:
             self._trim(0)
 
     def statistics(self) -> Statistics:
-        """What there is, and what was done."""
+        """Count the blocks that exist, and what was done with them."""
         with self._lock:
             total = sum(size * len(blocks) for size, blocks in self._blocks.items())
             return Statistics(total, self._idle_bytes(), self._reused, self._made)
@@ -130,7 +130,7 @@ class Pool:
 
 
 def rounded(size: int) -> int:
-    """The size of a block for so many bytes."""
+    """Round the size of a block up."""
     step = 1 << max(size.bit_length() - STEPS.bit_length(), 0)
     return -(-size // step) * step
 

@@ -40,7 +40,7 @@ class Watch:
             self.told.add(listener)
 
     def changed(self) -> None:
-        """Something may be another than it was: who depends on it has to look again."""
+        """Announce that something may have changed: who depends on it has to look again."""
         with self.lock:
             self.generation += 1
             for listener in self.told:
@@ -118,7 +118,7 @@ def _read(stats: tuple[Stat, ...]) -> tuple[Setting, ...]:
 
 
 def read_file(path: Path) -> list[Setting]:
-    """The settings in one file: all of it, or [tool.dovetail] in a pyproject.toml.  Each knows its line."""
+    """Read the settings in one file: all of it, or [tool.dovetail] in a pyproject.toml.  Each knows its line."""
     try:
         text = path.read_text(encoding="utf-8")
         shared = path.name == NAMES[0]
@@ -180,7 +180,7 @@ def _plain(name: str) -> str:
 
 
 def lock_path() -> Path:
-    """The lock file: where configuration says, else beside the nearest configuration file, else in the working directory."""
+    """Return the lock file: as configured, else beside the nearest configuration file, else in the working directory."""
     if options.settings(options.LOCK):
         return Path(options.LOCK.read())
     near = [each for each in options.PROCESS.files if not each.source.where.startswith(_user_file())]
@@ -245,7 +245,7 @@ def disabling_setting(name: str, distribution: str = "") -> Setting | None:
 
 
 def check_names(known: dict[str, str]) -> None:
-    """An error for a name in `disable`, `allow` or `require` that no plugin and no executor has; `known` is name -> status."""
+    """Raise for a name in `disable`, `allow` or `require` that no plugin and no executor has; `known` is name -> status."""
     for option in (options.DISABLE, options.ALLOW, options.REQUIRE):
         for setting in options.settings(option):
             for name in setting.value:
@@ -258,14 +258,14 @@ def check_names(known: dict[str, str]) -> None:
 
 
 def near(name: str, known: dict[str, str]) -> str:
-    """`suggestion`, with the status of what is close where it is not ready."""
+    """Return `suggestion`, with the status of the nearest name where that is not ready."""
     message = suggestion(name, known)
     other = [f"{each} is {status}" for each, status in known.items() if status != "ready" and re.search(rf"\b{re.escape(each)}\b", message)]
     return message + (f" ({', '.join(other)})" if other else "")
 
 
 def option_values(name: str, declared: dict[str, Any]) -> dict[str, Any]:
-    """The options of the executor `name`: what it declares, changed by what is configured; an error for one that it does not declare."""
+    """Return the options of the executor `name`: what it declares, changed by configuration; raise for one that it does not declare."""
     values = dict(declared)
     for setting in options.settings(options.OPTIONS_OF):
         for path, value in setting.value:

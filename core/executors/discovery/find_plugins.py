@@ -39,7 +39,7 @@ class Candidate:
     needs: Requires = field(default_factory=lambda: Requires(""))
 
     def row(self, status: str, reason: str = "", remedy: str = "", **more: object) -> Plugin:
-        """The record of this plugin."""
+        """Return the record of this plugin."""
         return Plugin(self.name, self.value, self.distribution, self.version, self.path, status, reason, remedy, **more)
 
     @property
@@ -69,7 +69,7 @@ class Found:
 
 
 def scan(paths: Iterable[str] = ()) -> Found:
-    """Every plugin that is installed, and every one at `paths`."""
+    """Find every plugin that is installed, and every one at `paths`."""
     candidates: list[Candidate] = []
     rows: list[Plugin] = []
     known: list[Known] = []
@@ -89,7 +89,7 @@ def _sort(found: Iterable[Candidate | Plugin], candidates: list[Candidate], rows
 
 
 def distributions() -> Iterator[importlib_metadata.Distribution]:
-    """Each distribution once, the first on sys.path, as `import` would find its modules."""
+    """List each distribution once, the first on sys.path, as `import` would find its modules."""
     seen = set()
     for distribution in importlib_metadata.distributions():
         try:
@@ -179,7 +179,7 @@ def _package(module: str) -> Path | None:
 
 
 def at_path(path: str) -> Iterator[Candidate | Plugin]:
-    """The plugins at one path: a module's file, a package's folder, or a project's folder with its pyproject.toml."""
+    """Find the plugins at one path: a module's file, a package's folder, or a project's folder with its pyproject.toml."""
     where = Path(path).expanduser().absolute()
     plain = Candidate(where.stem, str(where), "", path=str(where))
     init = where / "__init__.py"

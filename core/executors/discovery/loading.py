@@ -46,7 +46,7 @@ class Failure(Exception):
 
 
 def load(candidate: Candidate) -> Loaded | Plugin:
-    """The executors of a plugin, or the record of what went wrong; only KeyboardInterrupt gets through."""
+    """Load the executors of a plugin, or return the record of what went wrong; only KeyboardInterrupt gets through."""
     began = time.perf_counter()
     try:
         provided, lacking, checks = _run(candidate)
@@ -84,7 +84,7 @@ def _guarded(what: str, candidate: Candidate, status: str, fn: Callable[[], Any]
 
 
 def message(error: BaseException) -> str:
-    """An exception in one line, even one that cannot print itself."""
+    """Format an exception in one line, even one that cannot print itself."""
     try:
         words = " ".join(str(error).split())
     except Exception:
@@ -234,7 +234,7 @@ def _lacking(candidate: Candidate, provided: tuple[Executor, ...]) -> Iterator[t
 
 
 def ready(loaded: Loaded) -> Plugin:
-    """The record of a plugin that works, or that lacks something here: part of its executors, or all of them."""
+    """Return the record of a plugin that works, or that lacks something here: part of its executors, or all of them."""
     lacking = dict(loaded.lacking)
     names = tuple(ex.name for ex in loaded.executors if ex.name not in lacking)
     one = len(loaded.executors) == 1

@@ -38,7 +38,7 @@ class Lock:
     versions: Mapping[str, str] = field(default_factory=dict)  # of dovetail, torch and Python when it was made; they need not be the same later
 
     def written(self) -> str:
-        """The text of the file."""
+        """Return the text of the file."""
         versions = "".join(f"{name} = {json.dumps(version)}\n" for name, version in self.versions.items())
         rows = [f"format = {FORMAT}\norder = {json.dumps(list(self.order))}\n", f"[versions]\n{versions}"]
         for plugin in self.plugins:
@@ -46,7 +46,7 @@ class Lock:
         return HEAD + "\n".join(rows)
 
     def differences(self, now: Lock) -> list[str]:
-        """What is not as it was: a line with `-` for what is locked, one with `+` for what there is."""
+        """Compare with another lock: a line with `-` for what is locked, one with `+` for what there is."""
         was, there = ({plugin.name: plugin for plugin in lock.plugins} for lock in (self, now))
         rows = []
         for name in sorted({*was, *there}):
@@ -66,19 +66,19 @@ def _words(plugin: Locked, content: bool) -> str:
 
 
 def order_of(executors: Iterable[Executor]) -> tuple[str, ...]:
-    """The names of those that plugins brought; what a program adds itself is not locked."""
+    """Return the names of the executors of plugins, in order; what a program adds itself is not locked."""
     return tuple([ex.name for ex in executors if getattr(ex, "distribution", None)])
 
 
 def plugins() -> tuple[Locked, ...]:
-    """The plugins that configuration lets in, found without importing any of them."""
+    """List the plugins that configuration admits, without importing any of them."""
     wanted = configured()
     chosen, _ = select(scan(wanted.plugins).candidates, wanted)
     return tuple([Locked(each.name, each.distribution, each.version or "", content(each)) for each in chosen])
 
 
 def content(plugin: Candidate) -> str:
-    """A hash of the files of a plugin's package, names and bytes; of a module's file where it is no package."""
+    """Hash the files of a plugin's package, names and bytes; a module's file where it is no package."""
     digest = hashlib.sha256()
     for name, file in _files(plugin):
         digest.update(f"{name}\0{file.stat().st_size}\0".encode())
@@ -102,7 +102,7 @@ def _files(plugin: Candidate) -> list[tuple[str, Path]]:
 
 
 def read(path: Path) -> Lock:
-    """The lock in a file; an error that says what is wrong with it."""
+    """Read the lock in a file; raise an error that says what is wrong with it."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         if document.get("format") != FORMAT:
@@ -115,6 +115,6 @@ def read(path: Path) -> Lock:
 
 
 def drift(path: Path, differences: list[str]) -> ExecutorError:
-    """What a frozen process says of a lock that does not hold."""
+    """Return the error of a frozen process whose plugins differ from the lock."""
     rows = "\n".join(f"  {row}" for row in differences)
     return ExecutorError(f"{path} is not what is here (-: locked, +: here):\n{rows}\nInstall what is locked, or lock what is here: dovetail lock")

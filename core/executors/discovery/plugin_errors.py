@@ -31,19 +31,19 @@ ASKED: WeakValueDictionary[str, Executor] = WeakValueDictionary()  # the registr
 
 
 def distribution(ex: Executor) -> tuple[str, str] | None:
-    """The name and the version of the distribution that `ex` came from, or a path and ""; None for one defined in this process."""
+    """Return name and version of the distribution that `ex` came from, or a path and ""; None for one defined in this process."""
     origin = getattr(ex, "distribution", None)
     return (origin[0], origin[1] or "") if isinstance(origin, tuple) else None
 
 
 def named(ex: Executor) -> str:
-    """The executor as an error names it: `fast 1.2 (dovetail-fast 1.2.0)`."""
+    """Name the executor for an error: `fast 1.2 (dovetail-fast 1.2.0)`."""
     origin = distribution(ex)
     return f"{ex.name} {ex.version} ({' '.join(filter(None, origin)) if origin else 'defined in this process'})"
 
 
 def way_out(ex: Executor) -> str:
-    """The line of configuration that goes on without `ex`."""
+    """Return the line of configuration that goes on without `ex`."""
     if ex.last_resort:
         return f"{ex.name} is an executor of last resort: put one that runs this operation before it"
     if REGISTRY.executors.get(ex.name) is ex:
@@ -53,7 +53,7 @@ def way_out(ex: Executor) -> str:
 
 
 def call(line: BoundSymbol) -> str:
-    """The operation with its arguments, tensors by their types."""
+    """Format the operation with its arguments, tensors by their types."""
     words = [*map(brief, line.args), *(f"{k}={brief(v)}" for k, v in line.kwargs.items())]
     return f"{line.symbol}({', '.join(words)})"
 
@@ -71,7 +71,7 @@ def _account(fault: str, ex: Executor, line: BoundSymbol, where: str | None) -> 
 
 
 def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdict], where: str | None) -> Verdict:
-    """What `question(line)`, the executor's own code, says: True, a Claim, or a sentence.
+    """Call `question(line)`, the executor's own code; return True, a Claim, or a sentence.
 
     One that raises is not called again for this operation: one warning says so, and from then on that is its refusal.
     """
@@ -107,7 +107,7 @@ def quarantined() -> list[tuple[str, str, str]]:
 
 
 def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """run(*args, **kwargs), a part of `ex` that compiles; what it raises becomes an ExecutorError that names the executor.
+    """Run a part of `ex` that compiles; what it raises becomes an ExecutorError that names the executor.
 
     A missing grad rule is no fault of the part that needed it, and a refusal none at all: both stay what they are.
     """
@@ -138,7 +138,7 @@ def blame(error: Exception) -> None:
 
 
 def failing(at: TracebackType | None) -> tuple[Trace, BoundSymbol] | None:
-    """The outermost line of a printed program that was running, and that an executor implements."""
+    """Return the outermost line of a printed program that was running, and that an executor implements."""
     while at is not None:
         trace = at.tb_frame.f_globals.get("__trace__")
         if isinstance(trace, Trace) and (line := line_at(trace, at.tb_frame.f_code.co_filename, at.tb_lineno)) is not None:
@@ -148,7 +148,7 @@ def failing(at: TracebackType | None) -> tuple[Trace, BoundSymbol] | None:
 
 
 def line_at(trace: Trace, file: str, number: int) -> BoundSymbol | None:
-    """The line of `trace` that its printed program, registered as `file`, has at this number; None where no executor runs it."""
+    """Return the line of `trace` that its printed program, registered as `file`, has at this number; None where no executor runs it."""
     after = not (trace.lines and trace.lines[-1].symbol is prims.call_program)  # the row that returns
     i = number - 1 - (len(linecache.getlines(file)) - len(trace.lines) - after)
     line = trace.lines[i] if 0 <= i < len(trace.lines) else None

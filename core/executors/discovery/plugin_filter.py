@@ -33,7 +33,7 @@ class Selection:
 
 
 def configured() -> Selection:
-    """What files, the environment and the command line say, which is the same for the whole process."""
+    """Return the settings of files, the environment and the command line, the same for the whole process."""
     configuration.refresh()
     disable, disabled_by = _said(options.DISABLE)
     allow, allowed_by = _said(options.ALLOW)
@@ -48,7 +48,7 @@ def _said(option: Option) -> tuple:
 
 
 def select(candidates: Iterable[Candidate], wanted: Selection) -> tuple[list[Candidate], list[Plugin]]:
-    """Those that may be imported, and the rows of the others: blocked ones, and those of which two have one name."""
+    """Return the plugins that may be imported, and the rows of the others: blocked ones, and those of which two have one name."""
     chosen: list[Candidate] = []
     rows: list[Plugin] = []
     for candidate in candidates:
@@ -103,7 +103,7 @@ def _one_of(sides: list[Candidate], meant: str, where: str) -> tuple[list[Candid
 
 
 def conflict(mine: Plugin, others: list[Plugin], name: str) -> Plugin:
-    """The row of one side of a conflict over the executor `name`; it names every side, and how to choose."""
+    """Return the row of one side of a conflict over the executor `name`; it names every side, and how to choose."""
     sides = " and ".join(each.side for each in (mine, *others))
     choice = " or ".join(f'use = {{ {name} = "{each.distribution}" }}' for each in (mine, *others) if each.distribution)
     remedy = f"choose one in [tool.dovetail]: {choice}" if choice else "leave only one of the paths in DOVETAIL_PLUGINS"

@@ -60,7 +60,7 @@ class Plugin:
         return "; ".join(part for part in (self.status, self.reason, self.remedy) if part)
 
     def row(self) -> dict[str, Any]:
-        """The record as a dictionary that JSON can hold; every field is there."""
+        """Return the record as a dictionary that JSON can hold; every field is there."""
         return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}
 
     def __str__(self) -> str:

@@ -249,7 +249,7 @@ def get_executor(name: str) -> Executor:
 
 
 def unknown(name: str) -> str:
-    """Why there is no executor called `name`: its plugin does not work, or the name is nearly another."""
+    """Explain why there is no executor called `name`: its plugin does not work, or the name is nearly another."""
     rows: dict[str, Plugin] = {}
     for row in sorted(REGISTRY.plugins or (), key=lambda row: row.status != "conflict"):  # where there are several, that says most
         for each in (row.name, *row.executors):
@@ -268,13 +268,13 @@ def unknown(name: str) -> str:
 
 
 def executors() -> list[Executor]:
-    """Every executor of this process."""
+    """Return every executor of this process."""
     REGISTRY.load()
     return list(REGISTRY.executors.values())
 
 
 def plugins(*, refresh: bool = False) -> list[Plugin]:
-    """One row for each plugin, whatever became of it; `refresh` looks again for what was installed meanwhile."""
+    """Return one row for each plugin, whatever its status; `refresh` looks again for what was installed meanwhile."""
     REGISTRY.load()
     if refresh:
         REGISTRY.refresh()
@@ -295,7 +295,7 @@ class _Implementations(SimpleNamespace):
 
 
 def implementations_of(name: str) -> SimpleNamespace:
-    """The implementations of an executor by the names that programs print: `implementations_of("torch").convert_element_type`."""
+    """Return the implementations of an executor by the names that programs print: `implementations_of("torch").convert_element_type`."""
     return _Implementations(get_executor(name))
 
 

@@ -38,12 +38,12 @@ class Requires(NamedTuple):
 
 
 def problem(needs: Requires) -> Problem | None:
-    """The first thing that keeps a plugin from working here: its Python, the executor API, what it requires; None when nothing does."""
+    """Return the first thing that keeps a plugin from working here: its Python, the executor API, what it requires; None when nothing does."""
     return _python(needs) or _requirements(needs)
 
 
 def host_version() -> str:
-    """The version of Dovetail that runs."""
+    """Return the version of Dovetail that runs."""
     return sys.modules[HOST].__version__
 
 
@@ -112,7 +112,7 @@ def applicable(requires: Iterable[str], extras: Iterable[str]) -> list[Requireme
 
 
 def installed(name: str) -> str | None:
-    """The installed version of a distribution, None where there is none."""
+    """Return the installed version of a distribution, None where there is none."""
     if canonicalize_name(name) == HOST:
         return host_version()
     return _version(canonicalize_name(name))

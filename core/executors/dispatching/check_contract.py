@@ -17,7 +17,7 @@ NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 def checked(trace: Trace) -> Trace:
-    """The trace with every implementation held to its contract as it runs: DOVETAIL_CHECK=1 puts this pass last.
+    """Return the trace with each implementation held to its contract as it runs: DOVETAIL_CHECK=1 puts this pass last.
 
     An error names the executor and the line, and what differs: shape, dtype, device, strides, aliasing, an argument that was written.
     """
@@ -49,17 +49,17 @@ def _breach(line: BoundSymbol, message: str) -> str:
 
 
 def tensors(nest: Any) -> list[torch.Tensor]:
-    """The tensors in nested tuples, lists and dicts."""
+    """Return the tensors in nested tuples, lists and dicts."""
     return [x for x in leaves(nest) if isinstance(x, torch.Tensor)]
 
 
 def copies(line: BoundSymbol, args: tuple, kwargs: dict) -> list[torch.Tensor]:
-    """What the arguments hold before the call; nothing where the operation is there to write."""
+    """Copy the arguments before the call; nothing where the operation is there to write."""
     return [] if line.mutates else [x.detach().clone() for x in tensors((args, kwargs))]
 
 
 def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: list[torch.Tensor]) -> str | None:
-    """What `result` breaks of the contract of `line`, as a sentence; None when nothing."""
+    """Describe how `result` breaks the contract of `line`, as a sentence; None where it does not."""
     arguments = tensors((args, kwargs))
     for x, was in zip(arguments, before, strict=False):
         if not same_bits(x, was):
@@ -73,7 +73,7 @@ def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: li
 
 
 def paired(out: Any, result: Any) -> Iterator[tuple[Any, Any]]:
-    """Each result of a line with what was returned for it."""
+    """Pair each result of a line with what was returned for it."""
     if isinstance(out, (tuple, list)):
         if not isinstance(result, (tuple, list)) or len(result) != len(out):
             yield f"{len(out)} results", result
@@ -137,7 +137,7 @@ def _memory(x: torch.Tensor) -> int:
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bits; NaN is NaN."""
+    """Return whether two tensors of one shape and dtype hold the same bits; NaN is NaN."""
     if torch.equal(x, y):
         return True
     a, b = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in (x.detach(), y.detach()))

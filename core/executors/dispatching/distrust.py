@@ -54,7 +54,7 @@ class Distrust:
         self.lock = Lock()
 
     def of(self, ex: Executor, line: BoundSymbol) -> str | None:
-        """Why `ex` may not run `line`, as a sentence; None where it may."""
+        """Return why `ex` may not run `line`, as a sentence; None where it may."""
         if _FORGIVING.get():
             return None
         own, kept = self.own.get(ex), self._kept(folder()) if _key_of(ex) else {}
@@ -91,7 +91,7 @@ class Distrust:
         return disagreements
 
     def listed(self) -> Iterator[Disagreement]:
-        """The disagreements in files, by executor."""
+        """List the disagreements in files, by executor."""
         yield from sorted(self._kept(folder()).values(), key=lambda each: (each.executor, each.operation, each.key))
 
     def _kept(self, where: Path) -> dict[str, Disagreement]:
@@ -116,7 +116,7 @@ def forgiving() -> Iterator[None]:
 
 
 def folder() -> Path:
-    """Where disagreements and the scripts that replay them are kept."""
+    """Return the folder of disagreements and the scripts that replay them."""
     trial_folder = options.TRIAL_FOLDER.read()
     if not trial_folder:
         import platformdirs  # on first use: `import dovetail` needs no files
@@ -126,7 +126,7 @@ def folder() -> Path:
 
 
 def structure(line: BoundSymbol) -> str:
-    """A line without its names: equal for lines that compute the same of tensors laid out the same."""
+    """Describe a line without its names: equal for lines that compute the same of tensors laid out the same."""
     numbers: dict[Proxy, str] = {}
 
     def word(leaf: Any) -> Any:
@@ -146,7 +146,7 @@ def structure(line: BoundSymbol) -> str:
 
 
 def digest(ex: Executor, mark: str) -> str:
-    """The name of the file for a line of an executor."""
+    """Return the name of the file for a line of an executor."""
     of = [FORMAT, ex.name, ex.version, _key_of(ex), torch.__version__, mark]
     return hashlib.sha256(json.dumps(of).encode()).hexdigest()
 

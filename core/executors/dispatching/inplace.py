@@ -28,7 +28,7 @@ from dovetail.trace.aliases import root_of, view_bases
 
 
 def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
-    """`trace`, an executed program with results that `epilogue` takes, with regions that write into inputs where that is safe."""
+    """Return `trace`, an executed program with results that `epilogue` takes, with regions that write into inputs where that is safe."""
     new = trace.derive("in_place")
     new.lines = list(trace.lines)
     wanted = _copied(trace, epilogue)

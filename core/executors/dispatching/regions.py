@@ -43,7 +43,7 @@ class Group:
 
 
 def grouped(trace: Trace, placed: Sequence[Placed]) -> list[Group]:
-    """Lines in an order that lets regions be whole.
+    """Sort lines so that regions can be whole.
 
     A value's level is that of its line; a line's level is at least that of what it reads, plus one where the executor changes.  Two lines
     of one fusion executor at one level cannot depend on each other through another executor's line, which would have raised the level;

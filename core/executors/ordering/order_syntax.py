@@ -46,7 +46,7 @@ class Relation(NamedTuple):
 
 
 def parse(item: Any, source: Source, lookup: Lookup) -> Edit:
-    """One item of a list, its names looked up."""
+    """Parse one item of a list, and look its names up."""
     if not isinstance(item, str):
         return Edit("name", (lookup(item, source, str(item), False),), str(item))
     words = item.strip()
@@ -152,11 +152,11 @@ class Order:
         self.relations.append(Relation(first, second, rank, False, "", setting.source))
 
     def hint(self, first: Any, second: Any, text: str, source: Source) -> None:
-        """A relation that a plugin asks for: it gives way to whatever else is said."""
+        """Add a relation that a plugin asks for: it gives way to every other one."""
         self.relations.append(Relation(first, second, -1, True, text, source))
 
     def sorted(self) -> list[Any]:
-        """The order: as much of the sequence as all relations leave.  An error for a circle within one layer."""
+        """Sort the sequence as little as all relations require; raise for a circle within one layer."""
         graph = _Graph()
         position = {id(relation): i for i, relation in enumerate(self.relations)}
         usual = Source("default", "default")
@@ -236,7 +236,7 @@ def name_of(node: Any) -> str:
 
 
 def fix(circle: list[Relation]) -> str:
-    """The line that settles a circle, for the lowest layer above it: it turns the last relation round."""
+    """Return the line that settles a circle, for the lowest layer above it: it turns the last relation round."""
     last = circle[-1]
     turned = f"{name_of(last.second)} > {name_of(last.first)}"
     layer = last.source.layer
@@ -253,6 +253,6 @@ def fix(circle: list[Relation]) -> str:
 
 
 def circle_error(circle: list[Relation]) -> str:
-    """The message for relations that contradict one another."""
+    """Return the error for relations that contradict one another."""
     message = "\n".join(f"  {_words(r)}: {r.source}" + (f" says {r.text!r}" if r.text else "") for r in circle)
     return f"executors cannot be put in order, since these lines make a circle (a > b: a is asked before b):\n{message}\nSettle it with {fix(circle)}"

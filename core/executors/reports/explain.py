@@ -391,6 +391,6 @@ def refusals(trace: Trace) -> str:
 
 
 def spoken(offer: Offer) -> str:
-    """`t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
+    """Format a refusal: `t5 = torch.softmax: llvm refuses: expected rows of at most 1024, got 4096`."""
     message = sentence_of(offer) if offer.claimed else f"refuses: {offer.verdict}"
     return f"{', '.join(p.name for p in offer.line.writes) or '-'} = {offer.line.symbol}: {offer.executor} {message}"

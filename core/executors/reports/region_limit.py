@@ -23,23 +23,23 @@ class Fuel(FusionExecutor):
         self.regions: list[Trace] = []  # those that `ex` fused
 
     def available(self) -> Verdict:
-        """What `ex` says."""
+        """Delegate to `ex`."""
         return self.executor.available()
 
     def verdict(self, line: BoundSymbol) -> Verdict:
-        """What `ex` says."""
+        """Delegate to `ex`."""
         return self.executor.verdict(line)
 
     def declaration(self) -> dict:
-        """What `ex` declares."""
+        """Return the declaration of `ex`."""
         return self.executor.declaration()
 
     def worth(self, region: Trace) -> Verdict:
-        """What `ex` says."""
+        """Delegate to `ex`."""
         return self.executor.worth(region)
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """A function of the region's inputs: that of `ex` as long as there is fuel."""
+        """Fuse the region by `ex` as long as there is fuel; afterwards its lines run one by one."""
         if len(self.regions) >= self.fuel:
             return to_callable(dispatch(region, resolve_executors([])))
         self.regions.append(region)

@@ -41,7 +41,7 @@ class Account:
     gradients: Callable[..., str | None] | None = None  # how an executor differentiates a line otherwise than the reference
 
     def budget(self) -> float:
-        """The seconds that a trial of one program may take."""
+        """Return the seconds that a trial of one program may take."""
         return self.seconds * self.share / self.programs
 
 
@@ -117,19 +117,19 @@ class Round:
     used: bool = False
 
     def affords(self, tried: TriedLine, seconds: float = 0.0) -> bool:
-        """Whether it is the turn of a line that is expected to take so long, and there is time."""
+        """Return whether it is the turn of a line that is expected to take so long, and there is time."""
         if tried.always or self.is_free(tried, tried.work):
             return True
         left = self.left if self.used else max(self.left, self.first)
         return id(tried) in self.chosen and max(tried.seconds, seconds) <= left
 
     def affords_sample(self, tried: TriedLine, sample: Sample) -> bool:
-        """Whether there is time for a sample of the rows of a line."""
+        """Return whether there is time for a sample of the rows of a line."""
         size = work(sample.line)
         return self.is_free(tried, size) or max(tried.sample_seconds, size / RATE) <= self.left
 
     def is_free(self, tried: TriedLine, size: int) -> bool:
-        """Whether a trial of `size` bytes of results costs a line nothing in this round."""
+        """Return whether a trial of `size` bytes of results costs a line nothing in this round."""
         return size <= SMALL and id(tried) in self.free
 
     def spend(self, seconds: float) -> None:
@@ -138,7 +138,7 @@ class Round:
 
 
 def next_round(tried: Iterable[TriedLine], account: Account) -> Round:
-    """The lines that were tried least come first, as many as there is time for; one at least, where compilation took as long."""
+    """Choose the lines that were tried least, as many as there is time for; one at least, where compilation took as long."""
     left, chosen, free = account.budget(), set[int](), set[int]()
     for each in sorted(tried, key=lambda each: each.tries):
         if each.seconds <= left or (not chosen and each.seconds <= account.seconds):
@@ -150,7 +150,7 @@ def next_round(tried: Iterable[TriedLine], account: Account) -> Round:
 
 
 def following(count: int) -> int:
-    """The call that is the next trial after call `count`."""
+    """Return the call that is the next trial after call `count`."""
     found = next((n for n in FIRST if n > count), None)
     if found is not None:
         return found
@@ -161,7 +161,7 @@ def following(count: int) -> int:
 
 
 def work(line: BoundSymbol) -> int:
-    """The bytes that the operations of a line write, and the time of its products as bytes."""
+    """Estimate the bytes that the operations of a line write, and the time of its products as bytes."""
     return sum(map(_work, parts(line)))
 
 
@@ -176,5 +176,5 @@ def _work(line: BoundSymbol) -> int:
 
 
 def size_of(values: dict[Proxy, Any]) -> int:
-    """The memory of the tensors among `values`."""
+    """Count the memory of the tensors among `values`."""
     return sum(x.numel() * x.element_size() for x in values.values() if isinstance(x, torch.Tensor))

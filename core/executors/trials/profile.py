@@ -50,7 +50,7 @@ class Profile:
         return "\n".join(rows) or "nothing ran"
 
     def timing(self, trace: Trace) -> Trace:
-        """The pass that times every implementation of a trace."""
+        """Time every implementation of a trace: the pass of `profile`."""
         new = trace.derive("profile")
         new.lines = [line if line.implementation is None else self._timed(line, i) for i, line in enumerate(trace.lines)]
         return new
@@ -74,7 +74,7 @@ class Profile:
 
 
 def wait_for(line: BoundSymbol) -> Callable[[], Any]:
-    """What waits until the device of `line` has finished."""
+    """Return a function that waits until the device of `line` has finished."""
     on = {p.spec.device.type for p in (*line.reads, *line.writes) if isinstance(p, TensorProxy)}
     return torch.cuda.synchronize if "cuda" in on else _nothing
 

@@ -45,17 +45,17 @@ def referees(executors: Iterable[Executor]) -> Priority:
 
 
 def parts(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    """The operations that a line stands for."""
+    """Return the operations that a line stands for."""
     return line.body if is_region(line) else (line,)
 
 
 def draws(line: BoundSymbol) -> bool:
-    """Whether `line` draws random numbers."""
+    """Return whether `line` draws random numbers."""
     return any(map(draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
 
 
 def has_state(line: BoundSymbol) -> bool:
-    """Whether what runs `line` keeps something between calls."""
+    """Return whether what runs `line` keeps something between calls."""
     return getattr(line.implementation, "stateful", None) is not None
 
 
@@ -72,12 +72,12 @@ def program(
 
 
 def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority) -> list[Any] | None:
-    """What `line` writes, computed in twice the precision; None where there is no such thing."""
+    """Compute what `line` writes in twice the precision; None where there is no such thing."""
     return _wide(line, inputs, executors, None)
 
 
 def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int) -> list[list[Any]]:
-    """`exact` so many times, each with other errors of rounding."""
+    """Compute `exact` so many times, each with other errors of rounding."""
     wide_results = [_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples)]
     return [each for each in wide_results if each is not None]
 
@@ -93,7 +93,7 @@ def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, nois
 
 
 def widened(x: Any) -> Any:
-    """A tensor in twice the precision."""
+    """Convert a tensor to twice the precision."""
     return x.to(WIDE[x.dtype]) if isinstance(x, Tensor) and x.dtype in WIDE else x
 
 
@@ -176,7 +176,7 @@ def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:
 
 
 def own_copy(x: Any) -> Any:
-    """A copy of a tensor, laid out as it is, that nobody else sees."""
+    """Copy a tensor, laid out as it is, for private use."""
     if not isinstance(x, Tensor):
         return x
     x = x.detach()
@@ -185,7 +185,7 @@ def own_copy(x: Any) -> Any:
 
 
 def generators() -> tuple[Tensor, list[Tensor]]:
-    """The states of the generators of random numbers."""
+    """Return the states of the generators of random numbers."""
     return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
 
@@ -196,7 +196,7 @@ def restore(state: tuple[Tensor, list[Tensor]]) -> None:
 
 
 def is_unwritten(line: BoundSymbol) -> bool:
-    """Whether the result of `line` is whatever the memory held."""
+    """Return whether the result of `line` is whatever the memory held."""
     return Tag.UNINITIALIZED in line.symbol.tags
 
 

@@ -160,22 +160,22 @@ class Sample:
     rows: frozenset[Proxy]  # values of the whole line of which `line` has rows
 
     def inputs(self, values: dict[Proxy, Any], chosen: Tensor) -> dict[Proxy, Any]:
-        """The inputs of `line` for the rows `chosen`, from those of the whole line."""
+        """Select the inputs of `line` for the rows `chosen`, from those of the whole line."""
         pairs = [(p, self.original[p]) for p in self.line.reads]
         return {p: self.select(values[q], chosen) if q in self.rows else values[q] for p, q in pairs}
 
     def select(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """The rows `chosen` of a tensor that has `total` of them."""
+        """Select the rows `chosen` of a tensor that has `total` of them."""
         return x.detach().index_select(0, self.positions(x, chosen))
 
     def positions(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """The indices in dimension 0 of a tensor that belong to the rows `chosen`."""
+        """Return the indices in dimension 0 of a tensor that belong to the rows `chosen`."""
         each = x.shape[0] // self.total
         indices = chosen if each == 1 else (chosen[:, None] * each + torch.arange(each)).flatten()
         return indices.to(x.device)
 
     def whole(self, values: dict[Proxy, Any], run: Callable[..., list[Any]]) -> list[Any]:
-        """What the whole line computes, in blocks of `count` rows, each computed by `run`."""
+        """Compute the whole line in blocks of `count` rows, each by `run`."""
         results = [_empty(self.original[p]) for p in self.line.writes]
         for start in [*range(0, self.total - self.count, self.count), self.total - self.count]:
             chosen = torch.arange(start, start + self.count)
@@ -230,7 +230,7 @@ class RowWise:
         return needs, frozenset(rows)
 
     def sample(self, size: int, cost: Callable[[BoundSymbol], int], most: int | None = None) -> Sample:
-        """The line for as many rows as `cost` puts at `size` or less, `most` at most; LEAST // 2 at least."""
+        """Return the line for as many rows as `cost` puts at `size` or less, `most` at most; LEAST // 2 at least."""
         count = min(FEW, self.total // 2)
         small, large = (cost(self._recorded(n).line) for n in (LEAST // 2, count))
         each = max((large - small) / max(count - LEAST // 2, 1), 1e-9)
@@ -268,7 +268,7 @@ class RowWise:
 
 
 def row_wise(line: BoundSymbol) -> RowWise | None:
-    """`line` by rows, None where it is not row-wise."""
+    """Return `line` by rows, None where it is not row-wise."""
     try:
         return RowWise(line)
     except NotByRows:
@@ -276,7 +276,7 @@ def row_wise(line: BoundSymbol) -> RowWise | None:
 
 
 def choice(total: int, count: int, seed: int) -> Tensor:
-    """`count` of `total` rows in blocks: the first, the last, and one anywhere in each of as many equal parts; another choice for each seed."""
+    """Choose `count` of `total` rows in blocks: the first, the last, and one anywhere in each of as many equal parts, by the seed."""
     block = BLOCK if count >= 4 * BLOCK else 1
     generator, blocks = torch.Generator().manual_seed(seed), count // block
     edges = torch.arange(blocks + 1) * total // blocks
@@ -287,7 +287,7 @@ def choice(total: int, count: int, seed: int) -> Tensor:
 
 
 def memory(line: BoundSymbol) -> int:
-    """The bytes that a line's operations write."""
+    """Count the bytes that a line's operations write."""
     return sum(bytes_of(p) for part in parts(line) for p in part.writes)
 
 

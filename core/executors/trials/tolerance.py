@@ -41,7 +41,7 @@ class Agreement(NamedTuple):
 def differs(
     got: Any, expected: Any, exact: Any = None, *, slack: float = 1.0, rounded: Sequence[Any] = (), positions: Tensor | None = None
 ) -> str | None:
-    """How `got` differs from what the reference gives, in figures; None where it does not.
+    """Describe how `got` differs from the reference's result, in figures; None where it does not.
 
     `exact` is the result in twice the precision, `rounded` are results with other rounding.  `slack` times the tolerances are allowed.
     `positions` are the indices in dimension 0 that the figures give, where only some rows are compared.
@@ -60,7 +60,7 @@ def differs(
 
 
 def agreement(got: Any, expected: Any) -> Agreement:
-    """Whether two results are within the tolerances, in few passes over their memory."""
+    """Return whether two results are within the tolerances, in few passes over their memory."""
     if not isinstance(got, Tensor) or not isinstance(expected, Tensor) or _kind(got) != _kind(expected):
         return Agreement(differs(got, expected))
     if got.numel() == 0 or torch.equal(got, expected):

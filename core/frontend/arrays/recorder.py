@@ -95,11 +95,11 @@ class ArrayRecorder(TorchRecorder):
         return proxy
 
     def original(self, tracker: Tracker, tensor: Any) -> Source | None:
-        """Where the array is found that a result is: NumPy returns the object itself."""
+        """Return where the array lies that a result is: NumPy returns the object itself."""
         return tracker.source(tensor) if tensor in self.arrays else None
 
     def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
-        """How a result is built of what the computation gives: arrays share the memory of its tensors."""
+        """Return how to build a result from those of the computation: arrays share the memory of its tensors."""
         convert = [to_scalar if getattr(p, "scalar", False) else to_array for p in self.results]
         finish = captured.finish
         if is_proxy(captured.value) and not captured.effects and not captured.sources:

@@ -41,7 +41,7 @@ def _with_backward_vjp(g: Any, out: Any, *tensors: Any, results: int, backward: 
 
 
 def with_backward(nest: Any, read: Sequence[Proxy], backward: Callable[..., Sequence[Any]], constant: Sequence[Proxy] = ()) -> Any:
-    """`nest` with its floating and complex tensors given anew, differentiated by `backward`; those in `constant` are left as they are."""
+    """Replace the floating and complex tensors of `nest` by ones differentiated by `backward`; those in `constant` are left as they are."""
     own = _differentiable(nest, constant)
     if not own:
         return nest
@@ -72,7 +72,7 @@ class Context:
         self.saved_tensors = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """What forward-mode differentiation would read; there is none here."""
+        """Ignore what forward-mode differentiation would read: there is none here."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         self.constant = tensors
@@ -87,7 +87,7 @@ class Context:
         )
 
     def replaced(self, values: dict[Proxy, Any]) -> Context:
-        """The same, holding values[p] where it held p."""
+        """Return a copy that holds values[p] in the place of p."""
         new = copy.copy(self)
         vars(new).update({name: substitute(held, values) for name, held in vars(self).items()})
         return new
@@ -161,7 +161,7 @@ def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[An
 
 
 def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
-    """What `cls.apply` means while tracing: its forward, differentiated by its backward."""
+    """Trace `cls.apply`: its forward, differentiated by its backward."""
     needs = tuple([torch.is_grad_enabled() and requires_grad(x) for x in args])
     if cls is checkpointing.CheckpointFunction:
         return checkpointed(args[0], *args[2:])
@@ -196,7 +196,7 @@ class Again:
 
 
 def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """What torch.utils.checkpoint.checkpoint means while tracing: the call, computed again in the backward but for its random draws.
+    """Trace torch.utils.checkpoint.checkpoint: the call, computed again in the backward but for its random draws.
 
     A call that writes into tensors is differentiated as if it were not checkpointed: run twice it would write twice.
     """
@@ -248,7 +248,7 @@ def _refuse_alias() -> None:
 
 @contextmanager
 def custom_backwards() -> Iterator[None]:
-    """While open, calls that bring their own backward are seen, however their functions were imported."""
+    """Trace calls that define their own backward while open, however their functions were imported."""
     with _LOCK:
         if not _programs:
             for function, meaning in SEEN.items():

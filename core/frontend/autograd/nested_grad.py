@@ -37,7 +37,7 @@ from dovetail.trace import (
 
 
 def is_tracing() -> bool:
-    """Whether a program is being traced."""
+    """Return whether a program is being traced."""
     return recorder.get() is not no_recorder
 
 
@@ -97,7 +97,7 @@ _executors: ContextVar[Priority | None] = ContextVar("executors", default=None) 
 
 @contextmanager
 def compiling_with(executors: Priority) -> Iterator[None]:
-    """While open, differentiate inside the program by the grad rules of these executors."""
+    """Differentiate inside the program by the grad rules of these executors while open."""
     token = _executors.set(executors)
     try:
         yield

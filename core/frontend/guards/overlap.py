@@ -18,7 +18,7 @@ def overlap(written: tuple, others: tuple) -> bool:
 
 
 def memory_overlap(written: tuple, others: tuple) -> bool:
-    """`overlap` of storages as ranges of addresses: those made of slices of one NumPy array are distinct, and may overlap."""
+    """Return `overlap` by address ranges: storages of slices of one NumPy array are distinct, and may overlap."""
     spans = sorted(map(_span, [x for x in written if x.numel()]))
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     rest = map(_span, [x for x in others if x.numel()])

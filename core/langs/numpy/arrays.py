@@ -31,7 +31,7 @@ from dovetail.trace import TensorProxy
 
 
 def call(func: Any, args: tuple, kwargs: dict) -> Any:
-    """What a NumPy function means while tracing."""
+    """Call a NumPy function while tracing."""
     meaning = FUNCTIONS.get(func)
     if meaning is None:
         name = f"{getattr(func, '__module__', 'numpy')}.{getattr(func, '__name__', func)}"

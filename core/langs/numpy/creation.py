@@ -15,7 +15,7 @@ from dovetail.trace import NumberProxy, TensorProxy, leaves
 
 
 def filled_like(x: TensorProxy, value: Any, dtype: DType) -> TensorProxy:
-    """An array of x's shape filled with a number."""
+    """Fill an array of x's shape with a number."""
     if isinstance(value, TensorProxy):
         return core.expand(core.convert(value, dtype), x.spec.shape)
     return prims.full(shape=x.spec.shape, value=core.fit(value, (), dtype), dtype=dtype, device=x.spec.device)

@@ -64,7 +64,7 @@ def setitem(a: Any, key: Any, value: Any):
 
 
 def assigned(value: Any, a: TensorProxy) -> Any:
-    """A value as an array of a's dtype; Python integers have to fit."""
+    """Convert a value to an array of a's dtype; Python integers have to fit."""
     if isinstance(value, TensorProxy):
         return core.convert(value, a.spec.dtype)
     if isinstance(value, NumberProxy):
@@ -75,7 +75,7 @@ def assigned(value: Any, a: TensorProxy) -> Any:
 
 
 def is_element(x: TensorProxy, key: Any) -> bool:
-    """Whether a key names one element by integers, without an ellipsis."""
+    """Return whether a key names one element by integers, without an ellipsis."""
     parts = _parts(key)
     return len(parts) == len(x.spec.shape) and all([_is_position(p) for p in parts])
 
@@ -128,7 +128,7 @@ def _end(end: Any) -> int:
 
 
 def any_backwards(key: Any) -> bool:
-    """Whether a slice in `key` runs from the end to the start."""
+    """Return whether a slice in `key` runs from the end to the start."""
     return any(isinstance(part, slice) and part.step is not None and part.step < 0 for part in _parts(key))
 
 
@@ -152,7 +152,7 @@ def _forwards(x: TensorProxy, key: Any) -> tuple[TensorProxy, Any]:
 
 
 def unless_scalar(operation: Callable) -> Callable:
-    """An in-place operator: a scalar is replaced, as Python does where it gets NotImplemented."""
+    """Define an in-place operator: a scalar is replaced, as Python does where it gets NotImplemented."""
     return lambda x, other: NotImplemented if x.scalar else operation(x, other)
 
 

@@ -77,7 +77,7 @@ class NumpyProxy(TensorProxy):
 
 
 def no_values(proxy: Any) -> TracedValueError:
-    """The error that says that Python needs the value of `proxy`, where, and the ways out."""
+    """Return the error that says that Python needs the value of `proxy`, where, and the ways out."""
     return TracedValueError(
         f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes, since the array is large or '
         "computed from a large one, or is written: choose with np.where, or compute the value outside and pass it as an argument",

@@ -32,12 +32,12 @@ def reduced(prim: Callable, x: TensorProxy, axis: Axis, keepdims: bool, **option
 
 
 def count(x: TensorProxy, axis: Axis) -> int:
-    """How many elements are reduced into one."""
+    """Count the elements that are reduced into one."""
     return product(x.spec.shape[d] for d in axes(axis, x))
 
 
 def total_dtype(x: TensorProxy, dtype: Any) -> DType:
-    """The dtype of a sum: as asked, else int64 or uint64 for integers and booleans."""
+    """Return the dtype of a sum: as requested, else int64 or uint64 for integers and booleans."""
     if dtype is not None:
         return dtype_of(dtype)
     kind = x.spec.dtype

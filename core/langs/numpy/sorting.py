@@ -115,7 +115,7 @@ def triu(m: Any, k: int = 0):
 
 
 def alike(*xs: Any) -> list[TensorProxy]:
-    """Arrays converted to the dtype that NumPy promotes them to."""
+    """Convert arrays to the dtype that NumPy promotes them to."""
     arrays = [array(x) for x in xs]
     dtype = promote(*arrays)
     return [core.convert(x, dtype) for x in arrays]

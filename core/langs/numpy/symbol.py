@@ -101,7 +101,7 @@ class NumpySymbol(Symbol):
         return result
 
     def bind(self, *args: Any, **kwargs: Any) -> tuple[tuple, dict]:
-        """Required arguments by position, the rest by name where they are not the default; arrays and NumPy's numbers as constants."""
+        """Bind required arguments by position, the rest by name where they are not the default; arrays and NumPy's numbers become constants."""
         try:
             given = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if not _is_default(k, v)}).arguments
         except TypeError as error:
@@ -153,7 +153,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def numpysymbol(*names: str, methods: Iterable[str] = (), path: str | None = None, scalar: str = "always", view: bool = False) -> Callable:
-    """The decorated function is what the NumPy functions `names` and the array methods `methods` mean; names that NumPy lacks are left out."""
+    """Register the decorated function as the NumPy functions `names` and the array methods `methods`; names that NumPy lacks are left out."""
 
     def wrap(meta: Callable) -> NumpySymbol:
         first = names[0] if names else f"numpy.ndarray.{next(iter(methods))}"
@@ -169,7 +169,7 @@ def numpysymbol(*names: str, methods: Iterable[str] = (), path: str | None = Non
 
 
 def numpyquery(*names: str) -> Callable:
-    """The decorated function answers the NumPy functions `names` while tracing, and leaves no line."""
+    """Register the decorated function as the NumPy functions `names` while tracing; it leaves no line."""
 
     def wrap(answer: Callable) -> Callable:
         FUNCTIONS.update({fn: answer for name in names if (fn := resolve(name)) is not None})
@@ -179,7 +179,7 @@ def numpyquery(*names: str) -> Callable:
 
 
 def resolve(name: str) -> Any:
-    """What the dotted `name` stands for in this NumPy, or None."""
+    """Look up the dotted `name` in this NumPy, or return None."""
     value: Any = np
     for part in name.split(".")[1:]:
         value = getattr(value, part, None)
@@ -187,7 +187,7 @@ def resolve(name: str) -> Any:
 
 
 def operands(tree: Any) -> Any:
-    """Arrays become constants of the trace and NumPy's numbers arrays of one element, of their dtype; Python's numbers stay, and are weak."""
+    """Turn arrays into constants of the trace and NumPy's numbers into arrays of one element, of their dtype; Python's numbers stay, and are weak."""
     trace = recorder.get()
 
     def known(x: Any) -> Any:
@@ -203,7 +203,7 @@ def operands(tree: Any) -> Any:
 
 
 def foreign(x: Any) -> Any:
-    """A NumPy array as the torch tensor that shares its memory; a copy where its strides are negative.  Anything else is itself."""
+    """Convert a NumPy array to the torch tensor that shares its memory, copied where strides are negative; return anything else itself."""
     if type(x) is not np.ndarray:
         return x
     require(x.dtype in FROM_NUMPY, "arrays of {} are not traced; convert with astype first", x.dtype, error=TypeError)
@@ -212,20 +212,20 @@ def foreign(x: Any) -> Any:
 
 
 def dtype_of(dtype: Any) -> DType:
-    """A NumPy dtype, its name or its scalar type as ours."""
+    """Convert a NumPy dtype, its name or its scalar type to Dovetail's."""
     found = FROM_NUMPY.get(np.dtype(dtype))
     require(found is not None, "{} is a dtype that Dovetail does not know; use another", dtype, error=TypeError)
     return found
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:
-    """Our dtype as NumPy's."""
+    """Convert Dovetail's dtype to NumPy's."""
     require(dtype in TO_NUMPY, "NumPy has no {}; convert the tensor to another dtype before", dtype.short, error=TypeError)
     return TO_NUMPY[dtype]
 
 
 def weak(x: Any) -> Any:
-    """What NumPy promotes for the operand x: a tensor's dtype, or the Python number itself, which is weak (NEP 50)."""
+    """Return what NumPy promotes for the operand x: a tensor's dtype, or the Python number itself, which is weak (NEP 50)."""
     return numpy_dtype(x.spec.dtype) if isinstance(x, TensorProxy) else x
 
 
@@ -235,7 +235,7 @@ def promote(*xs: Any) -> DType:
 
 
 def array(x: Any, dtype: DType | None = None) -> TensorProxy:
-    """An operand as a traced array: numbers and nested lists become constants, as np.asarray makes them."""
+    """Convert an operand to a traced array: numbers and nested lists become constants, as np.asarray makes them."""
     if not isinstance(x, TensorProxy):
         traced = isinstance(x, (list, tuple)) and any(isinstance(part, TensorProxy) for part in leaves(x))
         x = FUNCTIONS[np.array](x) if traced else operands(np.asarray(x))
@@ -265,7 +265,7 @@ def write(x: Any, value: TensorProxy, *, casting: str = "same_kind") -> TensorPr
 
 
 def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A torch operation by name, inside a NumPy one."""
+    """Call a torch operation by name, inside a NumPy one."""
     return symbol_for(f"torch.{name}")(*args, **kwargs)
 
 
@@ -280,7 +280,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None):
 
 
 def of_truth(operation: Callable) -> Callable:
-    """Sums of products of booleans say whether any product is true."""
+    """Define sums of products of booleans: whether any product is true."""
 
     @functools.wraps(operation)
     def product(a: Any, b: Any) -> Any:
@@ -292,5 +292,5 @@ def of_truth(operation: Callable) -> Callable:
 
 
 def not_traced(name: str, why: str) -> Unsupported:
-    """The error that says that a NumPy function has no meaning here, where, and the way out."""
+    """Return the error that says that a NumPy function has no meaning here, where, and the way out."""
     return Unsupported(f"{name} is not traced: {why}\n  called at {user_line()}")

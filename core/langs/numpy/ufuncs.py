@@ -197,7 +197,7 @@ def _require_broadcast(shapes: list[tuple[int, ...]]) -> None:
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
-    """What np.add(x, y), np.add.reduce(x, axis=0) mean while tracing."""
+    """Call np.add(x, y) or np.add.reduce(x, axis=0) while tracing."""
     symbol = SYMBOLS.get(ufunc)
     if ufunc is np.divmod and method == "__call__":
         return tuple(SYMBOLS[part](*_listed(inputs), **kwargs) for part in (np.floor_divide, np.remainder))

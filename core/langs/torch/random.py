@@ -132,7 +132,7 @@ def _ends(*ends: Any) -> tuple[int, int]:
 
 
 def integers(shape: tuple[int, ...], low: int, high: int, dtype: DType, device: Device) -> Tensor:
-    """Integers from low to high - 1 in any dtype that is not complex, bool by conversion."""
+    """Draw integers from low to high - 1 in any dtype that is not complex, bool by conversion."""
     require(dtype.kind != "complex", "check_random_bounds handles only integral, floating-point and boolean types, got {}", dtype.short)
     if dtype is dtypes.bool_:
         return core.convert(prims.randint(shape=shape, low=low, high=high, dtype=dtypes.uint8, device=device), dtype)

@@ -25,7 +25,7 @@ from dovetail.trace.proxies import TensorProxy, proxies
 
 
 def cse(trace: Trace) -> Trace:
-    """The trace with equal lines computed once."""
+    """Return the trace with equal lines computed once."""
     new, first, env = trace.derive("cse"), {}, {}
     escaping = set(proxies(trace.outputs))
     for line in trace.lines:

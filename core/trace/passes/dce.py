@@ -24,7 +24,7 @@ from dovetail.trace.proxies import Proxy, proxies
 
 
 def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = ()) -> list[BoundSymbol]:
-    """The lines that compute `outputs` or have effects, where the values in `known` need no computing."""
+    """Return the lines that compute `outputs` or have effects, where the values in `known` need no computing."""
     known = set(known)
     live = set(proxies(outputs)) - known
     kept = []
@@ -36,7 +36,7 @@ def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = ()) 
 
 
 def dce(trace: Trace) -> Trace:
-    """The trace without the lines that nothing needs."""
+    """Return the trace without the lines that nothing needs."""
     new = trace.derive("dce")
     new.lines = needed(trace.lines, trace.outputs)
     return new

@@ -36,7 +36,7 @@ from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, pr
 
 
 def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
-    """(computation, epilogue): the computation takes the trace's inputs, the epilogue those and then the computation's outputs.
+    """Return (computation, epilogue): the computation takes the trace's inputs, the epilogue those and then the computation's outputs.
 
     Where nothing will be differentiated, `history` False saves what keeps the gradients of values that are written behind autograd's back.
     """

@@ -74,7 +74,7 @@ def grad(
     constant: Collection[Proxy] = (),
     environment: Environment | None = None,
 ) -> JointTrace:
-    """The joint trace of a pure computation.
+    """Return the joint trace of a pure computation.
 
     Gradients are those of the inputs whose spec requires one.  Values in `constant` pass none on, see `constants_of`.  `environment` is
     what rules record in: the front end's, so that they may call its functions.
@@ -117,7 +117,7 @@ def _note_constants(line: BoundSymbol, constants: set[Proxy]) -> None:
 
 
 def requires_grad(x: Any) -> bool:
-    """Whether `x` is a traced tensor that requires grad.  Grad rules call it to leave out gradients that are not wanted."""
+    """Return whether `x` is a traced tensor that requires grad.  Grad rules call it to leave out unneeded gradients."""
     return isinstance(x, TensorProxy) and x.spec.requires_grad
 
 

@@ -35,7 +35,7 @@ REPEATING = frozenset((prims.broadcast_in_dim, prims.convert_element_type))  # o
 
 
 def philox(trace: Trace) -> Trace:
-    """The trace with its uniform and normal numbers, and those that decide with a probability that is known, drawn by counters."""
+    """Return the trace with its uniform and normal numbers, and those that decide with a known probability, drawn by counters."""
     new = trace.derive("philox")
     draws = _Draws(new)
     with recording(new):

@@ -22,7 +22,7 @@ from dovetail.trace.proxies import proxies
 
 
 def release(trace: Trace) -> Trace:
-    """The trace with a `del` after the last use of each value it computes."""
+    """Return the trace with a `del` after the last use of each value it computes."""
     new = trace.derive("release")
     kept = {*trace.inputs, *trace.constants, *proxies(trace.outputs)}
     backwards: list[BoundSymbol] = []

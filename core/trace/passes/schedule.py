@@ -30,7 +30,7 @@ from dovetail.trace.proxies import Proxy, proxies
 
 
 def schedule(trace: Trace) -> Trace:
-    """The trace with its lines in the order that holds less; linear in their number, but for the values that one line frees."""
+    """Return the trace with its lines in the order that holds less; linear in their number, but for the values that one line frees."""
     new = trace.derive("schedule")
     new.lines = _later(trace)
     if peak_bytes(new) >= peak_bytes(trace):
@@ -39,7 +39,7 @@ def schedule(trace: Trace) -> Trace:
 
 
 def peak_bytes(trace: Trace) -> int:
-    """The most bytes that are alive at once, when every value is let go after its last use.
+    """Return the most bytes that are alive at once, when every value is released after its last use.
 
     Inputs count where the program is the one who lets them go: in a backward.  A view counts as what it is a view of.
     """

@@ -70,7 +70,7 @@ class BackwardTrace(Trace):
 
 
 def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection[Proxy] = (), fused: bool = True) -> tuple[Trace, BackwardTrace]:
-    """(forward, backward).  The forward returns (results, saved tensors, saved numbers), the backward takes what is saved and the cotangents.
+    """Return (forward, backward).  The forward returns (results, saved tensors, saved numbers), the backward takes what is saved and the cotangents.
 
     `recompute` is "none" (save whatever the backward reads), "balanced" (compute cheap lines again where that saves memory) or "all"
     (compute everything again but random draws and effects).  `written` are inputs whose storage is overwritten between the two programs.
@@ -103,7 +103,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
 
 
 def bytes_of(p: Proxy) -> int:
-    """The memory that a value takes."""
+    """Return the memory that a value takes."""
     return p.spec.numel * p.spec.dtype.bytes if isinstance(p, TensorProxy) else 0
 
 

@@ -10,7 +10,7 @@ from dovetail.trace.ir import BoundSymbol, Trace
 
 
 def watch(*, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> Callable[[Trace], Trace]:
-    """A pass for `jit(fn, passes=[watch(...)])`: `before(line, args, kwargs)` and `after(line, args, kwargs, result)` see real values.
+    """Return a pass for `jit(fn, passes=[watch(...)])`: `before(line, args, kwargs)` and `after(line, args, kwargs, result)` see real values.
 
     `line` is the bound symbol that runs: `line.symbol`, `line.implementation`, `line.where`.
     """
