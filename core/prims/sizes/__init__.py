@@ -1,0 +1,13 @@
+"""Symbolic sizes: integer polynomials over the sizes that a program learns only when it runs."""
+
+from dovetail.prims.sizes.relations import Form as Form
+from dovetail.prims.sizes.relations import Pin as Pin
+from dovetail.prims.sizes.relations import Relations as Relations
+from dovetail.prims.sizes.relations import RelationsClosed as RelationsClosed
+from dovetail.prims.sizes.size import Atom as Atom
+from dovetail.prims.sizes.size import Size as Size
+from dovetail.prims.sizes.size import hint_of as hint_of
+from dovetail.prims.sizes.size import index_of as index_of
+from dovetail.prims.sizes.size import is_symbolic as is_symbolic
+from dovetail.prims.sizes.size import same_shape as same_shape
+from dovetail.prims.sizes.size import symbols_in as symbols_in

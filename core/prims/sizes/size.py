@@ -1,0 +1,282 @@
+"""Sizes that are known when the program runs, with the operators of integers."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dovetail.prims.sizes.polynomials import Monomial, Terms, add, multiply, scale
+
+if TYPE_CHECKING:
+    from dovetail.prims.sizes.relations import Relations
+
+
+@dataclass(eq=False)
+class Atom:
+    """A symbol, or the quotient of two sizes that is no polynomial.
+
+    Attributes:
+        number: its position among the atoms of its Relations; a later one is younger.
+        name: the name of a symbol in programs; empty for a quotient.
+        hint: its value in the call that is traced.
+        parts: numerator and denominator of a quotient, at least 0 and at least 1; None for a symbol.
+        origin: where a symbol is read, such as "args[0].shape[1]".
+        proxy: the number that a program reads for a symbol; the front end sets it.
+    """
+
+    number: int
+    name: str
+    hint: int
+    parts: tuple[Any, Any] | None = None
+    origin: str = ""
+    proxy: Any = None
+
+
+class Size:
+    """An integer that the program knows when it runs: a polynomial over atoms, never a constant when it is created.
+
+    Operators give other sizes, or ints where the result is constant.  Comparisons give bools: by what is known of the symbols, else by the
+    hint, and then `relations` records what the program depends on.  What needs a plain int, such as `range(n)`, pins the size: it records that
+    the size is what it is in this call.  An int subclass would let C code read the hint unseen.
+    """
+
+    __slots__ = ("_terms", "_version", "hint", "relations")
+
+    def __init__(self, relations: Relations, terms: Terms):
+        self.relations, self._terms, self._version = relations, terms, relations.version
+        atoms = relations.atoms
+        self.hint: int = sum([c * math.prod([atoms[i].hint for i in monomial]) for monomial, c in terms.items()])
+
+    @property
+    def terms(self) -> Terms:
+        """The polynomial, with symbols replaced by what they are known to equal."""
+        if self._version != self.relations.version:
+            self._terms, self._version = self.relations.substituted(self._terms), self.relations.version
+        return self._terms
+
+    def known(self) -> int | None:
+        """Return the value of a size that has become constant by what was recorded since, None for others."""
+        terms = self.terms
+        return terms.get((), 0) if not terms or (len(terms) == 1 and () in terms) else None
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Return the value where the symbols have the `values` of their names."""
+        return sum([c * math.prod([self._value(i, values) for i in monomial]) for monomial, c in self.terms.items()])
+
+    def _value(self, number: int, values: Mapping[str, int]) -> int:
+        atom = self.relations.atoms[number]
+        if atom.parts is None:
+            return values[atom.name]
+        numerator, denominator = [part.evaluate(values) if type(part) is Size else part for part in atom.parts]
+        return numerator // denominator
+
+    def atoms(self) -> Iterator[Atom]:
+        """Yield the atoms of the polynomial and of the quotients in it."""
+        for number in dict.fromkeys([i for monomial in self.terms for i in monomial]):
+            atom = self.relations.atoms[number]
+            yield atom
+            for part in atom.parts or ():
+                if type(part) is Size:
+                    yield from part.atoms()
+
+    # text
+
+    def text(self, names: Mapping[int, str] | None = None) -> str:
+        """Return the size as a Python expression; `names` has other names for atoms, by number."""
+        rows = sorted(self.terms.items(), key=lambda item: (item[1] < 0, not item[0], item[0]))
+        words = [(c < 0, self._term(monomial, abs(c), names or {})) for monomial, c in rows] or [(False, "0")]
+        (negative, first), *others = words
+        first = f"-({first})" if negative and "//" in first else "-" * negative + first
+        return "".join([first, *[f"{' - ' if negative else ' + '}{text}" for negative, text in others]])
+
+    def _term(self, monomial: Monomial, c: int, names: Mapping[int, str]) -> str:
+        factors = [self._factor(i, names) for i in monomial]
+        if len(factors) == 1 and c == 1:
+            return factors[0]
+        factors = [f"({words})" if "//" in words else words for words in factors]
+        return "*".join(factors if c == 1 and factors else [str(c), *factors])
+
+    def _factor(self, number: int, names: Mapping[int, str]) -> str:
+        atom = self.relations.atoms[number]
+        if atom.parts is None:
+            return names.get(number, atom.name)
+        top, bottom = [part.text(names) if type(part) is Size else str(part) for part in atom.parts]
+        return "//".join([words if words.isidentifier() or words.isdigit() else f"({words})" for words in (top, bottom)])
+
+    def __str__(self) -> str:
+        return self.text()
+
+    __repr__ = __str__
+
+    # arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        return self._combined("+", other) if isinstance(other, (Size, int)) else NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combined("-", other) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self) + other if isinstance(other, int) else NotImplemented
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combined("*", other) if isinstance(other, (Size, int)) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._combined("//", other) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self.relations.quotient(int(other), self) if isinstance(other, int) else NotImplemented
+
+    def __mod__(self, other: Any) -> Any:
+        return self - other * (self // other) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - self * (other // self) if isinstance(other, int) else NotImplemented
+
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return (other // self, other % self) if isinstance(other, int) else NotImplemented
+
+    def __lshift__(self, other: Any) -> Any:
+        return self * 2**other if type(other) is int and other >= 0 else self.__index__() << other
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // 2**other if type(other) is int and other >= 0 else self.__index__() >> other
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and 0 <= other <= 8:
+            return math.prod([self] * other)
+        return self.__index__() ** other
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.__index__()
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.__index__() / other if isinstance(other, (Size, int, float)) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.__index__() if isinstance(other, (int, float)) else NotImplemented
+
+    def __neg__(self) -> Any:
+        return self.relations.size(scale(self.terms, -1))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def _combined(self, sign: str, other: Any) -> Any:
+        """Return the result of an operator; equal operations on equal operands are computed once."""
+        relations = self.relations
+        mark = (sign, id(self), id(other)) if type(other) is Size else (sign, id(self), None, other)
+        if mark not in relations.memo:
+            terms = other.terms if type(other) is Size else {(): int(other)} if other else {}
+            if sign == "//":
+                result = relations.quotient(self, other)
+            elif sign == "*":
+                result = relations.size(multiply(self.terms, terms))
+            else:
+                result = relations.size(add(self.terms, terms, 1 if sign == "+" else -1))
+            relations.memo[mark] = result, self, other
+        return relations.memo[mark][0]
+
+    # comparisons
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        return self.relations.is_zero(self - other) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other if isinstance(other, (Size, int)) else NotImplemented
+
+    def __ge__(self, other: Any) -> Any:
+        return self.relations.is_nonnegative(self - other) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __gt__(self, other: Any) -> Any:
+        return self.relations.is_nonnegative(self - other - 1) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __le__(self, other: Any) -> Any:
+        return self.relations.is_nonnegative(other - self) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        return self.relations.is_nonnegative(other - self - 1) if isinstance(other, (Size, int)) else NotImplemented
+
+    def __bool__(self) -> bool:
+        return not self.relations.is_zero(self)
+
+    def __hash__(self) -> int:
+        known = self.known()
+        return hash(frozenset(self.terms.items())) if known is None else hash(known)
+
+    # what pins
+
+    def __index__(self) -> int:
+        return self.relations.pin(self)
+
+    __int__ = __trunc__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __complex__(self) -> complex:
+        return complex(self.__index__())
+
+    def __floor__(self) -> Any:
+        return self
+
+    __ceil__ = __floor__
+
+    def __round__(self, digits: Any = None) -> Any:
+        return self if digits is None else round(self.__index__(), digits)
+
+
+def hint_of(x: Any) -> int:
+    """Return a size in the call that is traced, for decisions that cost time and nothing else where they are wrong."""
+    return x.hint if type(x) is Size else x
+
+
+def index_of(x: Any) -> Any:
+    """Return operator.index(x), and a Size as it is."""
+    return x if type(x) is Size else operator.index(x)
+
+
+def is_symbolic(tree: Any) -> bool:
+    """Return whether nested tuples, lists and dicts hold a Size."""
+    if type(tree) is Size:
+        return True
+    if isinstance(tree, dict):
+        return any([is_symbolic(item) for item in tree.values()])
+    if type(tree) is slice:
+        return is_symbolic((tree.start, tree.stop, tree.step))
+    return isinstance(tree, (tuple, list)) and any([is_symbolic(item) for item in tree])
+
+
+def symbols_in(tree: Any) -> dict[Atom, None]:
+    """Return the symbols of the sizes in nested tuples, lists and dicts, those inside of quotients too."""
+    if type(tree) is Size:
+        return dict.fromkeys([atom for atom in tree.atoms() if atom.parts is None])
+    if type(tree) is slice:
+        tree = (tree.start, tree.stop, tree.step)
+    found: dict[Atom, None] = {}
+    if isinstance(tree, (tuple, list, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            if type(item) is Size or isinstance(item, (tuple, list, dict, slice)):
+                found |= symbols_in(item)
+    return found
+
+
+def same_shape(a: tuple, b: tuple) -> bool:
+    """Return a == b for two shapes; the ranks come first, since a comparison of tuples would compare sizes before it compares lengths."""
+    return len(a) == len(b) and a == b
