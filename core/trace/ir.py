@@ -43,8 +43,8 @@ class BoundSymbol:
         self.body, self.where, self.implementation = body, where, implementation
         self.writes = [out] if isinstance(out, Proxy) else proxies(out)
         if body:
-            given = set(reads)
-            self.writes = list(dict.fromkeys(p for p in self.writes if p not in given))
+            read = set(reads)
+            self.writes = list(dict.fromkeys(p for p in self.writes if p not in read))
         self.mutates = any(line.mutates for line in body) if body else Tag.MEMORY in symbol.tags
         self.effects = any(line.effects for line in body) if body else symbol.effects
 

@@ -28,16 +28,16 @@ STEPS = 8  # sizes between a power of two and the next: so many shapes share blo
 
 
 class Statistics(NamedTuple):
-    """`bytes` in all blocks, `idle` of them unused; how often one was `reused`, and `made`."""
+    """`bytes` in all blocks, `idle` of them unused; how often one was `reused`, and `created`."""
 
     bytes: int
     idle: int
     reused: int
-    made: int
+    created: int
 
 
 class Block:
-    """One storage, and where its memory lay when it was made."""
+    """One storage, and where its memory lay when it was created."""
 
     __slots__ = ("address", "size", "storage")
 
@@ -59,13 +59,13 @@ class Block:
 
 
 class Pool:
-    """Blocks of memory by their size.  At most `cap` bytes stay idle when one is made; those of sizes not asked for longest go first."""
+    """Blocks of memory by their size.  At most `cap` bytes stay idle when one is created; those whose size was unused longest go first."""
 
     def __init__(self, cap: int = 1 << 30):
         self.cap = cap
         self._blocks: OrderedDict[int, list[Block]] = OrderedDict()
         self._lock = Lock()
-        self._reused = self._made = 0
+        self._reused = self._created = 0
         # what is counted of a block that nobody uses, None where torch cannot count
         self._unused = min(Block(64).references(), UNUSED) if counts_storage_uses() else None
 
@@ -80,7 +80,7 @@ class Pool:
                 self._trim(self.cap - size)
                 block = Block(size)
                 self._blocks.setdefault(size, []).append(block)
-                self._made += 1
+                self._created += 1
                 _advise(block.storage)
             else:
                 self._reused += 1
@@ -122,7 +122,7 @@ class Pool:
         """Count the blocks that exist, and what was done with them."""
         with self._lock:
             total = sum(size * len(blocks) for size, blocks in self._blocks.items())
-            return Statistics(total, self._idle_bytes(), self._reused, self._made)
+            return Statistics(total, self._idle_bytes(), self._reused, self._created)
 
     def _after_fork(self) -> None:
         """In the child of a fork: the thread that held the lock is not there."""

@@ -83,8 +83,8 @@ def scan(paths: Iterable[str] = ()) -> Found:
     return Found(tuple(dict.fromkeys(candidates)), tuple(rows), tuple(known))
 
 
-def _sort(found: Iterable[Candidate | Plugin], candidates: list[Candidate], rows: list[Plugin]) -> None:
-    for each in found:
+def _sort(entries: Iterable[Candidate | Plugin], candidates: list[Candidate], rows: list[Plugin]) -> None:
+    for each in entries:
         (rows if isinstance(each, Plugin) else candidates).append(each)
 
 

@@ -67,6 +67,7 @@ def line_by_line(region: Trace) -> Callable[..., tuple]:
     last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
     plain = region.derive("dispatch")
     plain.lines = [
-        line.replace(implementation=next(found for ex in last if (found := ex.implementation(line.symbol)))) for line in prims_of(region.lines)
+        line.replace(implementation=next(implementation for ex in last if (implementation := ex.implementation(line.symbol))))
+        for line in prims_of(region.lines)
     ]
     return to_callable(plain)

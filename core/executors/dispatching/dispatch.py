@@ -49,10 +49,10 @@ def dispatch(trace: Trace, executors: Priority) -> Trace:
 
 def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Executor]]:
     """Return a function that yields the executors that would claim a line whole, in order; each is asked when it is its turn."""
-    claims, asked = _Claims(trace, executors), []
+    claims, offered = _Claims(trace, executors), []
 
     def claim(line: BoundSymbol) -> Iterator[Executor]:
-        asked.append(line)  # verdicts are remembered by the identity of lines
+        offered.append(line)  # verdicts are remembered by the identity of lines
         return (ex for ex in executors.for_symbol(line.symbol) if is_claim(claims.verdict(ex, line, line.where)))
 
     return claim

@@ -67,7 +67,7 @@ class Order:
     last: tuple[Any, ...] = ()  # executors of last resort
     relations: list[Relation] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)  # relations that gave way, as sentences
-    asked: dict[Any, tuple[Setting, str]] = field(default_factory=dict)  # who was asked for by name, and where
+    requests: dict[Any, tuple[Setting, str]] = field(default_factory=dict)  # who was asked for by name, and where
     removed: dict[Any, str] = field(default_factory=dict)  # who was taken out, and where that is said
     restated: int = -1  # the rank of the layer that gave the whole list last
     by: dict[Any, Source] = field(default_factory=dict)  # who put it where it is
@@ -91,7 +91,7 @@ class Order:
     def _restate(self, edits: list[Edit], setting: Setting, rank: int) -> None:
         """The whole list; the executors of last resort stay behind it."""
         named = list(dict.fromkeys(node for edit in edits for node in edit.nodes))
-        self.asked, self.removed = {}, {}
+        self.requests, self.removed = {}, {}
         self.sequence = [*named, *(node for node in self.last if node not in set(named))]
         self.restated = rank
         self._named(edits, setting)
@@ -133,7 +133,7 @@ class Order:
     def _take_out(self, edit: Edit, setting: Setting) -> None:
         for node in edit.nodes:
             self.sequence = [other for other in self.sequence if other is not node]
-            self.asked.pop(node, None)
+            self.requests.pop(node, None)
             self.removed[node] = f"{setting.source} says {edit.text!r}"
 
     def _named(self, edits: list[Edit], setting: Setting) -> None:
@@ -142,7 +142,7 @@ class Order:
                 self.removed.pop(node, None)
                 self.by[node] = setting.source
                 if not edit.text.endswith("?"):
-                    self.asked[node] = (setting, edit.text)
+                    self.requests[node] = (setting, edit.text)
 
     def _chain(self, nodes: list[Any], setting: Setting, rank: int) -> None:
         for first, second in pairwise(nodes):
@@ -185,10 +185,10 @@ class _Graph:
 
     def add(self, relation: Relation) -> list[Relation] | None:
         """Take `relation` in, or give the way from its second to its first that is there already."""
-        found = self._way(relation.second, relation.first)
-        if found is None:
+        way = self._way(relation.second, relation.first)
+        if way is None:
             self.after.setdefault(relation.first, {}).setdefault(relation.second, relation)
-        return found
+        return way
 
     def _way(self, start: Any, end: Any) -> list[Relation] | None:
         """The shortest way, so that a message shows the smallest circle."""
@@ -207,7 +207,7 @@ class _Graph:
 
     def sorted(self, sequence: list[Any]) -> list[Any]:
         """`sequence` with each node behind those that have to come first, also through nodes that are not in it."""
-        made: dict[Any, None] = {}
+        placed: dict[Any, None] = {}
         before: dict[Any, list[Any]] = {}
         for first, following in self.after.items():
             for second in following:
@@ -215,16 +215,16 @@ class _Graph:
         position = {node: i for i, node in enumerate(sequence)}
 
         def place(node: Any, seen: frozenset) -> None:
-            if node in made or node in seen:
+            if node in placed or node in seen:
                 return
             for first in sorted(before.get(node, ()), key=lambda each: position.get(each, len(position))):
                 place(first, seen | {node})
             if node in position:
-                made[node] = None
+                placed[node] = None
 
         for node in sequence:
             place(node, frozenset())
-        return list(made)
+        return list(placed)
 
 
 def _words(relation: Relation) -> str:

@@ -182,7 +182,7 @@ class _Resolution:
         """Return the executors that can be used.  Raises ExecutorError for one that is requested by name and cannot."""
         usable = []
         for node in nodes:
-            request = order.asked.get(node)
+            request = order.requests.get(node)
             distribution = (getattr(node, "distribution", None) or ("",))[0]
             disabling_setting = configuration.disabling_setting(node.name, distribution) if self.is_plugin(node) else None
             if disabling_setting is not None and request is not None:

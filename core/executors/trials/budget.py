@@ -151,9 +151,9 @@ def next_round(tried: Iterable[TriedLine], account: Account) -> Round:
 
 def following(count: int) -> int:
     """Return the call that is the next trial after call `count`."""
-    found = next((n for n in FIRST if n > count), None)
-    if found is not None:
-        return found
+    first = next((n for n in FIRST if n > count), None)
+    if first is not None:
+        return first
     n = FIRST[-1]
     while n <= count:
         n *= RARER

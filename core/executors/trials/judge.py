@@ -255,9 +255,9 @@ class Judge:
         for i, p in enumerate(tried.operation.writes):
             if p in unwritten:
                 continue
-            found = agreement(got[i], expected[i])
-            if found.difference is None:
-                tried.ulps = max(tried.ulps, found.ulps)
+            verdict = agreement(got[i], expected[i])
+            if verdict.difference is None:
+                tried.ulps = max(tried.ulps, verdict.ulps)
                 continue
             if wide is None:
                 wide = self._wide(line, inputs)

@@ -99,7 +99,7 @@ class OwnBackward:
 
     function: type[torch.autograd.Function]
     context: Context
-    given: tuple
+    arguments: tuple
     inputs: list[Proxy]
     held: list[Proxy]
     results: list[Any]  # what the forward returned, and where among the results with a cotangent each one is
@@ -112,11 +112,11 @@ class OwnBackward:
         trace.language, trace.depth = LANGUAGE, 0
         try:
             with trace.environment.watching():
-                found = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
-                found = found if isinstance(found, tuple) else (found,)
-                found = found + (None,) * (len(self.given) - len(found))
+                grads = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
+                grads = grads if isinstance(grads, tuple) else (grads,)
+                grads = grads + (None,) * (len(self.arguments) - len(grads))
                 cotangents = dict.fromkeys(self.inputs)
-                for p, g in zip(self.given, found, strict=False):
+                for p, g in zip(self.arguments, grads, strict=False):
                     if g is not None and is_proxy(p):
                         g = g.to(p.dtype)
                         cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
@@ -131,12 +131,12 @@ class OwnBackward:
 
     def _cotangents(self, gs: Sequence[Any], context: Context) -> list[Any]:
         """One for each result, zeros where nothing flows in and the function did not ask for None."""
-        made = []
+        cotangents = []
         for result, at in self.results:
             g = None if at is None else gs[at]
             wanted = g is None and context.materialized and isinstance(result, TensorProxy) and result.spec.dtype.inexact
-            made.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
-        return made
+            cotangents.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
+        return cotangents
 
 
 def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[Any]) -> list[Any]:
@@ -209,9 +209,9 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
     result = trace.environment.run(function, args, kwargs)
     lines = _draws_apart(trace.lines[start:])
     again = [line for line in lines if not _draws(line)]
-    made = {p for line in again for p in line.writes}
-    free = list(dict.fromkeys(p for line in again for p in line.reads if p not in made))
-    own = [p for p in dict.fromkeys(proxies(result)) if p in made and requires_grad(p)]
+    computed = {p for line in again for p in line.writes}
+    free = list(dict.fromkeys(p for line in again for p in line.reads if p not in computed))
+    own = [p for p in dict.fromkeys(proxies(result)) if p in computed and requires_grad(p)]
     if not own or any([line.mutates for line in lines]):
         return result
     trace.lines[start:] = lines

@@ -44,8 +44,8 @@ def is_tracing() -> bool:
 def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
     """Record fn(*args, **kwargs); return the result, and a function from its cotangents that records the gradients of `argnums`."""
     outer: Trace = recorder.get()
-    given, tree = trees.flatten([args[i] for i in argnums])
-    for x in given:
+    inputs, tree = trees.flatten([args[i] for i in argnums])
+    for x in inputs:
         require(
             isinstance(x, TensorProxy) and x.spec.dtype.inexact,
             "expected floating or complex tensors to differentiate by, got {}",
@@ -53,31 +53,31 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
             error=TypeError,
         )
     inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
-    inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in given]
+    inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in inputs]
     differentiated = tree.build(list(inner.inputs))
     at = {n: differentiated[i] for i, n in enumerate(argnums)}
     with recording(inner), torch.enable_grad():
         result = inner.environment.run(fn, tuple([at.get(n, x) for n, x in enumerate(args)]), kwargs)
     flat, out = trees.flatten(result)
     inner.outputs = tuple(flat)
-    joint = _joint(inner, any([x.spec.requires_grad for x in given]))
-    replay = _Replay(outer, joint, dict(zip(inner.inputs, given, strict=True)), constants_of(inner))
+    joint = _joint(inner, any([x.spec.requires_grad for x in inputs]))
+    replay = _Replay(outer, joint, dict(zip(inner.inputs, inputs, strict=True)), constants_of(inner))
     return out.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
 
 
-def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: list[Proxy], given: list[Any], cotangents: list[Any]) -> list[Any]:
-    """Record the gradients of `lines`, which compute `results` from `inputs`, at the values `given`; return one or None for each of these."""
+def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: list[Proxy], values: list[Any], cotangents: list[Any]) -> list[Any]:
+    """Record the gradients of `lines`, which compute `results` from `inputs`, at `values`; return one or None for each of these."""
     outer: Trace = recorder.get()
     inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
-    env: dict[Proxy, Any] = {p: inner.tensor(p.spec) if isinstance(p, TensorProxy) else x for p, x in zip(inputs, given, strict=True)}
-    stand_ins = {env[p]: x for p, x in zip(inputs, given, strict=True) if isinstance(p, TensorProxy)}
+    env: dict[Proxy, Any] = {p: inner.tensor(p.spec) if isinstance(p, TensorProxy) else x for p, x in zip(inputs, values, strict=True)}
+    stand_ins = {env[p]: x for p, x in zip(inputs, values, strict=True) if isinstance(p, TensorProxy)}
     inner.inputs, inner.lines = list(stand_ins), [_copied(line, env, inner) for line in lines]
     inner.outputs = tuple([env[p] for p in results])
     replay = _Replay(outer, _joint(inner, again=False), stand_ins, constants_of(inner))
     with recording(outer):
         gs = [zeros_like(p) if g is None else g for p, g in zip(results, cotangents, strict=True)]
-    found = dict(zip(inner.inputs, replay.gradients(gs), strict=True))
-    return [found[env[p]] if requires_grad(p) else None for p in inputs]
+    gradients = dict(zip(inner.inputs, replay.gradients(gs), strict=True))
+    return [gradients[env[p]] if requires_grad(p) else None for p in inputs]
 
 
 def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbol:
@@ -155,9 +155,9 @@ class _Replay:
                 self.env[stand_in] = g if g.spec.strides is None else prims.clone(g)
         for line in self.late:
             self._add(line)
-        found = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
+        pairs = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
         with recording(self.outer):
-            return [zeros_like(substitute(x, self.env)) if g is None else substitute(g, self.env) for g, x in found]
+            return [zeros_like(substitute(x, self.env)) if g is None else substitute(g, self.env) for g, x in pairs]
 
 
 def _flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:

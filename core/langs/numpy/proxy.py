@@ -39,8 +39,8 @@ class NumpyProxy(TensorProxy):
 
     def __getattr__(self, name: str) -> Any:
         environment = _environment()
-        if not name.startswith("_") and (found := environment.language.get(name)) is not None:
-            return types.MethodType(found, self)
+        if not name.startswith("_") and (method := environment.language.get(name)) is not None:
+            return types.MethodType(method, self)
         if name not in environment.language.properties and hasattr(np.ndarray, name):
             why = "the numpy language has no meaning for it; use another function, or read it outside the compiled function"
             raise Unsupported(f"numpy.ndarray.{name} is not traced: {why}\n  called at {user_line()}")

@@ -62,8 +62,8 @@ def take(a: Any, indices: Any, axis: int | None = None):
     positions = core.convert(array(indices), dtypes.int64)
     n, shape = x.spec.shape[dim], positions.spec.shape
     positions = core.from_front(flat(positions), n)
-    found = torch_call("index_select", x, dim, positions)
-    return torch_call("reshape", found, (*x.spec.shape[:dim], *shape, *x.spec.shape[dim + 1 :]))
+    picked = torch_call("index_select", x, dim, positions)
+    return torch_call("reshape", picked, (*x.spec.shape[:dim], *shape, *x.spec.shape[dim + 1 :]))
 
 
 @numpysymbol("numpy.take_along_axis")

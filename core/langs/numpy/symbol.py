@@ -103,7 +103,7 @@ class NumpySymbol(Symbol):
     def bind(self, *args: Any, **kwargs: Any) -> tuple[tuple, dict]:
         """Bind required arguments by position, the rest by name where they are not the default; arrays and NumPy's numbers become constants."""
         try:
-            given = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if not _is_default(k, v)}).arguments
+            arguments = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if not _is_default(k, v)}).arguments
         except TypeError as error:
             if unknown := kwargs.keys() & (_OPTIONS - self.signature.parameters.keys()):
                 raise not_traced(f"{self.path} with {', '.join(sorted(unknown))}=", "leave it out, or apply it to the result") from None
@@ -111,10 +111,10 @@ class NumpySymbol(Symbol):
         required = {p.name for p in self.signature.parameters.values() if p.default is p.empty}
         starred = next((p.name for p in self.signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
         if starred is not None:
-            return operands((*[v for k, v in given.items() if k != starred], *given.get(starred, ()))), {}
-        rest = {k: v for k, v in given.items() if k not in required and not _same(v, self.signature.parameters[k].default)}
+            return operands((*[v for k, v in arguments.items() if k != starred], *arguments.get(starred, ()))), {}
+        rest = {k: v for k, v in arguments.items() if k not in required and not _same(v, self.signature.parameters[k].default)}
         rest = {k: _plain(v) if k in _POSITIONS else v for k, v in rest.items()}
-        return operands(tuple(_plain(v) if k in _POSITIONS else v for k, v in given.items() if k in required)), operands(rest)
+        return operands(tuple(_plain(v) if k in _POSITIONS else v for k, v in arguments.items() if k in required)), operands(rest)
 
 
 def _plain(value: Any) -> Any:
@@ -213,9 +213,9 @@ def foreign(x: Any) -> Any:
 
 def dtype_of(dtype: Any) -> DType:
     """Convert a NumPy dtype, its name or its scalar type to Dovetail's."""
-    found = FROM_NUMPY.get(np.dtype(dtype))
-    require(found is not None, "{} is a dtype that Dovetail does not know; use another", dtype, error=TypeError)
-    return found
+    converted = FROM_NUMPY.get(np.dtype(dtype))
+    require(converted is not None, "{} is a dtype that Dovetail does not know; use another", dtype, error=TypeError)
+    return converted
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:

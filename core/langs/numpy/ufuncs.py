@@ -161,12 +161,12 @@ def _applied(ufunc: np.ufunc, operation: Callable, xs: tuple, dtype: Any) -> Ten
         return known
     xs = tuple(x if isinstance(x, TensorProxy) else _number(x, t) for x, t in zip(xs, resolved, strict=False))
     resolved = tuple(map(_computed, resolved)) if (kept := resolved[-1]) is not None else resolved
-    given = [core.convert(x, dtype_of(t)) if isinstance(x, TensorProxy) else x for x, t in zip(xs, resolved, strict=False)]
+    operands = [core.convert(x, dtype_of(t)) if isinstance(x, TensorProxy) else x for x, t in zip(xs, resolved, strict=False)]
     if np.dtype(np.uint64) in resolved[:-1] and ufunc not in _MODULAR:
         raise not_traced(f"numpy.{ufunc.__name__} of uint64", "PyTorch computes no such numbers; convert with astype(np.int64), or to float64")
     if np.dtype(np.uint64) in resolved[:-1]:
-        given = [core.convert(x, dtypes.int64) if isinstance(x, TensorProxy) else (x + 2**63) % 2**64 - 2**63 for x in given]
-    return core.convert(operation(*given), dtype_of(kept))
+        operands = [core.convert(x, dtypes.int64) if isinstance(x, TensorProxy) else (x + 2**63) % 2**64 - 2**63 for x in operands]
+    return core.convert(operation(*operands), dtype_of(kept))
 
 
 def _computed(dtype: np.dtype) -> np.dtype:

@@ -69,7 +69,7 @@ class _Draws:
             self.env[line.out] = self.decided(line.args[0])
         else:
             self.keep(line)
-        self.new.lines[before:] = [made if made.where else made.replace(where=where) for made in self.new.lines[before:]]
+        self.new.lines[before:] = [new_line if new_line.where else new_line.replace(where=where) for new_line in self.new.lines[before:]]
 
     def keep(self, line: BoundSymbol) -> None:
         self.new.lines.append(substitute(line, self.env))

@@ -47,18 +47,18 @@ def peak_bytes(trace: Trace) -> int:
     last = _last(trace.lines, root)
     now = most = sum(map(bytes_of, {root[p] for p in trace.inputs} - held))
     for i, line in enumerate(trace.lines):
-        made = {root[p] for p in line.writes if root[p] is p}
-        now += sum(map(bytes_of, made))
+        allocated = {root[p] for p in line.writes if root[p] is p}
+        now += sum(map(bytes_of, allocated))
         most = max(most, now)
-        now -= sum([bytes_of(p) for p in made.union(root[p] for p in line.reads) if p not in held and last[p] == i])
+        now -= sum([bytes_of(p) for p in allocated.union(root[p] for p in line.reads) if p not in held and last[p] == i])
     return most
 
 
 def _held(trace: Trace) -> set[Proxy]:
     """What stays alive, whatever the program does."""
     root = storage_roots(trace, trace.lines)
-    given = () if isinstance(trace, BackwardTrace) else trace.inputs
-    return {root[p] for p in (*given, *trace.constants, *proxies(trace.outputs))}
+    inputs = () if isinstance(trace, BackwardTrace) else trace.inputs
+    return {root[p] for p in (*inputs, *trace.constants, *proxies(trace.outputs))}
 
 
 def _last(lines: list[BoundSymbol], root: dict[Proxy, Proxy]) -> dict[Proxy, int]:
