@@ -29,7 +29,7 @@ def generator_method(function: Any) -> str | None:
 def call_method(tracker: Tracker, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Record a call of a method of a generator."""
     generator, *args = [function.__self__, *args] if type(function) is BuiltinFunctionType else args
-    guard_generator(tracker, generator)
+    guard_same(tracker, generator)
     values = (*args, *kwargs.values())
     if name in ("manual_seed", "set_state") and len(values) == 1:
         host_line(getattr(torch.Generator, name), (generator, *values))
@@ -39,11 +39,11 @@ def call_method(tracker: Tracker, function: Any, name: str, args: list[Any], kwa
     raise Unsupported(f"torch.Generator.{name} is not traced, only manual_seed, get_state and set_state; call it outside\n  called at {user_line()}")
 
 
-def guard_generator(tracker: Tracker, generator: torch.Generator) -> None:
-    """Guard that a generator from outside is this very one."""
-    source = tracker.source(generator)
+def guard_same(tracker: Tracker, value: Any) -> None:
+    """Guard that a function or generator from outside, which is not traced into, is the same one at every call."""
+    source = tracker.source(value)
     if source is not None and source.kind != "const":
-        tracker.guard("is", source, generator)
+        tracker.guard("is", source, value)
 
 
 def manual_seed(seed: Any) -> torch.Generator:

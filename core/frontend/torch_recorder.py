@@ -20,7 +20,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.environment import SHARING, RecordingMode, TorchEnvironment, lift_leaf
-from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_generator
+from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
@@ -337,12 +337,12 @@ class TorchRecorder(Recorder):
         if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
-            guard_function(tracker, function)
+            guard_same(tracker, function)
             return self._ours(tracker, traced, args, kwargs)
         if is_torch(function):
             return self._torch(tracker, function, args, kwargs)
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
-            guard_function(tracker, function)
+            guard_same(tracker, function)
             return tracker.call(function.__wrapped__, args, kwargs, frame)
         code = function.__code__
         if is_own_code(code) or not is_ours(code):
@@ -365,7 +365,7 @@ class TorchRecorder(Recorder):
 
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of this package, with arguments that native code may read."""
-        guard_function(tracker, function)
+        guard_same(tracker, function)
         args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
         try:
             return function(*args, **kwargs)
@@ -384,13 +384,13 @@ class TorchRecorder(Recorder):
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Record an operation of torch; run one that has nothing to do with tensors."""
-        guard_function(tracker, function)
+        guard_same(tracker, function)
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         args = tuple([native_argument(tracker, x) for x in args])
         kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
-            guard_generator(tracker, generator)
+            guard_same(tracker, generator)
         if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
             try:
                 return self.environment.call(function, args, kwargs)
@@ -427,13 +427,6 @@ class TorchRecorder(Recorder):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
             raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
-
-
-def guard_function(tracker: Tracker, function: Any) -> None:
-    """Guard that a function that is not traced into is the same one at every call."""
-    source = tracker.source(function)
-    if source is not None and source.kind != "const":
-        tracker.guard("is", source, function)
 
 
 def native_argument(tracker: Tracker, value: Any) -> Any:

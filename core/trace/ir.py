@@ -67,9 +67,9 @@ def prims_of(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
             yield line
 
 
-def is_region(line: BoundSymbol) -> bool:
-    """Return whether a line stands for lines that were fused, rather than for an operation."""
-    return bool(line.body) and line.symbol.id not in prims.SYMBOLS
+def draws(line: BoundSymbol) -> bool:
+    """Return whether `line` draws random numbers."""
+    return any(map(draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
 
 
 class Environment:

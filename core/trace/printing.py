@@ -214,7 +214,8 @@ def to_callable(trace: Any) -> Callable:
     return fn
 
 
-def _is_region(line: Any) -> bool:
+def is_region(line: Any) -> bool:
+    """Return whether a line stands for lines that were fused, rather than for an operation."""
     return bool(line.body) and line.symbol.id not in SYMBOLS
 
 
@@ -224,7 +225,7 @@ def save(trace: Any, path: str | Path) -> None:
     A fused region exists in this process only, so the file holds its lines one by one.
     """
     whole = trace.derive(trace.made_by, took=trace.took)
-    whole.lines = [inner for line in trace.lines for inner in (line.body if _is_region(line) else (line,))]
+    whole.lines = [inner for line in trace.lines for inner in (line.body if is_region(line) else (line,))]
     text, scope = source(whole)
     path = Path(path)
     objects = {name: value for name, value in scope.items() if not isinstance(value, (ModuleType, Namespace)) and name not in ROOTS}

@@ -26,7 +26,7 @@ from dovetail import options
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import distribution
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, tree_map
-from dovetail.trace.ir import is_region
+from dovetail.trace.printing import is_region
 
 FORMAT = 1
 

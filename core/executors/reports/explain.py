@@ -14,7 +14,6 @@ from dovetail.executors.discovery.plugin_errors import call, distribution
 from dovetail.executors.trials.budget import TriedLine
 from dovetail.executors.trials.reference import is_region
 from dovetail.executors.trials.trial import Trial
-from dovetail.prims import SYMBOLS
 from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Trace, printing
 from dovetail.trace.dispatch_record import Decision
 
@@ -300,7 +299,7 @@ class _Rows:
     def __init__(self, trace: Trace, first: int):
         self.of_line: dict[int, list[int]] = {}
         self.of_result: dict[str, list[int]] = {}
-        regions = {id(inner): line.symbol.name for line in trace.lines if line.symbol.id not in SYMBOLS for inner in line.body}
+        regions = {id(inner): line.symbol.name for line in trace.lines if is_region(line) for inner in line.body}
         live = {id(line) for line in trace.lines} | set(regions)
         decisions = trace.dispatch_record.decisions
         self.rows = [self._row(trace, decision, regions, live, first + i) for i, decision in enumerate(decisions)]
@@ -334,7 +333,7 @@ class _Rows:
 
     def behind(self, line: BoundSymbol) -> tuple[int, ...]:
         """Return the rows that `line` stands for; for a line that a later pass rewrote, those of its results."""
-        if line.symbol.id not in SYMBOLS and line.body:
+        if is_region(line):
             return tuple(i for inner in line.body for i in self.behind(inner))
         rows = self.of_line.get(id(line))
         return tuple(rows or [i for p in line.writes for i in self.of_result.get(p.name, ())[-1:]])

@@ -24,8 +24,10 @@ from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, leaves, release, to_callable, tree_map
-from dovetail.trace.ir import is_region as is_region
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, release, to_callable, tree_map
+from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace.ir import draws as draws
+from dovetail.trace.printing import is_region as is_region
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
 BY_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
@@ -47,11 +49,6 @@ def referees(executors: Iterable[Executor]) -> Priority:
 def parts(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
     """Return the operations that a line stands for."""
     return line.body if is_region(line) else (line,)
-
-
-def draws(line: BoundSymbol) -> bool:
-    """Return whether `line` draws random numbers."""
-    return any(map(draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
 
 
 def has_state(line: BoundSymbol) -> bool:
@@ -202,11 +199,11 @@ def is_unwritten(line: BoundSymbol) -> bool:
 
 def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
     """Return the values that nothing has written: uninitialized memory, and what is only a view of it.  They are not compared."""
-    unwritten: set[Proxy] = set()
+    lines = list(lines)
+    bases, unwritten = view_bases(lines), set[Proxy]()
 
     def note(line: BoundSymbol) -> None:
-        viewed = [p for p in leaves(line.args) if is_proxy(p)][:1]
-        if is_unwritten(line) or (Tag.VIEW in line.symbol.tags and viewed and viewed[0] in unwritten):
+        if is_unwritten(line):
             unwritten.update(line.writes)
         else:
             for inner in line.body:
@@ -214,7 +211,7 @@ def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
 
     for line in lines:
         note(line)
-    return unwritten
+    return unwritten.union([view for view in bases if root_of(view, bases) in unwritten])
 
 
 def zeroed(trace: Trace) -> Trace:

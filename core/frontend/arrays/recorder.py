@@ -15,8 +15,9 @@ from dovetail.frontend.autograd import nested_grad
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, is_torch
 from dovetail.frontend.environment import TorchEnvironment, constant
+from dovetail.frontend.generators import guard_same
 from dovetail.frontend.guards.tensor_checks import tensor_facts
-from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment, guard_function, native_argument
+from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment, native_argument
 from dovetail.langs.numpy import FUNCTIONS, NumpyProxy, call_ufunc, no_values, not_traced, numpy_dtype, records
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Symbol, Tag
@@ -192,7 +193,7 @@ class ArrayRecorder(TorchRecorder):
         elif (meaning := _meaning(function)) is not None:
             plain = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
             if any(map(is_proxy, leaves(plain))) or records(function, *plain):
-                guard_function(tracker, function)
+                guard_same(tracker, function)
                 return self._numpy(tracker, function, meaning, *plain, frame)
             return NULL
         return super().call(tracker, function, args, kwargs, frame)

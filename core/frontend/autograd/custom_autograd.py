@@ -21,10 +21,11 @@ from dovetail.errors import Unsupported
 from dovetail.frontend import trees
 from dovetail.frontend.autograd.nested_grad import differentiated
 from dovetail.langs.torch import LANGUAGE, lookaside
-from dovetail.prims import Symbol, Tag, recorder
+from dovetail.prims import Symbol, recorder
 from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, requires_grad, substitute, user_line
+from dovetail.trace.ir import draws
 
 
 def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
@@ -208,7 +209,7 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
     start = len(trace.lines)
     result = trace.environment.run(function, args, kwargs)
     lines = _draws_apart(trace.lines[start:])
-    again = [line for line in lines if not _draws(line)]
+    again = [line for line in lines if not draws(line)]
     computed = {p for line in again for p in line.writes}
     free = list(dict.fromkeys(p for line in again for p in line.reads if p not in computed))
     own = [p for p in dict.fromkeys(proxies(result)) if p in computed and requires_grad(p)]
@@ -220,11 +221,7 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 def _draws_apart(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
     """`lines` with those taken apart in which a random number is drawn: the draw is kept, the rest is computed again."""
-    return [inner for line in lines for inner in (_draws_apart(line.body) if line.body and _draws(line) else [line])]
-
-
-def _draws(line: BoundSymbol) -> bool:
-    return any(map(_draws, line.body)) if line.body else Tag.RANDOM in line.symbol.tags
+    return [inner for line in lines for inner in (_draws_apart(line.body) if line.body and draws(line) else [line])]
 
 
 _LOCK = Lock()

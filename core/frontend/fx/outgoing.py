@@ -15,9 +15,10 @@ from dovetail.errors import Unsupported
 from dovetail.executors import OperatorExecutor, resolve_executors
 from dovetail.frontend.fx.rows import ROWS
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
-from dovetail.prims import SYMBOLS, Tag
+from dovetail.prims import Tag
 from dovetail.torch_internals import tree_leaves
 from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, tree_map
+from dovetail.trace.printing import is_region
 
 
 def to_fx(trace: Trace) -> fx.GraphModule:
@@ -78,7 +79,7 @@ class _Graph:
         if Tag.GUARD in line.symbol.tags:
             raise Unsupported(f"{line.symbol} is part of a prologue, which guards inputs; only a computation has a graph")
         self.tracer.where = where = line.where or where
-        if line.body and line.symbol.id not in SYMBOLS:  # a fused region
+        if is_region(line):
             result = NotImplemented
         elif (row := ROWS.get(line.symbol)) is not None:
             result = self._row(row, *tree_map(self._now, (line.args, line.kwargs)))

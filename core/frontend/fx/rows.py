@@ -16,15 +16,12 @@ from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.langs.torch import TO_TORCH, torch_device
+from dovetail.langs.torch.binding.bridge import placed
 from dovetail.prims import Symbol
 from dovetail.prims.spec import is_channels_last
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-def placed(dtype: DType, device: Device) -> dict[str, Any]:
-    return {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
 
 
 def of_tensors(fn: Callable) -> Callable:

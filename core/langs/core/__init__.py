@@ -7,11 +7,13 @@ from dovetail.langs.core.broadcasting import convert as convert
 from dovetail.langs.core.broadcasting import expand as expand
 from dovetail.langs.core.broadcasting import fit as fit
 from dovetail.langs.core.broadcasting import keep_dims as keep_dims
+from dovetail.langs.core.broadcasting import unsqueezed as unsqueezed
 from dovetail.langs.core.elementwise import *  # noqa: F403
 from dovetail.langs.core.indexing import clone as clone
 from dovetail.langs.core.indexing import copied as copied
 from dovetail.langs.core.indexing import from_front as from_front
 from dovetail.langs.core.indexing import in_layout as in_layout
+from dovetail.langs.core.indexing import sliced as sliced
 from dovetail.langs.core.indexing import window as window
 from dovetail.langs.core.promotion import default_float as default_float
 from dovetail.langs.core.promotion import inexact_of as inexact_of

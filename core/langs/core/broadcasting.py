@@ -78,6 +78,12 @@ def canonical_dims(dim: int | Sequence[int] | None, rank: int) -> tuple[int, ...
     return tuple(sorted(dims)) if rank else ()
 
 
+def unsqueezed(x: TensorProxy, dim: int) -> TensorProxy:
+    """Return a view of x with a size of 1 at `dim`, counted from 0."""
+    shape = x.spec.shape
+    return keep_dims(x, (*shape[:dim], 1, *shape[dim:]), (dim,))
+
+
 def keep_dims(x: TensorProxy, shape: tuple[int, ...], dims: tuple[int, ...]) -> TensorProxy:
     """Reshape a reduction's result so that the reduced `dims` of `shape` have size 1."""
     reduced = set(dims)

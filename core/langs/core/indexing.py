@@ -16,6 +16,7 @@ from dovetail.errors import InputError, TracedValueError, require
 from dovetail.langs.core.broadcasting import broadcast_shapes, convert, expand
 from dovetail.langs.core.elementwise import where
 from dovetail.prims import TensorSpec
+from dovetail.prims.shape import replaced
 from dovetail.prims.spec import dense
 from dovetail.trace import TensorProxy
 
@@ -244,6 +245,13 @@ class _Reader:
             sizes = iter(view.spec.shape)
             view = prims.broadcast_in_dim(view, shape=tuple([1 if d in added else next(sizes) for d in range(self.rank)]), dims=positions)
         return view
+
+
+def sliced(x: TensorProxy, dim: int, start: int, stop: int, step: int = 1) -> TensorProxy:
+    """Return the view x[start:stop:step] in dimension `dim`, counted from 0."""
+    shape = x.spec.shape
+    starts, steps = replaced((0,) * len(shape), dim, start), replaced((1,) * len(shape), dim, step)
+    return prims.strided_slice(x, starts=starts, stops=replaced(shape, dim, stop), steps=steps)
 
 
 def window(item: slice, n: int) -> tuple[int, int, int]:

@@ -317,15 +317,7 @@ def glu(input: Tensor, dim: int = -1):
     dim = core.canonical_dim(dim, spec.rank)
     size = spec.shape[dim]
     require(size % 2 == 0, "Halving dimension must be even, but dimension {} is size {}", dim, size)
-    return floating(lambda a, b: core.mul(a, core.sigmoid(b)), _rows(input, dim, 0, size // 2), _rows(input, dim, size // 2, size))
-
-
-def _rows(x: Any, dim: int, start: int, stop: int) -> Any:
-    """x[start:stop] along `dim`, a view."""
-    shape = x.spec.shape
-    starts = tuple([start if d == dim else 0 for d in range(len(shape))])
-    stops = tuple([stop if d == dim else n for d, n in enumerate(shape)])
-    return prims.strided_slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
+    return floating(lambda a, b: core.mul(a, core.sigmoid(b)), core.sliced(input, dim, 0, size // 2), core.sliced(input, dim, size // 2, size))
 
 
 def shifted(x: Any, dim: int) -> Any:

@@ -8,7 +8,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
-from dovetail.langs.torch.joining import position, sliced
+from dovetail.langs.torch.joining import position
 from dovetail.langs.torch.shape import reshaped, swapped
 from dovetail.prims.shape import replaced
 
@@ -78,7 +78,7 @@ def _rolled(x: Tensor, shift: int, dim: int) -> Tensor:
     if not x.spec.numel:
         return core.clone(x)
     at = (n - shift) % n
-    return prims.cat([sliced(x, dim, at, n), sliced(x, dim, 0, at)], dim=dim)
+    return prims.cat([core.sliced(x, dim, at, n), core.sliced(x, dim, 0, at)], dim=dim)
 
 
 # Diagonals and triangles.
@@ -171,7 +171,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int):
         require(size <= 1, "maximum size for tensor at dimension 0 is 1 but size is {}", size)
         require(step > 0, "step is {} but must be > 0", step)
         one = prims.reshape(self, shape=(1,))
-        return one if size else sliced(one, 0, 0, 0)
+        return one if size else core.sliced(one, 0, 0, 0)
     return prims.unfold(self, dim=core.canonical_dim(dimension, len(self.spec.shape)), size=size, step=step)
 
 

@@ -382,8 +382,7 @@ def imag(input: Tensor):
 def _part(x: Any, part_index: int) -> Any:
     rank = len(x.spec.shape)
     pairs = prims.view_as_real(x)
-    starts, stops = (*[0] * rank, part_index), (*x.spec.shape, part_index + 1)
-    return prims.squeeze(prims.strided_slice(pairs, starts=starts, stops=stops, steps=(1,) * (rank + 1)), dims=(rank,))
+    return prims.squeeze(core.sliced(pairs, rank, part_index, part_index + 1), dims=(rank,))
 
 
 @torchsymbol("torch.conj_physical", "torch.conj", methods=("conj_physical", "conj"))

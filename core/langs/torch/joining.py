@@ -11,7 +11,7 @@ from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
-from dovetail.langs.torch.shape import as_2d, as_3d, reshaped, unsqueezed
+from dovetail.langs.torch.shape import as_2d, as_3d, reshaped
 from dovetail.prims.shape import replaced
 from dovetail.prims.spec import ceildiv, prod
 from dovetail.trace import TensorProxy
@@ -72,7 +72,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0):
         message = "stack expects each tensor to be equal size, but got {} at entry 0 and {} at entry {}"
         require(x.spec.shape == first, message, list(first), list(x.spec.shape), i)
     dim = core.canonical_dim(dim, len(first) + 1)
-    return joined([unsqueezed(x, dim) for x in tensors], dim)
+    return joined([core.unsqueezed(x, dim) for x in tensors], dim)
 
 
 @torchsymbol("torch.hstack")
@@ -155,16 +155,9 @@ def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij"):
 # Splitting, into views.
 
 
-def sliced(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
-    """Return the view x[start:stop:step] in dimension `dim`, counted from 0."""
-    shape = x.spec.shape
-    starts, steps = replaced((0,) * len(shape), dim, start), replaced((1,) * len(shape), dim, step)
-    return prims.strided_slice(x, starts=starts, stops=replaced(shape, dim, stop), steps=steps)
-
-
 def _parts(x: Tensor, dim: int, ends: Sequence[int]) -> tuple[Tensor, ...]:
     """Return consecutive views of x along `dim` that end at `ends`."""
-    return tuple([sliced(x, dim, start, end) for start, end in zip([0, *ends], ends, strict=False)])
+    return tuple([core.sliced(x, dim, start, end) for start, end in zip([0, *ends], ends, strict=False)])
 
 
 def _splittable(name: str, x: Tensor, dim: int) -> int:
@@ -229,7 +222,7 @@ def tensor_split_in(x: Tensor, sections_or_indices: Any, dim: int) -> tuple[Tens
         return _parts(x, dim, [small * (i + 1) + min(i + 1, more) for i in range(sections_or_indices)])
     starts = [core.window(slice(i, None), n)[0] for i in (0, *sections_or_indices)]
     stops = [core.window(slice(0, i), n)[1] for i in (*sections_or_indices, n)]
-    return tuple([sliced(x, dim, start, max(start, stop)) for start, stop in zip(starts, stops, strict=True)])
+    return tuple([core.sliced(x, dim, start, max(start, stop)) for start, stop in zip(starts, stops, strict=True)])
 
 
 @torchsymbol("torch.tensor_split", methods=("tensor_split",), bind=lambda input, *args, **kwargs: ((input, *args), kwargs))
@@ -276,7 +269,7 @@ def dsplit(input: Tensor, indices_or_sections: Any):
 
 def selected(x: Tensor, dim: int, index: int) -> Tensor:
     """Return the view x[..., index, ...] in dimension `dim`, counted from 0."""
-    return prims.squeeze(sliced(x, dim, index, index + 1), dims=(dim,))
+    return prims.squeeze(core.sliced(x, dim, index, index + 1), dims=(dim,))
 
 
 @torchsymbol("torch.unbind", methods=("unbind",))
@@ -314,7 +307,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int):
     require(-n <= start <= n, "start out of range (expected to be in range of [-{}, {}], but got {})", n, n, start, error=IndexError)
     start = start + n if start < 0 else start
     require(start + length <= n, "start ({}) + length ({}) exceeds dimension size ({}).", start, length, n)
-    return sliced(input, dim, start, start + length)
+    return core.sliced(input, dim, start, start + length)
 
 
 @torchsymbol("torch.cartesian_prod", "torch.functional.cartesian_prod", bind=lambda *tensors: (tensors, {}))

@@ -25,13 +25,6 @@ def require_rank(function: str, rank: int, **tensors: Tensor) -> None:
         require(len(x.spec.shape) == rank, "{}: expected {} with {} dimensions, got {}", function, name, rank, x.spec)
 
 
-def unsqueezed(x: Tensor, dim: int) -> Tensor:
-    """x with a dimension of size 1 at `dim`."""
-    shape = x.spec.shape
-    dims = tuple([d for d in range(len(shape) + 1) if d != dim])
-    return prims.broadcast_in_dim(x, shape=(*shape[:dim], 1, *shape[dim:]), dims=dims)
-
-
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Return the sum of a * b over one dimension, without conjugation."""
     shapes = a.spec.shape == b.spec.shape
@@ -50,9 +43,9 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if n == m == 1:
         return _dot(a, b)
     if m == 1:
-        return prims.linear(b, a) if n == 2 else prims.squeeze(prims.linear(a, unsqueezed(b, 0)), dims=(n - 1,))
+        return prims.linear(b, a) if n == 2 else prims.squeeze(prims.linear(a, core.unsqueezed(b, 0)), dims=(n - 1,))
     if n == 1:
-        return prims.linear(a, transposed(b)) if m == 2 else prims.squeeze(prims.linear(transposed(b), unsqueezed(a, 0)), dims=(m - 1,))
+        return prims.linear(a, transposed(b)) if m == 2 else prims.squeeze(prims.linear(transposed(b), core.unsqueezed(a, 0)), dims=(m - 1,))
     if n == m == 2:
         return prims.matmul(a, b)
     rows = product(a.spec.shape[:-1])
@@ -126,7 +119,7 @@ def inner(input: Tensor, other: Tensor):
 def outer(input: Tensor, vec2: Tensor):
     """input[i] * vec2[j]."""
     require_rank("outer", 1, input=input, vec2=vec2)
-    return core.mul(unsqueezed(input, 1), vec2)
+    return core.mul(core.unsqueezed(input, 1), vec2)
 
 
 def scaled_sum(input: Tensor, products: Tensor, beta: Number, alpha: Number, function: str) -> Tensor:
@@ -185,7 +178,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     """beta * input + alpha * vec1[i] * vec2[j]."""
     require_rank("addr", 1, vec1=vec1, vec2=vec2)
     dtype = core.promote(input, vec1, vec2)
-    products = core.mul(*[core.convert(x, core.wide(dtype)) for x in (unsqueezed(vec1, 1), vec2)])
+    products = core.mul(*[core.convert(x, core.wide(dtype)) for x in (core.unsqueezed(vec1, 1), vec2)])
     if dtype is dtypes.bool_:
         beta, alpha = bool(beta), bool(alpha)
     products = core.mul(products, alpha) if alpha != 1 else products
@@ -267,7 +260,7 @@ def _identity(x: Tensor) -> Tensor:
     """Return identity matrices of the shape of x."""
     n, spec = x.spec.shape[-1], x.spec
     places = prims.iota(length=n, start=0, step=1, dtype=dtypes.int64, device=spec.device)
-    ones = core.convert(core.eq(unsqueezed(places, 1), places), spec.dtype)
+    ones = core.convert(core.eq(core.unsqueezed(places, 1), places), spec.dtype)
     return ones if len(spec.shape) == 2 else prims.clone(core.expand(ones, spec.shape))
 
 
@@ -315,7 +308,7 @@ def multi_dot(tensors: Any):
     row, column = len(first.spec.shape) == 1, len(last.spec.shape) == 1
     if len(tensors) == 2:
         return _product(first, last)
-    matrices = [unsqueezed(first, 0) if row else first, *tensors[1:-1], unsqueezed(last, 1) if column else last]
+    matrices = [core.unsqueezed(first, 0) if row else first, *tensors[1:-1], core.unsqueezed(last, 1) if column else last]
     for a, b in pairwise(matrices):
         require(a.spec.shape[1] == b.spec.shape[0], "multi_dot(): tensors with shapes {} and {} cannot be multiplied", a.spec.shape, b.spec.shape)
     out = _chained(matrices)

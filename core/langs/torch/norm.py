@@ -10,6 +10,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchquery, torchsymbol
+from dovetail.langs.torch.elementwise import row_major
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
 from dovetail.prims.spec import prod as product
@@ -22,11 +23,6 @@ def require_float(x: Tensor, function: str, kinds: tuple[str, ...] = ("float",))
     """Raise unless x is of one of `kinds`: normalisations are not defined for integers."""
     dtype = x.spec.dtype
     require(dtype.kind in kinds, "{} is not implemented for {}; convert with .float() first", function, dtype.short, error=NotImplementedError)
-
-
-def row_major(x: Tensor) -> Tensor:
-    """Return x in row-major order, itself where it is."""
-    return x if x.spec.strides is None else prims.clone(x)
 
 
 def in_image_format(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from dovetail.errors import Unsupported
 from dovetail.langs.torch.indexing import getitem_at, setitem
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, Trace, printing, proxies
+from dovetail.trace.aliases import root_of
 
 
 def check_positions(trace: Trace) -> None:
@@ -28,16 +29,14 @@ class _Walk:
     """
 
     def __init__(self) -> None:
-        self.parent: dict[Any, Any] = {}  # a view -> its base
+        self.bases: dict[Any, Any] = {}  # of views, up to the line that is visited
         self.rows: dict[Any, tuple[Any, str]] = {}
         self.stale: set[Any] = set()
         self.changed: set[Any] = set()
         self.written_back: Any = None
 
     def root(self, p: Any) -> Any:
-        while p in self.parent:
-            p = self.parent[p]
-        return p
+        return root_of(p, self.bases)
 
     def visit(self, line: BoundSymbol) -> None:
         self.written_back = self.put_back(line)
@@ -65,7 +64,7 @@ class _Walk:
         if line.symbol is prims.copy_:
             self.write(self.root(line.args[0]))
         elif Tag.VIEW in line.symbol.tags:
-            self.parent[line.out] = line.args[0]
+            self.bases[line.out] = line.args[0]
         for inner in line.body:
             self.step(inner)
         if line.symbol is getitem_at:

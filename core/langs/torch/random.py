@@ -14,7 +14,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.bridge import device_of, dtype_of, placed
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.langs.torch.creation import plain, sizes
@@ -43,10 +43,6 @@ def _with_generator(fn: Callable, *args: Any, generator: Any, **kwargs: Any) -> 
     return opaque(fn, args, {k: v for k, v in kwargs.items() if v is not None} | {"generator": generator})
 
 
-def _placed(dtype: DType, device: Device) -> dict[str, Any]:
-    return {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
-
-
 def _numbers(name: str, kind: str) -> None:
     """Register torch.rand or torch.randn and its *_like."""
 
@@ -54,7 +50,7 @@ def _numbers(name: str, kind: str) -> None:
         plain(layout, requires_grad, pin_memory)
         shape, target, place = sizes(size), dtype_of(dtype), device_of(device)
         if generator is not None:
-            return _with_generator(getattr(torch, name), shape, generator=generator, **_placed(target, place))
+            return _with_generator(getattr(torch, name), shape, generator=generator, **placed(target, place))
         return drawn(kind, shape, target, place)
 
     def like(
@@ -72,7 +68,7 @@ def _numbers(name: str, kind: str) -> None:
         spec = _like_spec(input, dtype, device)
         if generator is not None:
             return _with_generator(
-                getattr(torch, f"{name}_like"), input, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device)
+                getattr(torch, f"{name}_like"), input, generator=generator, memory_format=memory_format, **placed(spec.dtype, spec.device)
             )
         return core.in_layout(drawn(kind, spec.shape, spec.dtype, spec.device), formatted(input.spec, memory_format))
 
@@ -119,7 +115,7 @@ def randint(*bounds: Any, generator=None, dtype=None, layout=None, device=None, 
     low, high = _ends(*ends)
     shape, target, place = sizes(size), dtype_of(dtype, dtypes.int64), device_of(device)
     if generator is not None:
-        return _with_generator(torch.randint, low, high, shape, generator=generator, **_placed(target, place))
+        return _with_generator(torch.randint, low, high, shape, generator=generator, **placed(target, place))
     return integers(shape, low, high, target, place)
 
 
@@ -154,7 +150,7 @@ def randint_like(
     spec = _like_spec(input, dtype, device)
     if generator is not None:
         return _with_generator(
-            torch.randint_like, input, low, high, generator=generator, memory_format=memory_format, **_placed(spec.dtype, spec.device)
+            torch.randint_like, input, low, high, generator=generator, memory_format=memory_format, **placed(spec.dtype, spec.device)
         )
     return core.in_layout(integers(spec.shape, low, high, spec.dtype, spec.device), formatted(input.spec, memory_format))
 
@@ -166,7 +162,7 @@ def randperm(n: int, *, generator=None, dtype=torch.int64, layout=None, device=N
     require(n >= 0, "n must be non-negative, got {}", n)
     target, place = dtype_of(dtype), device_of(device)
     if generator is not None:
-        return _with_generator(torch.randperm, n, generator=generator, **_placed(target, place))
+        return _with_generator(torch.randperm, n, generator=generator, **placed(target, place))
     return prims.randperm(length=n, dtype=target, device=place)
 
 
@@ -198,7 +194,7 @@ def normal(
         require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
         target, place = dtype_of(dtype), device_of(device)
         if generator is not None:
-            return _with_generator(torch.normal, mean, std, sizes(size), generator=generator, **_placed(target, place))
+            return _with_generator(torch.normal, mean, std, sizes(size), generator=generator, **placed(target, place))
         if target.kind == "complex":
             halves = {"mean": float(mean), "std": std / math.sqrt(2)}
             return prims.view_as_complex(prims.normal(shape=(*sizes(size), 2), **halves, dtype=dtypes.real_of(target), device=place))

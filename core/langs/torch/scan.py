@@ -53,14 +53,6 @@ def cummin(input: Tensor, dim: int):
     return torch.return_types.cummin(prims.cummin(input, dim=d) if input.spec.shape else only(input))
 
 
-def window(x: Tensor, dim: int, start: int, stop: int) -> Tensor:
-    """x[start:stop] along `dim`."""
-    shape = x.spec.shape
-    starts = tuple([start if d == dim else 0 for d in range(len(shape))])
-    stops = tuple([stop if d == dim else n for d, n in enumerate(shape)])
-    return prims.strided_slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
-
-
 @torchsymbol("torch.diff", methods=("diff",))
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None):
     """The differences of neighbours along `dim`, taken `n` times; of booleans, whether they differ."""
@@ -80,7 +72,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
         size = x.spec.shape[d]
         if size == 0:
             break
-        after, before = window(x, d, 1, size), window(x, d, 0, size - 1)
+        after, before = core.sliced(x, d, 1, size), core.sliced(x, d, 0, size - 1)
         x = core.ne(after, before) if dtype is dtypes.bool_ else core.sub(after, before)
     return x
 

@@ -212,14 +212,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None):
 @torchsymbol("torch.unsqueeze", methods=("unsqueeze",))
 def unsqueeze(input: Tensor, dim: int):
     """A view with a dimension of size 1 put in at `dim`."""
-    return unsqueezed(input, core.canonical_dim(dim, len(input.spec.shape) + 1))
-
-
-def unsqueezed(x: Tensor, dim: int) -> Tensor:
-    """Return a view of x with a size of 1 at `dim`, counted from 0."""
-    shape = x.spec.shape
-    dims = tuple([d for d in range(len(shape) + 1) if d != dim])
-    return prims.broadcast_in_dim(x, shape=(*shape[:dim], 1, *shape[dim:]), dims=dims)
+    return core.unsqueezed(input, core.canonical_dim(dim, len(input.spec.shape) + 1))
 
 
 @torchsymbol(methods=("expand",), bind=lambda self, *size, implicit=False, **named: ((self, _sizes(size, **named)), {}))
@@ -375,13 +368,13 @@ def atleast_3d(*tensors: Tensor):
 
 def as_2d(x: Tensor) -> Tensor:
     """x with at least two dimensions, a vector as a row."""
-    return x if len(x.spec.shape) >= 2 else unsqueezed(x, 0) if x.spec.shape else prims.reshape(x, shape=(1, 1))
+    return x if len(x.spec.shape) >= 2 else core.unsqueezed(x, 0) if x.spec.shape else prims.reshape(x, shape=(1, 1))
 
 
 def as_3d(x: Tensor) -> Tensor:
     """x with at least three dimensions."""
     rank = len(x.spec.shape)
-    return x if rank >= 3 else unsqueezed(as_2d(x), 2)
+    return x if rank >= 3 else core.unsqueezed(as_2d(x), 2)
 
 
 def _map_tensors(tensors: tuple, fn: Any) -> Any:

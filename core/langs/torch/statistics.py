@@ -9,7 +9,7 @@ from dovetail.devices import cpu
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
-from dovetail.langs.torch.linalg import conjugate, unsqueezed
+from dovetail.langs.torch.linalg import conjugate
 from dovetail.langs.torch.reduction import Dims, require_inexact, restore_dims, safe_sqrt
 from dovetail.prims.linalg import transposed
 
@@ -95,7 +95,7 @@ def _covariances(input: Tensor, correction: int, fweights: Tensor | None, aweigh
             correction_term = core.div(prims.sum(core.mul(weights, core.convert(aweights, weights.spec.dtype)), dims=(0,)), total)
             correction_term = core.mul(correction_term, correction)
         freedom = core.maximum(core.sub(total, correction_term if correction_term is not total else correction), 0)
-    centred = core.sub(x, unsqueezed(core.div(prims.sum(weighted, dims=(1,)), total), 1))
+    centred = core.sub(x, core.unsqueezed(core.div(prims.sum(weighted, dims=(1,)), total), 1))
     weighted_centred = centred if weights is None else core.mul(centred, weights)
     out = core.div(prims.matmul(centred, conjugate(transposed(weighted_centred))), freedom)
     ones = tuple([d for d, n in enumerate(out.spec.shape) if n == 1])
@@ -112,7 +112,7 @@ def corrcoef(input: Tensor):
         return core.convert(core.div(c, c), dtype)
     variances = prims.diagonal(c, offset=0, dim1=0, dim2=1)
     deviations = core.sqrt(prims.real(variances) if dtype.kind == "complex" else variances)
-    c = core.div(core.div(c, unsqueezed(deviations, 1)), deviations)
+    c = core.div(core.div(c, core.unsqueezed(deviations, 1)), deviations)
     if dtype.kind == "complex":
         return prims.complex(_within_one(prims.real(c)), _within_one(prims.imag(c)))
     return core.convert(_within_one(c), dtype)

@@ -31,7 +31,7 @@ from dovetail.prims import Symbol
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
 from dovetail.trace.aliases import root_of, views_in
-from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
+from dovetail.trace.ir import BoundSymbol, Trace, prims_of, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 
 
@@ -156,7 +156,7 @@ class _Storages:
 
     def is_computed_from(self, new: Proxy, old: Proxy) -> bool:
         """Whether the lines that stand for the line that is visited compute `new` from `old`."""
-        maker = {p: line for top in self.new.lines[self.first :] for line in _prims_of(top) for p in line.writes}
+        maker = {p: line for line in prims_of(self.new.lines[self.first :]) for p in line.writes}
         waiting, done = [new], set()
         while waiting:
             p = waiting.pop()
@@ -240,11 +240,6 @@ def _share(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:
     reads = set(line.reads)
     roots = [root for p in line.writes if (root := root_of(p, bases)) not in reads]
     return len(set(roots)) < len(roots)
-
-
-def _prims_of(line: BoundSymbol) -> list[BoundSymbol]:
-    """The lines that `line` decomposes to in the end."""
-    return [deep for inner in line.body for deep in _prims_of(inner)] if line.body else [line]
 
 
 def _laid_out(new: Proxy, like: Proxy) -> Proxy:

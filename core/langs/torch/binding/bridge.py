@@ -65,6 +65,11 @@ def torch_device(device: Device) -> torch.device:
     return torch.device(str(device))
 
 
+def placed(dtype: DType, device: Device) -> dict[str, Any]:
+    """Return the keywords dtype and device for torch's own functions."""
+    return {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
+
+
 def traceable(x: torch.Tensor) -> torch.Tensor:
     """Return x.  Raises Unsupported for tensor subclasses."""
     if type(x) not in _KNOWN_TYPES:
