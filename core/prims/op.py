@@ -118,21 +118,26 @@ SYMBOLS: dict[str, Symbol] = {}  # the registry: id -> symbol, so that traces ca
 def register(symbol: Symbol, *, replace: bool = False) -> Symbol:
     """Register `symbol` under its id.
 
-    Raises DovetailError if the id is in use, unless `replace`, or the same definition runs again: in a notebook, at the prompt, by a reload.
+    Raises DovetailError if the id is in use, unless `replace`, or the same definition runs again: by a reload, in a notebook or at a prompt.
     """
-    if symbol.id in SYMBOLS and not replace and not _runs_again(SYMBOLS[symbol.id].meta, symbol.meta):
+    before, after = _place(SYMBOLS.get(symbol.id)), _place(symbol)
+    if symbol.id in SYMBOLS and not replace and not (before == after != "" or is_typed_again(before, after)):
         raise DovetailError(f"the symbol {symbol.id} is already registered; choose another name or pass replace=True")
     SYMBOLS[symbol.id] = symbol
     return symbol
 
 
-def _runs_again(old: Callable, new: Callable) -> bool:
-    """Return whether `new` is typed at a prompt, or defined where `old` was."""
-    codes = [getattr(meta, "__code__", None) for meta in (old, new)]
-    if None in codes:
-        return False
-    before, after = ((code.co_filename, code.co_firstlineno) for code in codes)
-    return before == after or not os.path.isfile(after[0])
+def is_typed_again(old: str, new: str) -> bool:
+    """Return whether definitions at two places, each "file:line" or "", may replace one another: both belong to a notebook or a prompt.
+
+    Such a place has no file, and a cell that runs again has another one.
+    """
+    return bool(old and new) and not any([os.path.isfile(place.rpartition(":")[0]) for place in (old, new)])
+
+
+def _place(symbol: Symbol | None) -> str:
+    code = getattr(getattr(symbol, "meta", None), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def symbol_named(id: str) -> Symbol:

@@ -19,11 +19,6 @@ def _is_inside(file: str) -> bool:
     return file.startswith(OURS) or "-packages/torch/" in file
 
 
-def typed_at_a_prompt(location: str) -> bool:
-    """Return whether a "file:line" is a line of no file: one of a notebook's cell or of an interactive interpreter."""
-    return not os.path.isfile(location.rpartition(":")[0])
-
-
 def user_line() -> str:
     """Return file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
     frame = sys._getframe(1)

@@ -181,6 +181,22 @@ def test_a_cell_of_a_notebook_that_runs_again_replaces_what_it_defined():
         dovetail.prims.SYMBOLS.pop("cell.twice", None)
 
 
+def test_a_cell_replaces_nothing_that_a_file_defined():
+    names = {"OperatorExecutor": OperatorExecutor, "add_operator_executor": add_operator_executor}
+    own = OperatorExecutor("cell")
+    own.operation("twice", lambda x: x, meta=lambda x: x)
+    try:
+        with pytest.raises(dovetail.DovetailError, match=r"cell\.twice is already registered"):
+            exec(compile(CELL.format("x * 2", "x + 1"), "<cell 0>", "exec"), names)
+        dovetail.prims.SYMBOLS.pop("cell.twice")
+        add_operator_executor("cells", {"torch.sin": ("sine", None, torch.cos)}, add_to_default_executors=False)
+        with pytest.raises(dovetail.DovetailError, match="an executor called cells exists already"):
+            exec(compile(CELL.format("x * 2", "x + 1"), "<cell 1>", "exec"), names)
+    finally:
+        dovetail.executors.discovery.registry.REGISTRY.executors.pop("cells", None)
+        dovetail.prims.SYMBOLS.pop("cell.twice", None)
+
+
 def test_a_second_definition_in_a_file_is_an_error():
     own = OperatorExecutor("filed")
     own.operation("twice", lambda x: x, meta=lambda x: x)

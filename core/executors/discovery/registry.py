@@ -24,9 +24,9 @@ from dovetail.executors.discovery.plugin_filter import Selection, configured, co
 from dovetail.executors.discovery.plugin_status import Plugin
 from dovetail.executors.discovery.requirements import forget, problem
 from dovetail.options import suggestion
-from dovetail.prims.op import SYMBOLS
+from dovetail.prims.op import SYMBOLS, is_typed_again
 from dovetail.trace.passes.grad import RULES
-from dovetail.trace.source_location import typed_at_a_prompt, user_line
+from dovetail.trace.source_location import user_line
 
 
 @dataclass
@@ -43,6 +43,7 @@ class Registry:
     lock: RLock = field(default_factory=RLock)
     loaded: dict[Candidate, Loaded] = field(default_factory=dict)  # what was imported stays imported
     _owned: dict[str, Executor] = field(default_factory=dict)  # by plugins; the rest was added by calls
+    _lines: dict[int, str] = field(default_factory=dict)  # of the calls that added executors, by name
     _seen: Any = None
     _loading: int | None = None  # the thread that loads
 
@@ -122,14 +123,15 @@ class Registry:
     def add(self, ex: Executor, *, replace: bool = False) -> None:
         """Register `ex` under its name.
 
-        Raises ExecutorError if the name is in use, unless `replace`, or both were defined in a notebook or at a prompt.
+        Raises ExecutorError if the name is in use, unless `replace`, or both calls belong to a notebook or a prompt.
         """
         with self.lock:
-            old = self.executors.get(ex.name)
-            again = old is not None and old.place is None and typed_at_a_prompt(user_line())
-            if old is not None and not (replace or again):
+            old, line = self.executors.get(ex.name), user_line()
+            before = self._lines.get(ex.name, "") if old is not None and old.place is None else ""
+            if old is not None and not (replace or is_typed_again(before, line)):
                 raise ExecutorError(f"an executor called {ex.name} exists already; choose another name or pass replace=True")
             self.executors[ex.name] = ex
+            self._lines[ex.name] = line
             self.generation += 1
 
     def _after_fork(self) -> None:
