@@ -27,7 +27,7 @@ from dovetail.executors import Plugin
 from dovetail.executors.discovery.find_plugins import Candidate
 from dovetail.executors.discovery.plugin_filter import Selection, configured
 from dovetail.executors.discovery.registry import survey
-from dovetail.torch_internals import INTERNALS
+from dovetail.torch_internals import INTERNALS, SUBGRADIENTS
 
 COLOURS = {"ok": "green", "note": "yellow", "failed": "red"}
 MEANS = {"ready": "ok", "disabled": "note", "absent": "note", "unavailable": "note"}  # every other status is a failure
@@ -57,7 +57,7 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--timeout", default=120.0, show_default=True, help="Time limit for each plugin, in seconds.")
 @click.option("--verbose", is_flag=True, help="Print tracebacks and the output of crashed processes.")
-@click.option("--internals", "list_internals", is_flag=True, help="Only list the private parts of torch that Dovetail uses.")
+@click.option("--internals", "list_internals", is_flag=True, help="Only list what of torch is private or differs between versions.")
 def doctor(as_json: bool, timeout: float, verbose: bool, list_internals: bool) -> None:
     """Import each plugin, run small programs with each executor, and run the plugin's own checks, each plugin in its own process."""
     if list_internals:
@@ -100,6 +100,9 @@ def internals() -> Iterator[Finding]:
     yield Finding("dovetail", "torch internals", "ok", f"{len(INTERNALS) - len(broken)} of {len(INTERNALS)} private parts of torch work as expected")
     for part in broken:
         yield Finding("dovetail", "torch internals", "note", f"{part.problem}; without it {part.fallback}")
+    for subgradient in SUBGRADIENTS:
+        if subgradient.problem is not None:
+            yield Finding("dovetail", "gradients", "note", f"{subgradient.problem}; compiled gradients there may differ from eager's")
 
 
 def load_finding(row: Plugin) -> Finding:
@@ -161,7 +164,7 @@ def run(request: str, out: Any, timeout: float) -> str:
 
 
 def show_internals(console: Console) -> None:
-    """Print every private part of torch: its purpose, whether it works here, and the versions it was tested with."""
+    """Print every private part of torch: its purpose, whether it works here, and the versions it was tested with; then SUBGRADIENTS."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for heading in ("part of torch", "used to", "here", "seen in", "without it"):
         table.add_column(heading, overflow="fold")
@@ -169,6 +172,19 @@ def show_internals(console: Console) -> None:
         here = "[green]works[/green]" if part.problem is None else f"[yellow]{escape(part.problem)}[/yellow]"
         table.add_row(part.path, part.purpose, here, " to ".join(part.seen), part.fallback)
     console.print(table)
+    console.print(subgradient_table())
+
+
+def subgradient_table() -> Table:
+    """Return the gradients that versions of torch disagree about: the convention of this torch, and the versions of each."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading in ("gradient of", "", "here", "seen in"):
+        table.add_column(heading, overflow="fold")
+    for subgradient in SUBGRADIENTS:
+        here = "[yellow]unknown[/yellow]" if subgradient.problem is not None else f"[green]{subgradient.convention}[/green]"
+        seen = "; ".join(f"{c.name}: " + " to ".join(dict.fromkeys(c.seen)) for c in subgradient.conventions)
+        table.add_row(subgradient.operation, subgradient.place, here, seen)
+    return table
 
 
 def show(console: Console, findings: list[Finding], verbose: bool) -> None:

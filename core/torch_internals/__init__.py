@@ -1,5 +1,7 @@
 """Private and unstable parts of PyTorch, each with its purpose, a probe, a fallback and the versions it was seen in.
 
+`subgradients` has the gradients that depend on the version of PyTorch.
+
 Nothing else in this repository's packages touches `torch._...`.  Importing this package needs none of them: what a torch lacks is None,
 and whoever uses it takes the fallback.  `dovetail doctor` lists them.
 """
@@ -49,6 +51,11 @@ from dovetail.torch_internals.modules import MODULE_TABLES as MODULE_TABLES
 from dovetail.torch_internals.operations import ATEN as ATEN
 from dovetail.torch_internals.operations import MKLDNN as MKLDNN
 from dovetail.torch_internals.operations import aten as aten
+from dovetail.torch_internals.subgradients import CLAMP_BY_NUMBERS as CLAMP_BY_NUMBERS
+from dovetail.torch_internals.subgradients import CLAMP_BY_TENSORS as CLAMP_BY_TENSORS
+from dovetail.torch_internals.subgradients import FMAX as FMAX
+from dovetail.torch_internals.subgradients import SUBGRADIENTS as SUBGRADIENTS
+from dovetail.torch_internals.subgradients import Subgradient as Subgradient
 from dovetail.torch_internals.tensors import C_NAMESPACES as C_NAMESPACES
 from dovetail.torch_internals.tensors import C_NN as C_NN
 from dovetail.torch_internals.tensors import FUNCTORCH_MODULE as FUNCTORCH_MODULE

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import dovetail
+from dovetail.torch_internals import SUBGRADIENTS
 
 inf, nan = float("inf"), float("nan")
 FILL = 64
@@ -47,6 +48,10 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "clamp crossed": lambda x: x.clamp(3, -3),
     "clamp by NaN": lambda x: x.clamp(nan, 3.0),
     "clip at zero": lambda x: torch.clip(x, 0, 6),
+    "clamp_min": lambda x: torch.clamp_min(x, min=1),
+    "clamp_": lambda x: x.clone().clamp_(-1, 1),
+    "clamp by scalar tensors": lambda x: x.clamp(torch.tensor(-1.0), torch.tensor(1.0)),
+    "clamp by a scalar tensor and a number": lambda x: x.clamp(torch.tensor(-1.0), 1.0),
     "hardtanh by 3": lambda x: F.hardtanh(x, -3.0, 3.0),
     "logit eps": lambda x: torch.logit(x, 0.1),
     "threshold": lambda x: F.threshold(x, 1.0, 0.5),
@@ -60,11 +65,17 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "xlog1py": torch.special.xlog1py,
     "clamp min": lambda a, b: torch.clamp(a, min=b),
     "clamp max": lambda a, b: torch.clamp(a, max=b),
+    "clamp by one": lambda a, b: torch.clamp(a, b, b),
+    "clamp_max": lambda a, b: a.clone().clamp_max_(b),
+    "clamp of what broadcasts": lambda a, b: a.reshape(-1, 1).clamp_min(b[::FILL]),
+    "fmax of what broadcasts": lambda a, b: torch.fmax(a.reshape(-1, 1), b[::FILL]),
     "where": lambda a, b: torch.where(a > b, a, b),
     "prelu": lambda a, b: F.prelu(a.reshape(-1, 1), b[:1]) + b.reshape(-1, 1),
     **{name: each(getattr(F, name)) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")},
     "margin": lambda a, b: F.margin_ranking_loss(a, b, torch.ones_like(a), reduction="none"),
     "binary_cross_entropy": lambda a, b: F.binary_cross_entropy(a.clamp(0, 1).nan_to_num(0.5), b.clamp(0, 1).nan_to_num(0.5), reduction="none"),
+    "cosine embedding": lambda a, b: F.cosine_embedding_loss(a.reshape(-1, 4), b.reshape(-1, 4), -torch.ones(len(a) // 4), reduction="none"),
+    "triplet": lambda a, b: F.triplet_margin_loss(a.reshape(-1, 1), b.reshape(-1, 1), b.reshape(-1, 1) + 1, reduction="none"),
     "lerp": lambda a, b: torch.lerp(a, b, 0.25),
     "lerp by a tensor": lambda a, b: torch.lerp(a, b + 1, b),
     "hinge": lambda a, b: F.hinge_embedding_loss(a, torch.where(b > 0, 1.0, -1.0).detach(), reduction="none"),
@@ -139,6 +150,22 @@ def test_three_operands_of_clamp(executors: list[str] | None) -> None:
     points = torch.tensor((nan, inf, -inf, 0.0, 1.0, -1.0))
     x, low, high = (each.flatten().repeat_interleave(FILL) for each in torch.meshgrid(points, points, points, indexing="ij"))
     assert_as_eager(torch.clamp, x, low, high, executors=executors)
+
+
+KNOWN = [(subgradient, convention) for subgradient in SUBGRADIENTS for convention in subgradient.conventions]
+
+
+@EXECUTORS
+@pytest.mark.parametrize(("subgradient", "convention"), KNOWN, ids=lambda x: getattr(x, "operation", None) or x.name)
+def test_gradients_follow_each_convention_of_torch(monkeypatch, subgradient, convention, executors) -> None:
+    monkeypatch.setitem(vars(subgradient), "_known", convention)
+    function = dovetail.jit(subgradient.function, **({} if executors is None else {"executors": executors}))
+    operands = [torch.tensor(row, requires_grad=True) for row in subgradient.points]
+    out = function(*operands)
+
+    grads = torch.autograd.grad(out, operands, torch.ones_like(out))
+
+    assert tuple([tuple(grad.tolist()) for grad in grads]) == convention.gradients
 
 
 @EXECUTORS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +12,8 @@ from click.testing import CliRunner
 from packaging.version import Version
 
 from dovetail.cli import main
-from dovetail.torch_internals import INTERNALS, Internal, aten, locate, modes
+from dovetail.cli.doctor import internals
+from dovetail.torch_internals import CLAMP_BY_NUMBERS, INTERNALS, SUBGRADIENTS, Internal, aten, locate, modes
 
 PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._[A-Za-z]\w*")
 ROOMS = ("core", "plugins", "conformance/dovetail_conformance", "examples", "benchmarks")
@@ -121,3 +124,49 @@ def test_the_doctor_lists_them():
 
     assert listed.exit_code == 0
     assert all(part.path in listed.output and part.purpose in listed.output for part in INTERNALS)
+    assert all(subgradient.operation in listed.output and subgradient.convention in listed.output for subgradient in SUBGRADIENTS)
+
+
+@pytest.mark.parametrize("subgradient", SUBGRADIENTS, ids=lambda subgradient: subgradient.operation)
+def test_each_subgradient_is_known_in_the_versions_it_was_seen_in(subgradient):
+    version = Version(torch.__version__).release[:2]
+    expected = [c.name for c in subgradient.conventions if Version(c.seen[0]).release <= version <= Version(c.seen[1]).release]
+    if not expected:
+        pytest.skip(f"nothing is known of the gradient of {subgradient.operation} in torch {torch.__version__}")
+
+    assert [subgradient.convention] == expected
+    assert subgradient.problem is None
+
+
+CONTEXTS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "meta device": lambda: torch.device("meta"),
+    "fake tensors": modes.fake_tensor_mode,
+}
+
+
+@pytest.mark.parametrize("mode", [*CONTEXTS, "vmap", "grad"])
+def test_probing_a_subgradient_ignores_the_modes_around_it(mode):
+    probed = []
+
+    def probe(x):
+        probed.extend(replace(subgradient).gradients for subgradient in SUBGRADIENTS)
+        return x.sum()
+
+    if mode in CONTEXTS:
+        with CONTEXTS[mode]():
+            probe(torch.ones(2))
+    else:
+        getattr(torch.func, mode)(probe)(torch.ones(2))
+
+    assert probed == [subgradient.gradients for subgradient in SUBGRADIENTS]
+
+
+def test_an_unknown_subgradient_is_reported(monkeypatch):
+    unknown = replace(CLAMP_BY_NUMBERS, function=lambda x: x * 3)
+    monkeypatch.setattr(sys.modules[internals.__module__], "SUBGRADIENTS", (unknown,))
+
+    assert unknown.convention == CLAMP_BY_NUMBERS.conventions[-1].name
+    assert "is ((3.0, 3.0),)" in unknown.problem
+    assert any(f.check == "gradients" and f.result == "note" and unknown.problem in f.message for f in internals())

@@ -14,7 +14,8 @@ from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
-from dovetail.langs.torch.elementwise import cotangent, nan_detached, require_float, row_major
+from dovetail.langs.torch.elementwise import cotangent, require_float, row_major
+from dovetail.torch_internals import CLAMP_BY_NUMBERS, CLAMP_BY_TENSORS, FMAX
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by its aliases in torch
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
@@ -194,19 +195,9 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
 @clamp.vjp
 def clamp_vjp(g: Any, out: Any, input: Any, *rest: Any, min: Any = None, max: Any = None) -> tuple:
-    """g for input within the bounds, for a bound where input lies beyond it, and for `max` where they cross."""
+    """g where input lies within the bounds, and for a bound where input lies beyond it; at ties and NaN as the installed torch has it."""
     low, high = (*rest, *(min, max)[len(rest) :])
-    dtype = core.promote(*[v for v in (input, low, high) if v is not None])
-    x = core.convert(input, dtype)
-    low, high = (b if b is None else core.convert(b, dtype) if isinstance(b, Tensor) else core.fit(b, (), dtype) for b in (low, high))
-    above, below = None if low is None else core.ge(x, low), None if high is None else core.le(x, high)
-    inside = below if above is None else above if below is None else core.bitwise_and(above, below)
-    under = None if low is None else core.lt(x, low)
-    over = None if high is None else core.gt(x, high)
-    if isinstance(low, Tensor) and isinstance(high, Tensor):
-        under, over = core.bitwise_and(under, core.lt(low, high)), core.bitwise_or(over, core.lt(high, low))
-    masks = (inside, under, over)[: 1 + len(rest)]
-    return tuple([None if mask is None else cotangent(core.where(mask, g, 0.0), b) for mask, b in zip(masks, (input, *rest), strict=True)])
+    return _clamp_cotangents(g, input, low, high)[: 1 + len(rest)]
 
 
 @torchsymbol("torch.clamp_min", methods=("clamp_min",))
@@ -215,38 +206,88 @@ def clamp_min(input: Tensor, min: Tensor | Number):
     return _clamped(input, min, None)
 
 
+@clamp_min.vjp
+def clamp_min_vjp(g: Any, out: Any, input: Any, min: Any) -> tuple:
+    """The gradient of clamp."""
+    return _clamp_cotangents(g, input, min, None)[:2]
+
+
 @torchsymbol("torch.clamp_max", methods=("clamp_max",))
 def clamp_max(input: Tensor, max: Tensor | Number):
     """input, or `max` where it lies above."""
     return _clamped(input, None, max)
 
 
+@clamp_max.vjp
+def clamp_max_vjp(g: Any, out: Any, input: Any, max: Any) -> tuple:
+    """The gradient of clamp."""
+    gx, _, gmax = _clamp_cotangents(g, input, None, max)
+    return gx, gmax
+
+
+def _in_one_dtype(*operands: Any) -> list:
+    """Return the operands in the dtype they promote to; None stays."""
+    dtype = core.promote(*[v for v in operands if v is not None])
+    return [v if v is None else core.convert(v, dtype) if isinstance(v, Tensor) else core.fit(v, (), dtype) for v in operands]
+
+
 def _clamped(x: Any, low: Any, high: Any) -> Any:
-    """Clamp with `where`: at a bound the whole gradient is x's, while maximum and minimum share it; NaN gets none."""
-    dtype = core.promote(*[v for v in (x, low, high) if v is not None])
-    x = nan_detached(core.convert(x, dtype))
-    low, high = (b if b is None else core.convert(b, dtype) if isinstance(b, Tensor) else core.fit(b, (), dtype) for b in (low, high))
-    if isinstance(low, Tensor) and isinstance(high, Tensor):
-        return _between(x, low, high)
+    """Return x, `low` where x lies below it, then `high` where that lies above it; NaN where x or a bound is."""
+    x, low, high = _in_one_dtype(x, low, high)
     for bound, beyond in ((low, core.lt), (high, core.gt)):
         if bound is not None:
-            x = core.where(_or_nan(beyond(x, bound), bound, x), _no_nan_gradient(bound), x)
+            x = core.where(_or_nan(beyond(x, bound), bound, x), bound, x)
     return x
 
 
-def _no_nan_gradient(bound: Any) -> Any:
-    return nan_detached(bound) if isinstance(bound, Tensor) else bound
+def _clamp_cotangents(g: Any, input: Any, min: Any, max: Any) -> tuple:
+    """Return the cotangents of the input and both bounds of clamp, None for what is no tensor."""
+    x, low, high = _in_one_dtype(input, min, max)
+    if any([not isinstance(bound, (Tensor, NoneType)) for bound in (min, max)]):
+        grads = _grads_by_numbers(g, x, low, high)
+    elif CLAMP_BY_TENSORS.convention == "shared":
+        grads = _grads_with_shared_ties(g, x, low, high)
+    else:
+        grads = _grads_of_first_operand(g, x, low, high)
+    return tuple([None if grad is None else cotangent(grad, operand) for grad, operand in zip(grads, (input, min, max), strict=True)])
 
 
-def _between(x: Any, low: Any, high: Any) -> Any:
-    """x between two tensors.  Where the bounds are equal neither gets x's gradient; where they cross, `high` gets all of it."""
-    crossed = core.lt(high, low)
-    low, high = nan_detached(low), nan_detached(high)
-    raised = core.where(_or_nan(core.lt(x, low), low, x), core.where(core.lt(low, high), low, prims.detach(low)), x)
-    above = core.bitwise_or(core.gt(x, high), core.bitwise_and(crossed, core.eq(x, x)))
-    if low.spec.dtype.kind == "float":
-        above = core.bitwise_and(above, core.bitwise_not(core.isnan(low)))
-    return core.where(_or_nan(above, high, x), high, raised)
+def _grads_by_numbers(g: Any, x: Any, low: Any, high: Any) -> tuple:
+    """Give g to x within the bounds: with the bounds themselves in some versions of torch, without them in others."""
+    if CLAMP_BY_NUMBERS.convention == "closed":
+        return _grads_of_first_operand(g, x, low, high)
+    below, above = (None if b is None else beyond(b, x) for b, beyond in ((low, core.lt), (high, core.gt)))
+    inside = below if above is None else above if below is None else core.bitwise_and(below, above)
+    return core.where(inside, g, 0.0), None, None
+
+
+def _grads_of_first_operand(g: Any, x: Any, low: Any, high: Any) -> tuple:
+    """Give g to x within the bounds and at them, to a bound where x lies beyond it, to `high` where they cross, to none at NaN."""
+    above, below = None if low is None else core.ge(x, low), None if high is None else core.le(x, high)
+    inside = below if above is None else above if below is None else core.bitwise_and(above, below)
+    under, over = (beyond(x, b) if isinstance(b, Tensor) else None for b, beyond in ((low, core.lt), (high, core.gt)))
+    if under is not None and over is not None:
+        under, over = core.bitwise_and(under, core.lt(low, high)), core.bitwise_or(over, core.lt(high, low))
+    return tuple([None if mask is None else core.where(mask, g, 0.0) for mask in (inside, under, over)])
+
+
+def _grads_with_shared_ties(g: Any, x: Any, low: Any, high: Any) -> tuple:
+    """Share g at ties.  One bound: as maximum and minimum do, NaN to both operands.  Two: no bound has a share where they are equal or cross."""
+    half = core.mul(g, 0.5)
+    if high is None or low is None:
+        bound, beyond = (low, core.lt) if high is None else (high, core.gt)
+        shared = core.where(core.eq(x, bound), half, g)
+        grads = core.where(beyond(x, bound), 0.0, shared), core.where(beyond(bound, x), 0.0, shared)
+        return (*grads, None) if high is None else (grads[0], None, grads[1])
+    apart, crossed = core.lt(low, high), core.lt(high, low)
+    under, over, at_low, at_high = core.lt(x, low), core.gt(x, high), core.eq(x, low), core.eq(x, high)
+    tied = core.bitwise_and(core.bitwise_or(at_low, at_high), apart)
+    gx = core.where(core.bitwise_or(under, over), 0.0, core.where(tied, half, g))
+    tie_low, tie_high = (core.where(core.bitwise_and(at, apart), half, 0.0) for at in (at_low, at_high))
+    in_order = core.le(low, high)
+    glow = core.where(core.bitwise_and(under, in_order), g, tie_low)
+    ghigh = core.where(core.bitwise_or(crossed, core.bitwise_and(over, in_order)), g, tie_high)
+    return gx, glow, ghigh
 
 
 def _or_nan(condition: Any, bound: Any, x: Any) -> Any:
@@ -284,6 +325,33 @@ def _without_nan(ahead: Callable, exact: Callable, a: Any, b: Any) -> Any:
     if core.promote(a, b).kind != "float":
         return exact(a, b)
     return core.where(core.bitwise_or(ahead(a, b), core.isnan(b)), a, b)
+
+
+@fmax.vjp
+def fmax_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g for the larger operand; at ties and NaN as the installed torch has it."""
+    return _grads_without_nan(core.gt, g, input, other)
+
+
+@fmin.vjp
+def fmin_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g for the smaller operand; at ties and NaN as the installed torch has it."""
+    return _grads_without_nan(core.lt, g, input, other)
+
+
+def _grads_without_nan(ahead: Callable, g: Any, input: Any, other: Any) -> tuple:
+    """Return the cotangents of fmax or fmin, whose result is the operand that is `ahead` of the other."""
+    a, b = _in_one_dtype(input, other)
+    tie, half = core.eq(a, b), core.mul(g, 0.5)
+    if FMAX.convention == "shared, NaN to both":
+        shared = core.where(tie, half, g)
+        ga, gb = core.where(ahead(b, a), 0.0, shared), core.where(ahead(a, b), 0.0, shared)
+    else:
+        a_at_tie, b_at_tie = (half, half) if FMAX.convention == "shared" else (g, 0.0)
+        first = core.bitwise_or(ahead(a, b), core.isnan(b))
+        ga = core.where(tie, a_at_tie, core.where(first, g, 0.0))
+        gb = core.where(tie, b_at_tie, core.where(first, 0.0, g))
+    return cotangent(ga, input), cotangent(gb, other)
 
 
 @torchsymbol("torch.copysign", methods=("copysign",))

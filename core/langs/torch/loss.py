@@ -15,7 +15,8 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
-from dovetail.langs.torch.elementwise import cotangent, in_wide, nan_detached, sub
+from dovetail.langs.torch.comparison import clamp_min
+from dovetail.langs.torch.elementwise import cotangent, in_wide, sub
 from dovetail.langs.torch.special import xlogy
 
 
@@ -327,9 +328,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 
 
 def _above_zero(x: Any) -> Any:
-    """x, and 0 where it is negative; the gradient at 0 is 1, and 0 at NaN."""
-    zero, x = core.fit(0, (), x.spec.dtype), nan_detached(x)
-    return core.where(core.lt(x, zero), zero, x)
+    """Return x, and 0 where it is negative."""
+    return clamp_min(x, 0)
 
 
 @torchsymbol("torch.nn.functional.margin_ranking_loss")
