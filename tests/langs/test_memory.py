@@ -5,6 +5,7 @@ from __future__ import annotations
 import harness
 import pytest
 import torch
+from harness import raises_as_eager
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -130,3 +131,39 @@ def test_errors_are_of_eagers_type(bad):
 def test_what_cannot_be_traced_is_refused(refused):
     with pytest.raises(Unsupported):
         dovetail.jit(refused)(X.clone())
+
+
+FILLS_OF_EXPANDED = {
+    "fill_": lambda x: x.expand(4, 2, 3).fill_(2.0),
+    "zero_ of what is computed": lambda x: (y := x * 2, y.expand(4, 2, 3).zero_(), y + 1),
+    "zero_ of a repeated column": lambda x: (x[:, :1].expand(2, 3).zero_(), x * 2),
+    "one of the repetitions": lambda x: (y := x.expand(4, 2, 3), y[1].mul_(3.0), y + x),
+    "a part of one of them": lambda x: (x.unsqueeze(1).expand(2, 5, 3)[1:, 2, ::2].add_(1.0), x * 2),
+    "an item of one of them": lambda x: (y := x.expand(4, 2, 3)).__setitem__((0, 1), x[0] * 2) or (y, x - 1),
+}
+
+
+@pytest.mark.parametrize("name", FILLS_OF_EXPANDED)
+def test_writes_that_say_once_what_lies_in_repeated_elements_are_eagers(name):
+    agrees(FILLS_OF_EXPANDED[name], X)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: x.expand(4, 2, 3).add_(1), lambda x: x.expand(4, 2, 3).fill_(torch.tensor(2.0)), lambda x: x.expand(4, 2, 3)[:, 0].mul_(2)]
+)
+def test_other_writes_to_repeated_elements_are_refused_as_by_eager(fn):
+    raises_as_eager(fn, X)
+
+
+def test_gradients_flow_through_a_write_to_one_repetition():
+    def fn(x):
+        y = (x * x).expand(4, 2, 3)
+        y[1, :, 1:].mul_(x[:, :2])
+        return y * x
+
+    grads = []
+    for each in (fn, dovetail.jit(fn)):
+        x = X.clone().requires_grad_()
+        each(x).sum().backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)

@@ -236,8 +236,18 @@ def fill(input: Tensor, value: Number | Tensor):
 @torchsymbol("torch.fill_", methods=("fill_",))
 def fill_(input: Tensor, value: Number | Tensor):
     """Write `value`, a number or a tensor of no dimensions, everywhere."""
-    prims.copy_(input, filled(input, value))
+    target = input if isinstance(value, TensorProxy) else _unrepeated(input)
+    prims.copy_(target, filled(target, value))
     return input
+
+
+def _unrepeated(x: Tensor) -> Tensor:
+    """View one of the repetitions of an expanded tensor: writing a number to all of them writes the same to one place."""
+    repeated = [n > 1 and step == 0 for n, step in zip(x.spec.shape, x.spec.steps, strict=True)]
+    if True not in repeated:
+        return x
+    zeros, ones = (0,) * len(repeated), (1,) * len(repeated)
+    return prims.strided_slice(x, starts=zeros, stops=tuple([1 if once else n for once, n in zip(repeated, x.spec.shape)]), steps=ones)
 
 
 def filled(x: Tensor, value: Any, layout: TensorSpec | None = None) -> Tensor:
@@ -257,7 +267,8 @@ def filled(x: Tensor, value: Any, layout: TensorSpec | None = None) -> Tensor:
 @torchsymbol("torch.zero_", methods=("zero_",))
 def zero_(input: Tensor):
     """Write zeros everywhere."""
-    prims.copy_(input, prims.full(shape=input.spec.shape, value=as_number(0, input.spec.dtype), dtype=input.spec.dtype, device=input.spec.device))
+    target = _unrepeated(input)
+    prims.copy_(target, prims.full(shape=target.spec.shape, value=as_number(0, input.spec.dtype), dtype=input.spec.dtype, device=input.spec.device))
     return input
 
 

@@ -30,6 +30,7 @@ from dovetail import prims
 from dovetail.prims import Symbol
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
+from dovetail.prims.shape import flat_reshape
 from dovetail.trace.aliases import root_of, views_in
 from dovetail.trace.ir import BoundSymbol, Trace, prims_of, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
@@ -124,8 +125,12 @@ class _Storages:
         while p in self.parent:
             view = self.parent[p]
             p, unseen = view.args[0], unseen or view.symbol is prims.detach
+            kwargs = view.kwargs
+            if (window := _window_of_repeated(view, self.parent.get(p))) is not None:
+                p, kwargs = self.parent[p].args[0], window
+                new = flat_reshape(new, prims.strided_slice.meta(p.spec, **window).shape)
             old = self.read(p)
-            new = view.symbol.put_rule(old, new, **view.kwargs)
+            new = view.symbol.put_rule(old, new, **kwargs)
             chain.append((p, UNSEEN(old, new) if unseen and self.history and p.spec.requires_grad else new))
         if not unseen:
             self.followed.add(root)
@@ -228,6 +233,17 @@ def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
     if view.symbol is prims.detach or not (isinstance(p, TensorProxy) and isinstance(base, TensorProxy)):
         return False
     return p.spec.dtype.inexact and base.spec.requires_grad and not p.spec.requires_grad
+
+
+def _window_of_repeated(part: BoundSymbol, repeated: BoundSymbol | None) -> dict[str, tuple[int, ...]] | None:
+    """Return what `part`, a slice of a `repeated` tensor that has each of its elements once, is as a slice of the tensor; None for other views."""
+    if part.symbol is not prims.strided_slice or repeated is None or repeated.symbol is not prims.broadcast_in_dim:
+        return None
+    base, shape, dims = repeated.args[0], repeated.kwargs["shape"], repeated.kwargs["dims"]
+    kept = {d for d, n in zip(dims, base.spec.shape, strict=True) if n == shape[d]}
+    if len(kept) == len(shape) or any([n > 1 for d, n in enumerate(part.out.spec.shape) if d not in kept]):
+        return None
+    return {name: tuple([part.kwargs[name][d] if d in kept else int(name != "starts") for d in dims]) for name in ("starts", "stops", "steps")}
 
 
 def _share(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:
