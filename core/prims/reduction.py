@@ -25,6 +25,7 @@ from dovetail.prims.unary import (
     isfinite,
     isnan,
     require_kind,
+    sign,
 )
 
 REDUCTION = frozenset({Tag.REDUCTION})
@@ -106,19 +107,37 @@ def prod(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @prod.vjp
 def prod_vjp(g, out, x, *, dims):
-    # The derivative is the product of the others: out / x; at a single zero the product of the rest; else 0.  Where there is a zero,
-    # infinities and NaN among the others make it NaN, but in a product of everything with several, as in PyTorch.
+    # The derivative is the product of the others: out / x, and at a zero the product of the rest.
+    if not dims:
+        return (g,)
     zero = x == 0.0
     zeros = spread(sum(convert_element_type(zero, dtype=int64), dims=dims), x, dims)
-    filled = where(zero, 1.0, x)
-    rest_product = spread(prod(filled, dims=dims), x, dims)
-    zero_case = 0.0
     if x.spec.dtype.kind == "float":
-        non_finite = convert_element_type(bitwise_not(isfinite(x)), dtype=int64)
-        has_non_finite = spread(sum(non_finite, dims=dims), x, dims) > non_finite
-        zero_case = where((zeros == 1) & has_non_finite if len(dims) == x.spec.rank else has_non_finite, nan, zeros_like(x))
-    product_of_others = where(zero, where(zeros == 1, rest_product, zero_case), where(zeros == 0, rest_product / filled, zero_case))
-    return (spread(g, x, dims) * conjugated(product_of_others),)
+        return (spread(g, x, dims) * _product_of_others(x, dims, zero, zeros),)
+    filled = where(zero, 1.0, x)
+    rest = spread(prod(filled, dims=dims), x, dims)
+    others = where(zero, where(zeros == 1, rest, 0.0), where(zeros == 0, rest / filled, 0.0))
+    return (spread(g, x, dims) * conjugated(others),)
+
+
+def _product_of_others(x: Any, dims: tuple[int, ...], zero: Any, zeros: Any) -> Any:
+    """Return for each element the product of the others, computed from the products of the finite ones and of those that are not.
+
+    As in PyTorch, an element that is not finite has NaN there unless a zero is in the tensor, and in a product of everything with several
+    zeros all have 0.
+    """
+    odd = bitwise_not(isfinite(x))
+    odds = convert_element_type(odd, dtype=int64)
+    other_odds = spread(sum(odds, dims=dims), x, dims) - odds
+    other_zeros = zeros - convert_element_type(zero, dtype=int64)
+    finite = where(zero | odd, 1.0, x)
+    of_odd = spread(prod(where(odd, x, 1.0), dims=dims), x, dims)
+    value = spread(prod(finite, dims=dims), x, dims) / finite * where(odd, where(other_odds == 0, 1.0, of_odd * sign(x)), of_odd)
+    value = where(other_zeros > 0, where(other_odds > 0, nan, zeros_like(x)), value)
+    everywhere = tuple(range(x.spec.rank))
+    in_tensor = spread(sum(convert_element_type(zero, dtype=int64), dims=everywhere), x, everywhere)
+    value = where(odd & (in_tensor == 0), nan, value)
+    return where(zeros > 1, 0.0, value) if dims == everywhere else value
 
 
 def evenly(g: Any, out: Any, x: Any, dims: tuple[int, ...]) -> Any:

@@ -10,9 +10,10 @@ from dovetail.prims.creation import zeros_like
 from dovetail.prims.elementwise import where
 from dovetail.prims.indexing import scatter, scatter_add
 from dovetail.prims.op import Tag, prim
+from dovetail.prims.reduction import prod, spread
 from dovetail.prims.shape import flip, replaced, require_dim
 from dovetail.prims.spec import TensorSpec, dense
-from dovetail.prims.unary import NUMBERS, REAL, ROUNDED, conjugated, convert_element_type, require_kind
+from dovetail.prims.unary import NUMBERS, REAL, ROUNDED, bitwise_not, conjugated, convert_element_type, require_kind
 
 
 def scanned(x: TensorSpec, dim: int, kinds: tuple[str, ...]) -> TensorSpec:
@@ -46,12 +47,16 @@ def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
 
 @cumprod.vjp
 def cumprod_vjp(g, out, x, *, dim):
-    # Before the first zero: sum of g * out from here on, over x.  At the first zero: the same with a 1 in its place.  After it: 0.
+    # Before the first zero: the sum of g * out from here to the zero, over x.  At it: the product before it, times the sum of g times the
+    # products from there to the next zero.  After it: 0.  What lies behind is left out of the sums, since it may not be finite.
+    if x.spec.numel == 1:
+        return (g,)
     zero = x == 0.0
     zeros = cumsum(convert_element_type(zero, dtype=int64), dim=dim)
-    filled = where(zero & (zeros == 1), 1.0, x)
-    before = reversed_cumsum(g * conjugated(out), dim) / conjugated(where(zero, 1.0, x))
-    at = reversed_cumsum(g * conjugated(cumprod(filled, dim=dim)), dim)
+    between = where((zeros == 1) & bitwise_not(zero), x, 1.0)
+    before = reversed_cumsum(where(zeros == 0, g * conjugated(out), 0.0), dim) / conjugated(where(zero, 1.0, x))
+    first = spread(prod(where(zeros == 0, x, 1.0), dims=(dim,)), x, (dim,))
+    at = reversed_cumsum(where(zeros == 1, g * conjugated(cumprod(between, dim=dim)), 0.0), dim) * conjugated(first)
     return (where(zeros == 0, before, where(zero & (zeros == 1), at, 0.0)),)
 
 

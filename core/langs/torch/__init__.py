@@ -3,6 +3,7 @@
 from dovetail.langs.torch import activation as activation
 from dovetail.langs.torch import arranging as arranging
 from dovetail.langs.torch import attention as attention
+from dovetail.langs.torch import binary_cross_entropy as binary_cross_entropy
 from dovetail.langs.torch import comparison as comparison
 from dovetail.langs.torch import convolution as convolution
 from dovetail.langs.torch import creation as creation

@@ -20,6 +20,7 @@ from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
 from dovetail.langs.torch.comparison import above
 from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
+from dovetail.prims.unary import conjugated
 from dovetail.torch_internals import C_NN
 
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -129,23 +130,53 @@ def _times(x: Any, factor: float) -> Any:
     return x if factor == 1 else core.mul(x, factor)
 
 
+def _elu_slope(g: Any, x: Any, rest: tuple, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> tuple:
+    """g times the slope of `_elu`, whose exponential is computed anew: that of expm1 has no digits left where x is far below 0."""
+
+    def compute(g: Any, x: Any) -> Any:
+        positive = core.gt(x, 0.0)
+        low = core.mul(core.exp(_times(core.where(positive, 0.0, x), input_scale)), alpha * scale * input_scale)
+        return core.mul(g, core.where(positive, scale, low))
+
+    return (in_wide(compute, g, x), *(None for _ in rest))
+
+
 @torchsymbol("torch.nn.functional.elu")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
     """input where it is positive, else alpha * (exp(input) - 1)."""
     return _placed(input, elu(input, alpha) if inplace else _elu(input, alpha), inplace)
 
 
+@elu.vjp
+def elu_vjp(g: Any, out: Any, input: Any, *rest: Any, alpha: float = 1.0, **_: Any) -> tuple:
+    """g where input is positive, else g * alpha * exp(input)."""
+    return _elu_slope(g, input, rest, rest[0] if rest else alpha)
+
+
 @torchsymbol("torch.nn.functional.selu", "torch.selu")
 def selu(input: Tensor, inplace: bool = False):
     """1.0507 * (input where it is positive, else 1.6733 * (exp(input) - 1))."""
-    return _placed(input, _elu(input, SELU_ALPHA, SELU_SCALE), inplace)
+    return _placed(input, selu(input) if inplace else _elu(input, SELU_ALPHA, SELU_SCALE), inplace)
+
+
+@selu.vjp
+def selu_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
+    """g * 1.0507 * (1 where input is positive, else 1.6733 * exp(input))."""
+    return _elu_slope(g, input, rest, SELU_ALPHA, SELU_SCALE)
 
 
 @torchsymbol("torch.nn.functional.celu", "torch.celu")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False):
     """input where it is positive, else alpha * (exp(input / alpha) - 1)."""
     require(alpha != 0, "celu: expected an alpha that is not 0", error=RuntimeError)
-    return _placed(input, _elu(input, alpha, 1.0, 1.0 / alpha), inplace)
+    return _placed(input, celu(input, alpha) if inplace else _elu(input, alpha, 1.0, 1.0 / alpha), inplace)
+
+
+@celu.vjp
+def celu_vjp(g: Any, out: Any, input: Any, *rest: Any, alpha: float = 1.0, **_: Any) -> tuple:
+    """g where input is positive, else g * exp(input / alpha)."""
+    alpha = rest[0] if rest else alpha
+    return _elu_slope(g, input, rest, alpha, 1.0, 1.0 / alpha)
 
 
 @torchsymbol("torch.nn.functional.leaky_relu")
@@ -195,10 +226,34 @@ def silu(input: Tensor, inplace: bool = False):
     return _placed(input, silu(input) if inplace else in_wide(lambda x: core.mul(x, core.sigmoid(x)), input), inplace)
 
 
+@silu.vjp
+def silu_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
+    """g * s * (1 + input * (1 - s)) with s = sigmoid(input): no product of g and input, which may overflow where s is 0 or 1."""
+
+    def compute(g: Any, x: Any) -> Any:
+        s = core.sigmoid(x)
+        slope = core.mul(s, core.add(core.mul(x, core.sub(1.0, s)), 1.0))
+        return core.mul(g, conjugated(slope))
+
+    return (in_wide(compute, g, input), *(None for _ in rest))
+
+
 @torchsymbol("torch.nn.functional.mish")
 def mish(input: Tensor, inplace: bool = False):
     """input * tanh(softplus(input))."""
-    return _placed(input, floating(lambda x: core.mul(x, core.tanh(log1p_exp(x))), input), inplace)
+    return _placed(input, mish(input) if inplace else floating(lambda x: core.mul(x, core.tanh(log1p_exp(x))), input), inplace)
+
+
+@mish.vjp
+def mish_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
+    """g * (t + input * sigmoid(input) * (1 - t**2)) with t = tanh(softplus(input))."""
+
+    def compute(g: Any, x: Any) -> Any:
+        t = core.tanh(log1p_exp(x))
+        slope = core.add(t, core.mul(core.mul(x, core.sigmoid(x)), core.sub(1.0, core.mul(t, t))))
+        return core.mul(g, slope)
+
+    return (in_wide(compute, g, input), *(None for _ in rest))
 
 
 def log1p_exp(x: Any) -> Any:
@@ -317,7 +372,25 @@ def glu(input: Tensor, dim: int = -1):
     dim = core.canonical_dim(dim, spec.rank)
     size = spec.shape[dim]
     require(size % 2 == 0, "Halving dimension must be even, but dimension {} is size {}", dim, size)
-    return floating(lambda a, b: core.mul(a, core.sigmoid(b)), core.sliced(input, dim, 0, size // 2), core.sliced(input, dim, size // 2, size))
+    return floating(_gated, core.sliced(input, dim, 0, size // 2), core.sliced(input, dim, size // 2, size))
+
+
+def _gated(a: Any, b: Any) -> Any:
+    return core.mul(a, core.sigmoid(b))
+
+
+@glu.vjp
+def glu_vjp(g: Any, out: Any, input: Any, *rest: Any, dim: int = -1) -> tuple:
+    """(g * s, g * (s * (1 - s) * a)) for the halves (a, b), with s = sigmoid(b)."""
+    dim = core.canonical_dim(rest[0] if rest else dim, input.spec.rank)
+    size = input.spec.shape[dim]
+
+    def second(g: Any, a: Any, b: Any) -> Any:
+        s = core.sigmoid(b)
+        return core.mul(g, core.mul(core.mul(s, core.sub(1.0, s)), a))
+
+    a, b = core.sliced(input, dim, 0, size // 2), core.sliced(input, dim, size // 2, size)
+    return (prims.cat([in_wide(_gated, g, b), in_wide(second, g, a, b)], dim=dim), *(None for _ in rest))
 
 
 def shifted(x: Any, dim: int) -> Any:

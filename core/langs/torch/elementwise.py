@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -152,7 +153,15 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
     )
     if kind == "int":
         return _truncdiv(input, other)
-    return core.trunc(core.div(input, other))  # of bfloat16 too: eager rounds the quotient before it drops the fraction
+    # Eager rounds the quotient of bfloat16, too, before it drops the fraction.
+    return _without_slope(core.trunc(core.div(input, other)), input, other)
+
+
+def _without_slope(value: Any, *operands: Any) -> Any:
+    """Return `value` with gradients of 0 for the operands, also where the slope of what it is computed from is infinite or NaN."""
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    always = prims.full(shape=(), value=True, dtype=dtypes.bool_, device=value.spec.device)
+    return core.where(always, prims.detach(value), core.convert(functools.reduce(core.add, tensors), value.spec.dtype))
 
 
 _truncdiv = core.pointwise(prims.truncdiv)
@@ -268,6 +277,14 @@ def ldexp(input: Tensor, other: Tensor):
     return in_wide(lambda x, e: core.mul(x, core.pow(2.0, e)), input, other)
 
 
+@ldexp.vjp
+def ldexp_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
+    """g * 2**other, and g * out * log(2): the product of g and input may overflow where 2**other is small."""
+    first = in_wide(lambda g, e: core.mul(g, core.pow(2.0, e)), g, other)
+    second = in_wide(lambda g, y: core.mul(g, core.mul(y, math.log(2))), g, out)
+    return cotangent(first, input), cotangent(second, other)
+
+
 @torchsymbol("torch.deg2rad", methods=("deg2rad",))
 def deg2rad(input: Tensor):
     """input * pi / 180."""
@@ -307,9 +324,9 @@ def hypot(input: Tensor, other: Tensor):
 
 @hypot.vjp
 def hypot_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
-    """g times each operand divided by the result."""
+    """g times each operand, divided by the result."""
     wide = core.wide(out.spec.dtype)
-    return tuple([cotangent(in_wide(lambda g, x, size: core.mul(g, core.div(x, size)), core.convert(g, wide), x, out), x) for x in (input, other)])
+    return tuple([cotangent(in_wide(lambda g, x, size: core.div(core.mul(g, x), size), core.convert(g, wide), x, out), x) for x in (input, other)])
 
 
 @torchsymbol("torch.lerp", methods=("lerp",))
@@ -320,11 +337,11 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
     require_float(input, "complex")
 
     def compute(a: Any, b: Any, w: Any) -> Any:
-        back = core.sub(a, b)
+        change = core.sub(b, a)
         if not isinstance(w, Tensor):
-            return core.sub(a, core.mul(back, w)) if abs(w) < 0.5 else core.add(core.mul(back, 1 - w), b)
+            return core.add(a, core.mul(change, w)) if abs(w) < 0.5 else core.sub(b, core.mul(change, 1 - w))
         near = core.lt(core.abs(w), 0.5)
-        return core.where(near, core.sub(a, core.mul(back, w)), core.add(core.mul(back, core.sub(1.0, w)), b))
+        return core.where(near, core.add(a, core.mul(change, w)), core.sub(b, core.mul(change, core.sub(1.0, w))))
 
     return in_wide(compute, input, end, weight)
 

@@ -13,10 +13,10 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.activation import log1p_exp, log_sigmoid
+from dovetail.langs.torch.activation import log1p_exp
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.comparison import clamp_min
-from dovetail.langs.torch.elementwise import cotangent, in_wide, sub
+from dovetail.langs.torch.elementwise import sub
 from dovetail.langs.torch.special import xlogy
 
 
@@ -95,13 +95,13 @@ def _distance_of(x: Any, t: Any) -> Any:
     return core.abs(core.sub(x, t))
 
 
-def _require_float(*operands: Any) -> None:
+def require_float_loss(*operands: Any) -> None:
     """Raise unless `operands` promote to a floating dtype."""
     dtype = core.promote(*operands)
     require(dtype.kind == "float", "expected floating tensors, got {}; convert one of them", dtype.short, error=NotImplementedError)
 
 
-def _require_castable(out: Any, *operands: Any) -> None:
+def require_castable(out: Any, *operands: Any) -> None:
     """Raise unless what `out` and `operands` promote to can be written in the dtype of `out`, as PyTorch's kernel does."""
     source, target = core.promote(out, *operands), out.spec.dtype
     fits = dtypes.rank(source.kind) <= dtypes.rank(target.kind)
@@ -118,7 +118,7 @@ def mse_loss(
     weight: Tensor | None = None,
 ):
     """(input - target)**2."""
-    _require_float(input, target)
+    require_float_loss(input, target)
     return _weighted(_squared, input, target, weight, reduction_of(reduction, size_average, reduce))
 
 
@@ -163,7 +163,7 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ):
     """d = |input - target|: d**2 / (2 * beta) below beta, d - beta / 2 above."""
-    _require_float(input, target)
+    require_float_loss(input, target)
     require(beta >= 0, "smooth_l1_loss does not support negative values for beta, got {}", beta)
 
     def compute(x: Any, t: Any) -> Any:
@@ -180,8 +180,8 @@ def smooth_l1_loss(
 @torchsymbol("torch.nn.functional.huber_loss")
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None):
     """d = |input - target|: d**2 / 2 up to delta, delta * (d - delta / 2) above."""
-    _require_float(input)
-    _require_castable(input, target)
+    require_float_loss(input)
+    require_castable(input, target)
     require(delta > 0, "huber_loss does not support non-positive values for delta, got {}", delta)
 
     def compute(x: Any, t: Any) -> Any:
@@ -194,97 +194,6 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return core.convert(loss, input.spec.dtype if weight is None else core.promote(input, weight))
 
 
-@torchsymbol("torch.nn.functional.binary_cross_entropy")
-def binary_cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-):
-    """-(target * log(input) + (1 - target) * log(1 - input)), the logarithms no less than -100.
-
-    Whether input lies in [0, 1] depends on values, and is checked where torch itself runs the operation.
-    """
-    mode = reduction_of(reduction, size_average, reduce)
-    same = input.spec.shape == target.spec.shape
-    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
-    for x in (target, *([weight] if weight is not None else [])):
-        require(x.spec.dtype is input.spec.dtype, "expected the dtype of input, {}, got {}; convert it first", input.spec.dtype.short, x.spec)
-
-    def compute(x: Any, t: Any, *weight: Any) -> Any:
-        rest = core.sub(1.0, t)
-        sure = core.add(core.mul(t, _bounded_log(core.log, x, 0.0)), core.mul(rest, _bounded_log(core.log1p, core.neg(x), -1.0)))
-        return _times_all(core.neg(sure), weight)
-
-    return of_elements(compute, mode, input, target, *([] if weight is None else [weight]))
-
-
-@binary_cross_entropy.vjp
-def binary_cross_entropy_vjp(g: Any, out: Any, input: Any, target: Any, *rest: Any, **options: Any) -> tuple:
-    """g * (input - target) / (input * (1 - input)), the divisor no less than 1e-12; for the target g * log((1 - input) / input)."""
-    options |= dict(zip(("weight", "size_average", "reduce", "reduction"), rest))
-    weight = options.get("weight")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the operation has warned already
-        mode = reduction_of(options.get("reduction", "mean"), options.get("size_average"), options.get("reduce"))
-    share = core.div(g, max(input.spec.numel, 1)) if mode == "mean" else g
-
-    def slope(g: Any, x: Any, t: Any, *weight: Any) -> Any:
-        divisor = core.mul(x, core.sub(1.0, x))
-        divisor = core.where(core.lt(divisor, 1e-12), 1e-12, divisor)
-        return _times_all(core.mul(g, core.div(core.sub(x, t), divisor)), weight)
-
-    def odds(g: Any, x: Any, *weight: Any) -> Any:
-        return _times_all(core.mul(g, core.sub(core.log1p(core.neg(x)), core.log(x))), weight)
-
-    weights = [] if weight is None else [weight]
-    gx = cotangent(in_wide(slope, share, input, target, *weights), input)
-    return gx, cotangent(in_wide(odds, share, input, *weights), target), *(None for _ in rest)
-
-
-def _bounded_log(log: Callable, x: Any, pole: float) -> Any:
-    """log(x), no less than -100; at the pole a number, so that no gradient is infinite there."""
-    at = core.eq(x, pole)
-    value = log(core.where(at, 0.5, x))
-    return core.where(core.bitwise_or(at, core.lt(value, -100.0)), -100.0, value)
-
-
-def _times_all(x: Any, factors: Any) -> Any:
-    for factor in factors:
-        x = core.mul(x, factor)
-    return x
-
-
-@torchsymbol("torch.nn.functional.binary_cross_entropy_with_logits")
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-):
-    """The binary cross entropy of sigmoid(input), without overflow; `pos_weight` multiplies what positive targets cost."""
-    mode = reduction_of(reduction, size_average, reduce)
-    same = input.spec.shape == target.spec.shape
-    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
-    _require_float(input)
-    _require_castable(target, input)
-
-    def compute(x: Any, t: Any, *weights: Any) -> Any:
-        cost = core.neg(log_sigmoid(x))
-        weights = list(weights)
-        if pos_weight is not None:
-            cost = core.mul(cost, core.add(core.mul(core.sub(weights.pop(), 1.0), t), 1.0))
-        return _times_all(core.add(core.mul(core.sub(1.0, t), x), cost), weights)
-
-    loss = of_elements(compute, mode, input, target, *[w for w in (weight, pos_weight) if w is not None])
-    return core.convert(loss, target.spec.dtype)
-
-
 @torchsymbol("torch.nn.functional.kl_div")
 def kl_div(
     input: Tensor,
@@ -295,8 +204,8 @@ def kl_div(
     log_target: bool = False,
 ):
     """target * (log(target) - input), of a target that is its own logarithm with `log_target`; "batchmean" divides by the batch."""
-    _require_float(input)
-    _require_float(target)
+    require_float_loss(input)
+    require_float_loss(target)
     batch = reduction == "batchmean" and size_average is None and reduce is None
     mode = "sum" if batch else reduction_of(reduction, size_average, reduce)
 
@@ -317,7 +226,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     """log(1 + exp(-target * input)), without overflow."""
     inexact = core.promote(input, target).inexact
     require(inexact, "expected floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec, error=NotImplementedError)
-    _require_castable(input, target)
+    require_castable(input, target)
     mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any, t: Any) -> Any:
@@ -361,7 +270,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ):
     """input where target is 1, max(0, margin - input) where it is -1."""
-    _require_float(input)
+    require_float_loss(input)
     mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any) -> Any:
@@ -454,10 +363,8 @@ def poisson_nll_loss(
         loss = core.sub(core.exp(x), core.mul(t, x)) if log_input else core.sub(x, core.mul(t, core.log(core.add(x, eps))))
         if not full:
             return loss
-        many = core.gt(t, 1)
-        safe = core.where(many, t, 2)
-        stirling = core.add(core.sub(core.mul(safe, core.log(safe)), safe), core.mul(core.log(core.mul(safe, 2 * math.pi)), 0.5))
-        return core.add(loss, core.where(many, stirling, 0.0))
+        stirling = core.add(core.sub(core.mul(t, core.log(t)), t), core.mul(core.log(core.mul(t, 2 * math.pi)), 0.5))
+        return core.add(loss, core.where(core.gt(t, 1), stirling, 0.0))  # as in eager, no gradient is finite for a target up to 0
 
     return of_elements(compute, mode, core.convert(input, core.inexact_of(input.spec.dtype)), target)
 

@@ -42,7 +42,7 @@ def mvlgamma(input: Tensor, p: int):
     require(not is_bool(input), "the input tensor may not be a boolean tensor, got {}; convert it first", input.spec)
 
     def compute(x: Any) -> Any:
-        total = core.lgamma(x)
+        total = core.lgamma(core.add(x, 0.0))  # 0.0 for -0.0, whose digamma has the other sign
         for j in range(1, p):
             total = core.add(total, core.lgamma(core.sub(x, j / 2)))
         return core.add(total, p * (p - 1) / 4 * math.log(math.pi))
@@ -218,11 +218,13 @@ def _shares(power: Any, g: Any, a: Any, b: Any) -> tuple:
     return cotangent(in_wide(share, g, a, b), a), cotangent(in_wide(share, g, b, a), b)
 
 
-def _logaddexp(a: Any, b: Any) -> Any:
+def _logaddexp(a: Any, b: Any, power: Any = core.exp, unit: float = 1.0) -> Any:
+    """Return the logarithm of power(a) + power(b) to the base of `power`; `unit` is one over the natural logarithm of the base."""
     large = core.maximum(a, b)
     settled = core.bitwise_and(core.isinf(a), core.eq(a, b))
     apart = core.where(settled, 0.0, core.sub(core.minimum(a, b), large))
-    return core.where(settled, a, core.add(large, core.log1p(core.exp(apart))))
+    rest = core.log1p(power(apart))
+    return core.where(settled, a, core.add(large, rest if unit == 1.0 else core.mul(rest, unit)))
 
 
 def _logaddexp_complex(a: Any, b: Any) -> Any:
@@ -240,7 +242,7 @@ def logaddexp2(input: Tensor, other: Tensor):
     """log2(2**input + 2**other), without overflow."""
     kind = core.promote(input, other).kind
     require(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
-    return in_wide(lambda a, b: core.div(_logaddexp(core.mul(a, math.log(2)), core.mul(b, math.log(2))), math.log(2)), input, other)
+    return in_wide(lambda a, b: _logaddexp(a, b, core.exp2, 1 / math.log(2)), input, other)
 
 
 @logaddexp2.vjp

@@ -11,11 +11,13 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.linalg import conjugate
 from dovetail.langs.torch.reduction import Dims, require_inexact, restore_dims, safe_sqrt
+from dovetail.prims import Symbol
 from dovetail.prims.linalg import transposed
+from dovetail.trace import leaves
 
 
-def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> tuple[Tensor, Tensor]:
-    """(variance, mean) in the wide dtype of x, from the common arguments of var, std, var_mean and std_mean.
+def _moments(prim: Symbol, x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Number | None) -> list[Tensor]:
+    """Variance, and mean where `prim` has it, in the wide dtype of x, from the common arguments of var, std, var_mean and std_mean.
 
     On the CPU that is float64, as in PyTorch's kernel: neither squares nor sums overflow there, and equal elements have no variance.
     `var(x, False)` means unbiased=False.
@@ -27,33 +29,33 @@ def _moments(x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: Num
     correction = (1 if unbiased else 0) if correction is None else correction
     dims = core.canonical_dims(dim, len(x.spec.shape))
     wide = dtypes.float64 if x.spec.device is cpu and x.spec.dtype.kind == "float" else core.wide(x.spec.dtype)
-    parts = prims.var_mean(core.convert(x, wide), dims=dims, correction=correction)
-    return tuple([restore_dims(part, x, dims, keepdim) for part in parts])
+    parts = prim(core.convert(x, wide), dims=dims, correction=correction)
+    return [restore_dims(part, x, dims, keepdim) for part in leaves(parts)]
 
 
 @torchsymbol("torch.var", methods=("var",))
 def var(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
     """The mean of |x - mean|**2 over `dim`, dividing by count - correction."""
-    return core.convert(_moments(input, dim, unbiased, keepdim, correction)[0], dtypes.real_of(input.spec.dtype))
+    return core.convert(_moments(prims.var, input, dim, unbiased, keepdim, correction)[0], dtypes.real_of(input.spec.dtype))
 
 
 @torchsymbol("torch.std", methods=("std",))
 def std(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
     """The square root of `var`."""
-    return core.convert(safe_sqrt(_moments(input, dim, unbiased, keepdim, correction)[0]), dtypes.real_of(input.spec.dtype))
+    return core.convert(safe_sqrt(_moments(prims.var, input, dim, unbiased, keepdim, correction)[0]), dtypes.real_of(input.spec.dtype))
 
 
 @torchsymbol("torch.var_mean")
 def var_mean(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
     """(var, mean) over `dim`."""
-    variance, mean = _moments(input, dim, unbiased, keepdim, correction)
+    variance, mean = _moments(prims.var_mean, input, dim, unbiased, keepdim, correction)
     return core.convert(variance, dtypes.real_of(input.spec.dtype)), core.convert(mean, input.spec.dtype)
 
 
 @torchsymbol("torch.std_mean")
 def std_mean(input: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: Number | None = None):
     """(std, mean) over `dim`."""
-    variance, mean = _moments(input, dim, unbiased, keepdim, correction)
+    variance, mean = _moments(prims.var_mean, input, dim, unbiased, keepdim, correction)
     return core.convert(safe_sqrt(variance), dtypes.real_of(input.spec.dtype)), core.convert(mean, input.spec.dtype)
 
 

@@ -16,6 +16,10 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import nan_detached, sub
 from dovetail.langs.torch.reduction import Dims, count, reduced, require_inexact, safe_sqrt
 from dovetail.prims import Symbol
+from dovetail.prims.creation import zeros_like
+from dovetail.prims.reduction import evenly
+from dovetail.prims.shape import flat_reshape
+from dovetail.trace import tree_map
 
 _BY_SINGULAR_VALUES = ("nuc", 2, -2)
 
@@ -34,6 +38,37 @@ def vector_norm(input: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool 
     size = core.abs(x) if x.spec.dtype.kind == "complex" or ord not in (2, 0) else x
     length = _length(size, ord, dim, keepdim)
     return core.convert(nan_detached(length) if extreme else length, dtypes.real_of(target))
+
+
+@vector_norm.vjp
+def vector_norm_vjp(g: Any, out: Any, input: Any, *rest: Any, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> tuple:
+    """g * sign(x) * (|x| / norm)**(ord - 1), and 0 where the norm is 0; of the largest elements g's share."""
+    ord, dim, keepdim = (*rest, *(ord, dim, keepdim)[len(rest) :])
+    x = core.convert(input, core.wide(dtype_of(dtype, input.spec.dtype)))
+    dims, real = core.canonical_dims(dim, len(x.spec.shape)), dtypes.real_of(x.spec.dtype)
+    g, length = core.convert(g, real), core.convert(out, real)
+    if ord in (math.inf, -math.inf):
+        kept = tuple([n for d, n in enumerate(x.spec.shape) if d not in dims])
+        share = core.where(core.isnan(length), 0.0, g)
+        slope = core.mul(evenly(flat_reshape(share, kept), flat_reshape(length, kept), core.abs(x), dims), core.sign(x))
+    elif ord == 0:
+        slope = zeros_like(x)
+    else:
+        g, length = [part if keepdim else core.keep_dims(part, x.spec.shape, dims) for part in (g, length)]
+        slope = core.mul(g, core.sign(x)) if ord == 1 else _norm_slope(g, length, x, ord)
+    return (core.convert(slope, input.spec.dtype), *tree_map(lambda _: None, rest))
+
+
+def _norm_slope(g: Any, length: Any, x: Any, ord: float) -> Any:
+    """Return the gradient of the other norms, factor by factor as PyTorch has it: what is not finite is so in the same places."""
+    flat = core.eq(length, 0)
+    if ord == 2:
+        return core.mul(core.where(flat, 0.0, core.div(x, length)), g)
+    if ord < 1:
+        power = core.where(core.eq(x, 0), 0.0, core.mul(core.sign(x), core.pow(core.abs(x), ord - 1.0)))
+        return core.mul(power, core.mul(g, core.pow(length, 1.0 - ord)))
+    power = core.mul(core.sign(x), core.pow(core.abs(x), ord - 1.0)) if ord < 2 else core.mul(x, core.pow(core.abs(x), ord - 2.0))
+    return core.mul(power, core.where(flat, 0.0, core.div(g, core.pow(length, ord - 1.0))))
 
 
 def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
