@@ -22,7 +22,7 @@ from dovetail.trace import Trace, Transform, to_callable
 
 
 def explain(fn: Any) -> Explanation:
-    """Explain which executor runs each operation of the last call, which others were asked, and why they refused.
+    """Explain which executor runs each operation of the last call, which others were tried, and why they refused.
 
     str() is a table; `.rows`, `.to_json()` and `.to_html()` hold the same.  After `with dovetail.profile(fn)` it has run times, too.
     Raises TypeError where `fn` is not compiled, DovetailError where it was not called yet.

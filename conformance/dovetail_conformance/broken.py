@@ -36,7 +36,7 @@ BROKEN: dict[str, Broken] = {}  # the registry, by name
 
 
 def broken(check: str, *operations: str, isolated: bool = False) -> Callable:
-    """The decorated function makes an executor that `check` has to find at fault in these operations; its name is the fault."""
+    """Register the decorated function, which makes an executor that `check` has to catch in these operations; its name is the fault."""
 
     def wrap(make: Callable[[], Executor]) -> Callable[[], Executor]:
         BROKEN[make.__name__] = Broken(make.__name__, make, check, operations, isolated)
@@ -46,14 +46,14 @@ def broken(check: str, *operations: str, isolated: bool = False) -> Callable:
 
 
 def running(fn: Callable | None = None, operation: str = "torch.sin", **how: Any) -> OperatorExecutor:
-    """An executor that runs one operation with `fn`."""
+    """Return an executor that runs one operation with `fn`."""
     ex = OperatorExecutor("broken", **{key: how.pop(key) for key in ("dtypes", "devices") if key in how})
     ex.implements(operation, fn, **how)
     return ex
 
 
 def instead(where: Callable[[Tensor], Any], wrong: Callable[[Tensor], Tensor] = lambda x: torch.sin(x) + 0.5) -> Callable[[Tensor], Tensor]:
-    """The sine, but for inputs of which `where` holds."""
+    """Return a sine that is wrong for inputs of which `where` holds."""
     return lambda x: wrong(x) if where(x) else torch.sin(x)
 
 
@@ -205,7 +205,7 @@ def shares_scratch_memory() -> Executor:
 
 
 def differentiated(rule: Callable[[Tensor, Tensor], Any]) -> OperatorExecutor:
-    """An executor that runs the sine and differentiates it by `rule`."""
+    """Return an executor that runs the sine and differentiates it by `rule`."""
 
     def grad(x: Any) -> Any:
         out = torch.sin(x)
@@ -337,7 +337,7 @@ class Replayed(FusionExecutor):
 
 
 def replayed() -> Executor:
-    """The fusion executor without a fault, beside which the others are broken."""
+    """Return the fusion executor without a fault, for comparison with the broken ones."""
     return Replayed()
 
 

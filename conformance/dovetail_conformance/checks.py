@@ -49,7 +49,7 @@ class Check:
     once: bool = False
 
     def applies(self, cell: Cell) -> bool:
-        """Whether the level asks this of the cell."""
+        """Return whether the level includes this check for the cell."""
         return self.level <= cell.level.rank and not (self.once and cell.level.dealt and not cell.first)
 
     @property
@@ -69,7 +69,7 @@ def forward(cell: Cell) -> Outcome | None:
 
 
 def right(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | None:
-    """What is wrong with a call; an error counts as right where eager raises one of its type."""
+    """Describe what is wrong with a call; an error counts as right where eager raises one of its type."""
     if expected.error is not None:
         same = isinstance(ran.error, type(expected.error)) or isinstance(expected.error, type(ran.error))
         return (
@@ -279,7 +279,7 @@ def _differentiable(cell: Cell, most: int) -> list[Case]:
 
 
 def _gradients(case: Case, function: Callable[..., Any] | None, call: Callable[..., Ran], *, wide: bool = False) -> list[Any] | None:
-    """The gradient of each input that can have one, for fixed cotangents; None where no result requires grad."""
+    """Return the gradient of each input that can have one, for fixed cotangents; None where no result requires grad."""
     call_inputs = widened(fresh(case.program.inputs)) if wide else fresh(case.program.inputs)
     leaves = [call_inputs[i].requires_grad_() for i in case.differentiable]
     ran = call(call_inputs, grad=True)
@@ -356,7 +356,7 @@ def errors(cell: Cell) -> Outcome | None:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether `pattern` is found in `text`."""
+    """Return whether `text` contains `pattern`."""
     return re.search(pattern, text, re.DOTALL) is not None
 
 
@@ -401,7 +401,7 @@ def memory(cell: Cell) -> Outcome | None:
 
 
 def _largest(cell: Cell) -> Case | None:
-    """The case that time and memory are measured with, in one dtype of the operation; None where eager has nothing to compare."""
+    """Return the case for measuring time and memory, in one dtype of the operation; None where eager has nothing to compare."""
     if cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
         return None
     case = max((c for c in cell.claimed if c.ran.error is None), key=lambda c: sum(x.numel() for x in c.program.inputs), default=None)

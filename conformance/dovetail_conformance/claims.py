@@ -24,7 +24,7 @@ ASKED = 6  # cases whose lines a checker is asked about
 
 
 def claims(cell: Cell) -> Outcome:
-    """What is declared is taken, what is not declared is left; the executed trace says which of the two it was."""
+    """Check that what is declared is taken and nothing else; the executed trace says which of the two it was."""
     subject, cases = cell.subject, cell.cases
     says = subject.says(cell.info.symbol.id, cell.dtype, cell.device.type)
     refusal = first_refusal(cell)
@@ -75,7 +75,7 @@ def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]
 
 
 def refusals(cell: Cell) -> Outcome | None:
-    """Whoever refuses an operation that it implements says why, in a sentence."""
+    """Check that an executor that refuses an operation which it implements says why, in a sentence."""
     checked = 0
     for case in cell.cases[:ASKED]:
         for line in lines_of(cell, case):
@@ -97,7 +97,7 @@ def _implements(cell: Cell, line: BoundSymbol) -> bool:
 
 
 def checkers(cell: Cell) -> Outcome | None:
-    """A checker never raises and always answers alike: after other questions, without gradients, under another default dtype or seed."""
+    """Check that a checker never raises and always answers alike: after other questions, without gradients, under another default dtype or seed."""
     checked = 0
     if (problem := _manner(cell)) is not None:
         return Outcome("fail", problem, 0, len(cell.cases))

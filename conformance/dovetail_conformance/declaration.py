@@ -11,7 +11,7 @@ from dovetail_conformance.subject import KINDS, Subject
 
 
 def declaration(subject: Subject) -> Outcome:
-    """The declaration is data that JSON holds, says the same twice, and names what exists; importing it changes nothing."""
+    """Check that the declaration is data that JSON holds, is the same twice, and names what exists; importing it changes nothing."""
     ex, names = subject.executor, {d.name.removesuffix("_") for d in dtypes.ALL}
     if subject.changed:
         return Outcome("fail", f"importing it changed {', '.join(subject.changed[:5])}; change nothing of the process that other code reads")
@@ -21,7 +21,7 @@ def declaration(subject: Subject) -> Outcome:
     except Exception as error:
         return Outcome("fail", f"declaration() raised {whole(error)}, or is nothing that JSON can hold")
     if message != again:
-        return Outcome("fail", "declaration() said two things when it was asked twice")
+        return Outcome("fail", "declaration() returns two results when it is called twice")
     try:
         there, again = ex.available(), ex.available()
     except Exception as error:
@@ -29,7 +29,7 @@ def declaration(subject: Subject) -> Outcome:
     if there is not True and (not isinstance(there, str) or " " not in there.strip()):
         return Outcome("fail", f"available() gave {there!r}; return True, or a sentence that says what is lacking and what would help")
     if there != again:
-        return Outcome("fail", f"available() said {there!r} and then {again!r}")
+        return Outcome("fail", f"available() returns {there!r} and then {again!r}")
     for id, row in (message["operations"] or {}).items():
         if id not in SYMBOLS:
             return Outcome("fail", f"it names the operation {id}, which does not exist")

@@ -44,7 +44,7 @@ KEYS = {"operation", "check", "dtype", "device", "state", "class", "reason", "ur
 
 
 class BadExpectations(ValueError):
-    """The file of expectations says something that means nothing."""
+    """The file of expectations has an invalid entry."""
 
 
 @dataclass

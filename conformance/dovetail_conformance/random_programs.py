@@ -96,7 +96,7 @@ class Wrong(Exception):
 
 
 def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
-    """Small random programs over the operations that the executor runs give what eager gives; one that does not is shrunk."""
+    """Check that small random programs of operations that the executor runs compute what eager computes; shrink one that does not."""
     pool = claimed_calls(subject)
     if not pool:
         return Outcome("not-claimed", "it runs no operation that a random program could be made of")

@@ -55,7 +55,7 @@ def check(
     the most that a task may take; an executor that is passed as an object stays in this process.  `expectations` and `lock` are files,
     looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.  `update_lock` and
     `update_expectations` write them anew.  With `fail_fast` the first failure ends the run.
-    A ValueError says what in the arguments means nothing.
+    Raises ValueError for unknown names in the arguments.
     """
     began = perf_counter()
     wanted = Wanted(*(tuple(names) if names is not None else None for names in (operations, checks, dtypes, devices)))

@@ -1,4 +1,4 @@
-"""The public function `dovetail.jit`, and what can be asked of what it returns."""
+"""The public function `dovetail.jit`, and what its result offers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def jit(
     if fn is None:
         return again
     if isinstance(getattr(fn, "_cache", None), Cache):
-        raise TypeError("the function is compiled already; pass jit the one it was made from")
+        raise TypeError("the function is compiled already; pass the original function to jit")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
     if interpretation not in (None, *ACQUIRE):

@@ -1,4 +1,4 @@
-"""The passes that depend on what the user asked for: their own passes and transforms, writes into inputs, and the run-time contract."""
+"""The passes that depend on what the user requested: their own passes and transforms, writes into inputs, and the run-time contract."""
 
 from __future__ import annotations
 

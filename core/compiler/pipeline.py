@@ -206,7 +206,7 @@ def _prologue(acquired: Acquired, compilation: Compilation) -> Trace:
 
 
 def _unbound(*inputs: Any, objects: tuple = ()) -> None:
-    raise InvalidTrace("this prologue was never told which program to run; call the compiled function")
+    raise InvalidTrace("this prologue is not connected to a program; call the compiled function")
 
 
 def _refuse_overlap(acquired: Acquired, written: Sequence[Proxy]) -> None:

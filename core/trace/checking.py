@@ -43,7 +43,7 @@ def _check_meta(line: BoundSymbol, trace: Trace) -> None:
     try:
         specs = line.symbol.meta(*tree_map(_spec, line.args), **tree_map(_spec, line.kwargs))
     except InputError as error:
-        raise InvalidTrace(f"the trace made by {trace.made_by} is invalid: {line} {error}") from error
+        raise InvalidTrace(f"the trace of {trace.made_by} is invalid: {line} {error}") from error
     declared, computed = (list(map(_plain, leaves(tree))) for tree in (tree_map(_spec, line.out), specs))
     _require(declared == computed, trace, "{} has results {}, its meta says {}", line, line.out, specs)
 
@@ -58,4 +58,4 @@ def _plain(spec: Any) -> Any:
 
 def _require(condition: bool, trace: Trace, message: str, *details: object) -> None:
     if not condition:
-        raise InvalidTrace(f"the trace made by {trace.made_by} is invalid: " + message.format(*details))
+        raise InvalidTrace(f"the trace of {trace.made_by} is invalid: " + message.format(*details))

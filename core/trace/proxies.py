@@ -64,13 +64,13 @@ UNARY = {"neg", "abs", "invert", "pos", "getitem", "setitem"}
 
 def _dunders() -> dict[str, Callable]:
     """`__add__`, `__radd__`, `__iadd__`, ...: each asks the language for "add", or for "iadd" in place."""
-    made = {f"__{name}__": _operator(name) for name in UNARY} | {f"__{name}__": _binary(name) for name in COMPARISON}
+    methods = {f"__{name}__": _operator(name) for name in UNARY} | {f"__{name}__": _binary(name) for name in COMPARISON}
     for name in BINARY:
         plain = name.rstrip("_")
-        made[f"__{plain}__"] = _binary(name)
-        made[f"__r{plain}__"] = _swapped(name)
-        made[f"__i{plain}__"] = _binary(f"i{plain}")
-    return made
+        methods[f"__{plain}__"] = _binary(name)
+        methods[f"__r{plain}__"] = _swapped(name)
+        methods[f"__i{plain}__"] = _binary(f"i{plain}")
+    return methods
 
 
 class Proxy:
@@ -102,7 +102,7 @@ def _value_asked(self: Proxy, *_: Any) -> Any:
 
 def _no_value(proxy: Proxy) -> str:
     return (
-        f'the value of {proxy.name}: "{proxy.spec}" is asked for at {user_line()}, and tracing knows no values, only shapes and dtypes; '
+        f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes; '
         "choose with torch.where, or compute the value outside and pass it as an argument"
     )
 

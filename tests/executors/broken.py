@@ -52,7 +52,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "late": (hook("import no_such_kernels"), "import-failed", "its hook dovetail_executors needs the module no_such_kernels"),
     "returns_none": (hook("return None"), "invalid", "returned None, where a list of executors is wanted"),
     "returns_names": (hook("return ['fast']"), "invalid", "gave an object of type str, which is no executor"),
-    "returns_nothing": (hook("return []"), "invalid", "gave no executor"),
+    "returns_nothing": (hook("return []"), "invalid", "returned no executor"),
     "two_of_a_name": (hook("return [OperatorExecutor('same'), OperatorExecutor('same')]"), "invalid", "two executors called same"),
     "no_super": (HOOK + "class E(OperatorExecutor):\n    def __init__(self): pass\n" + hook("return [E()]"), "invalid", "its E has no name"),
     "no_fuse": (hook("return [FusionExecutor('halffusion')]"), "invalid", "has no can_fuse and no fuse"),

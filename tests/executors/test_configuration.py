@@ -183,7 +183,7 @@ def test_row_21_no_other_word_is_a_switch(monkeypatch, words):
         ("DOVETAIL_OPTIONS", "torch.tile=1", "options in DOVETAIL_OPTIONS .* sets torch.tile, and torch has no such option"),
         ("DOVETAIL_OPTIONS", "torch", "invalid value 'torch' for DOVETAIL_OPTIONS"),
         ("DOVETAIL_OPERATIONS", "torch.sin", "invalid value 'torch.sin' for DOVETAIL_OPERATIONS: expected operations and their executors"),
-        ("DOVETAIL_OPERATIONS", "torch.sinn=torch", r"names 'torch.sinn', and no operation is called so; did you mean torch\.sin"),
+        ("DOVETAIL_OPERATIONS", "torch.sinn=torch", r"names the unknown operation 'torch.sinn'; did you mean torch\.sin"),
         ("DOVETAIL_DISABLE", "-torch", r"has '-torch', but no lower layer has 'torch'"),
     ],
 )
@@ -285,7 +285,7 @@ def test_row_22_disabling_what_configuration_asks_for_names_both_lines(fresh, he
         ('operations = { "torch.sin" = "+slow" }', {"DOVETAIL_DISABLE": "slow"}, "operations in .*:1 asks for slow .* disable in DOVETAIL_DISABLE"),
         ('require = ["slow"]', {"DOVETAIL_DISABLE": "slow"}, "require in .*:1 asks for slow .* disable in DOVETAIL_DISABLE"),
         ('executors = ["+slow"]', {"DOVETAIL_ALLOW": "torch"}, "executors in .*:1 asks for slow .* allow in DOVETAIL_ALLOW .* does not allow it"),
-        ('require = ["slow"]', {"DOVETAIL_EXECUTORS": "-slow"}, "require in .*:1 names slow, and no layer lets it be asked"),
+        ('require = ["slow"]', {"DOVETAIL_EXECUTORS": "-slow"}, "require in .*:1 names slow, and no layer of configuration admits it"),
     ],
 )
 def test_row_22_whatever_asks_for_it(fresh, here, text, variables, message):

@@ -101,9 +101,9 @@ def test_what_a_checker_returns_is_true_or_a_sentence(message, verdict):
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        ({"dtypes": ["float33"]}, "dtypes= names 'float33', which is no element type here; name one as torch does"),
+        ({"dtypes": ["float33"]}, "dtypes= names 'float33', which is not a known dtype; name one as torch does"),
         ({"dtypes": torch.float32}, r"dtypes= is a collection of element types, got torch.float32 alone; write dtypes=\[...\]"),
-        ({"devices": ["cuda:0"]}, "devices= names 'cuda:0', which is no kind of device; name one without its number"),
+        ({"devices": ["cuda:0"]}, "devices= names 'cuda:0', which is not a kind of device; name one without its number"),
         ({"devices": "cuda"}, r"devices= is a collection of kinds of device, got 'cuda' alone; write devices=\['cuda'\]"),
     ],
 )

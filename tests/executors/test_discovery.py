@@ -204,7 +204,7 @@ def test_row_6_the_core_offers_the_extra_that_names_its_api():
 @pytest.mark.parametrize(
     ("points", "reason"),
     [
-        ("[dovetail.executors]\nno equals sign\n", "has a line that means nothing: 'no equals sign'"),
+        ("[dovetail.executors]\nno equals sign\n", "has an invalid line: 'no equals sign'"),
         ("[dovetail.executors]\nfast = dovetail-fast\n", "its entry point fast = 'dovetail-fast' names no module"),
         ("[dovetail.executors]\nfast =\n", "names no module"),
     ],
@@ -359,7 +359,7 @@ def test_row_15_a_plugin_in_development_takes_the_place_of_an_installed_one(site
     assert f"the plugin in development at {tmp_path / 'fast.py'} takes its place" in installed.reason
 
 
-@pytest.mark.parametrize(("made", "reason"), [(None, "is not there"), ("folder", "is no module, no package"), ("a-b.py", "is no name")])
+@pytest.mark.parametrize(("made", "reason"), [(None, "is not there"), ("folder", "is not a module, package"), ("a-b.py", "is not a valid")])
 def test_row_15_a_path_that_holds_no_plugin(tmp_path, registry, made, reason):
     path = tmp_path / (made or "gone.py")
     if made:

@@ -70,7 +70,7 @@ def test_28_each_operation_has_its_candidates_and_their_sentences():
         ("torch", "runs", "runs it"),
     ]
     assert (mul.actual, mul.region) == ("pointwise", f"fusion_{mul.results[0]}")
-    assert [(c.executor, c.status) for c in mul.candidates] == [("small", "refused"), ("pointwise", "runs"), ("torch", "not-asked")]
+    assert [(c.executor, c.status) for c in mul.candidates] == [("small", "refused"), ("pointwise", "runs"), ("torch", "not-offered")]
     assert softmax.where.startswith(__file__)
 
 
@@ -125,7 +125,7 @@ def test_an_order_for_one_operation_is_asked_and_shown():
     trace = dovetail.executors.dispatch(dovetail.make_trace(lambda x: torch.cos(torch.sin(x)))(torch.ones(2)), Own([a, b, torch_]))
     assert [[note.executor for note in made.offers] for made in trace.dispatch_record.decisions] == [["b"], ["a", "b", "torch"]]
     rows = dovetail.executors.explanation("fn", [(trace, trace)]).rows
-    assert ("a", "not-asked", "configuration leaves it out here") in [(c.executor, c.status, c.message) for c in rows[0].candidates]
+    assert ("a", "not-offered", "configuration leaves it out here") in [(c.executor, c.status, c.message) for c in rows[0].candidates]
 
 
 def test_dispatch_asks_each_executor_once_for_each_line():
@@ -150,7 +150,7 @@ def test_str_is_a_table_in_plain_text():
     assert text.startswith("computation: 1 operation; torch runs 1\n")
     assert "torch.nn.functional.softmax: small -> torch  (test_explain.py:" in text
     assert "    small refuses: expected rows of at most 8, got 9\n" in text
-    assert "small (defined in this process): asked 1 time, runs 0; claiming " in text
+    assert "small (defined in this process): offered 1 line, runs 0; claiming " in text
     assert "\x1b" not in text
 
 
@@ -161,7 +161,7 @@ def test_to_json_has_the_documented_fields(gpt):
     row = {"program", "results", "operation", "call", "type", "where", "requested", "actual", "candidates", "depth", "region", "needed"}
     assert all(set(each) == row for each in data["rows"])
     assert all(set(c) == {"executor", "status", "message"} for each in data["rows"] for c in each["candidates"])
-    assert {c["status"] for each in data["rows"] for c in each["candidates"]} == {"runs", "refused", "not-asked"}
+    assert {c["status"] for each in data["rows"] for c in each["candidates"]} == {"runs", "refused", "not-offered"}
     lines = [line for program in data["programs"] for line in program["lines"]]
     assert all(line["rows"] for line in lines if line["executor"])
 
@@ -240,7 +240,7 @@ def test_31_a_checker_that_raises_is_quarantined_with_one_warning_and_the_progra
     (warning,) = caught
     assert warning.category is ExecutorWarning and warning.filename == __file__
     assert all(words in str(warning.message) for words in (*EVERYTHING, "the checker of own", "ValueError: the kernel fell over"))
-    refusal = "its checker raised ValueError: the kernel fell over; it is not asked about torch.sin again"
+    refusal = "its checker raised ValueError: the kernel fell over; it is not offered torch.sin again"
     assert [row.refusals[0].message if row.refusals else None for row in found.rows] == [refusal, refusal, None]
     assert [row.actual for row in found.rows] == ["torch", "torch", "own"]
     assert ("own", "torch.sin", refusal) in dovetail.executors.quarantined()

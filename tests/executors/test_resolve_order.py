@@ -119,7 +119,7 @@ def test_an_executor_of_last_resort_that_is_named_stands_before_one_that_is_not(
 
 @pytest.mark.parametrize("words", ["a >", "> a", "+", "-", "+a b", "a > > b", "a b", "a?b"])
 def test_what_is_no_edit_is_an_error_that_shows_the_forms(words):
-    with pytest.raises(ExecutorError, match=re.escape(f"has {words!r}, which is no edit; write NAME, +NAME, -NAME")):
+    with pytest.raises(ExecutorError, match=re.escape(f"has {words!r}, which is not an edit; write NAME, +NAME, -NAME")):
         order([words])
 
 
@@ -219,7 +219,7 @@ def test_a_whole_list_in_a_higher_layer_says_who_is_asked_at_all():
 
 def test_an_operation_that_is_none_is_an_error_with_a_suggestion():
     for name in ("torch.sine", "prims.sinn", "torch.zzz*"):
-        with pytest.raises(ExecutorError, match=rf"operations in .* names {re.escape(repr(name))}, and no operation is called so"):
+        with pytest.raises(ExecutorError, match=rf"operations in .* names the unknown operation {re.escape(repr(name))}"):
             dovetail.use(operations={name: "a"}).__enter__()
     with pytest.raises(ExecutorError, match=r"did you mean torch\.sin"):
         dovetail.use(operations={"torch.sine": "a"}).__enter__()
@@ -250,13 +250,13 @@ def test_row_19_who_is_taken_out_or_disabled_is_noted_with_the_place_that_says_s
     monkeypatch.setenv("DOVETAIL_EXECUTORS", "-a, -b")
 
     notes = resolve_executors("+b").notes
-    assert "a is not asked: DOVETAIL_EXECUTORS (environment) says '-a'" in notes and not [note for note in notes if note.startswith("b ")]
-    assert "slow (dovetail-slow 1.0) is not asked: disabled by dovetail.toml:2" in notes
+    assert "a is not used: DOVETAIL_EXECUTORS (environment) says '-a'" in notes and not [note for note in notes if note.startswith("b ")]
+    assert "slow (dovetail-slow 1.0) is not used: disabled by dovetail.toml:2" in notes
     assert not [note for note in resolve_executors(["b", "torch"]).notes if note.startswith("a ")]  # a whole list starts anew
 
 
 def test_row_22_where_nobody_runs_an_operation_the_error_says_who_was_left_out():
-    with dovetail.use("-torch"), pytest.raises(dovetail.errors.Unclaimed, match=r"torch is not asked: .*test_resolve_order.py:\d+ .* says '-torch'"):
+    with dovetail.use("-torch"), pytest.raises(dovetail.errors.Unclaimed, match=r"torch is not used: .*test_resolve_order.py:\d+ .* says '-torch'"):
         dovetail.jit(torch.cos)(torch.ones(2))
 
 
@@ -265,7 +265,7 @@ def test_row_25_otherwise_it_is_a_note():
     broken()
 
     assert order("late?, a") == ["a", "torch"] and order("late > a, -late") == ["c", "b", "a", "torch"]
-    assert any(note.startswith("late (dovetail-late 1.2) is not asked: import-failed; ") for note in resolve_executors().notes)
+    assert any(note.startswith("late (dovetail-late 1.2) is not used: import-failed; ") for note in resolve_executors().notes)
 
 
 def test_row_25_a_plugin_that_does_not_load_is_warned_of_once(monkeypatch, recwarn):

@@ -69,4 +69,4 @@ def test_the_command_prints_the_notes(monkeypatch):
     monkeypatch.setattr(command, "resolve_executors", lambda: [installed("a"), installed("b")])
     printed = CliRunner().invoke(dovetail.cli.executors, [], catch_exceptions=False).output
 
-    assert "Note: a is asked before b only because of their names" in " ".join(printed.split())
+    assert "Note: a comes before b only because of their names" in " ".join(printed.split())

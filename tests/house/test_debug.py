@@ -56,7 +56,7 @@ def test_a_warm_call_says_nothing(capfd, level):
 def test_2_checks_between_passes(level):
     level(2)
 
-    with pytest.raises(InvalidTrace, match=r"the trace made by broken is invalid: t1 is read by torch\.mul before it is computed"):
+    with pytest.raises(InvalidTrace, match=r"the trace of broken is invalid: t1 is read by torch\.mul before it is computed"):
         dovetail.jit(program, executors=["torch"], passes=[broken])(torch.ones(2))
 
 

@@ -46,7 +46,7 @@ RIGHT = [
     *("dict([('n', n.item())])", "[v.item() for v in x[0]]", "x[x[:, 0].argmax()]", "(lambda k=n.item(): x * k)()"),
     *("x / x.norm().item()", "x if isinstance(n.item(), int) else -x", "F.pad(x, (1, 0), value=r.item())"),
 ]
-SAID = r"the value of \w+: .* is asked for at .*:\d+, .* choose with torch.where, or compute the value outside"
+SAID = r"the value of \w+: .* is needed at .*:\d+; .* choose with torch.where, or compute the value outside"
 
 
 def function(program):

@@ -65,7 +65,7 @@ def dtypes_of(wanted: Iterable[Any] | None) -> frozenset[DType] | None:
 def _dtype(value: Any) -> DType:
     dtype = value if isinstance(value, DType) else _BY_NAME.get(value) if isinstance(value, str) else FROM_TORCH.get(value)
     if dtype is None:
-        raise ExecutorError(f"dtypes= names {value!r}, which is no element type here; name one as torch does: torch.float32, or 'float32'")
+        raise ExecutorError(f"dtypes= names {value!r}, which is not a known dtype; name one as torch does: torch.float32, or 'float32'")
     return dtype
 
 
@@ -78,7 +78,7 @@ def devices_of(wanted: Iterable[str] | None) -> frozenset[str] | None:
     kinds = frozenset(wanted)
     for kind in kinds:
         if not (isinstance(kind, str) and kind.isidentifier()):
-            raise ExecutorError(f"devices= names {kind!r}, which is no kind of device; name one without its number: 'cuda'")
+            raise ExecutorError(f"devices= names {kind!r}, which is not a kind of device; name one without its number: 'cuda'")
     return kinds
 
 

@@ -21,7 +21,7 @@ import torch
 from dovetail.torch_internals import counts_storage_uses, storage_use_count
 
 THRESHOLD = 32 << 20  # the most that glibc raises its threshold to: from so many bytes on it asks for new pages each time
-HUGE = 16 << 20  # bytes from which huge pages are asked for
+HUGE = 16 << 20  # bytes from which huge pages are requested
 PAGE = 2 << 20
 UNUSED = 1, 2  # its storage's references, the block's own; and those to the Python object, the block's and that of the function which counts
 STEPS = 8  # sizes between a power of two and the next: so many shapes share blocks, which are at most an eighth too large

@@ -131,7 +131,7 @@ def _of(distribution: importlib_metadata.Distribution, known: list[Known]) -> It
         key, equals, value = (part.strip() for part in line.partition("="))
         if group == GROUP:
             plain = Candidate(key, value, "", "", name, version, folder, needs=needs)
-            yield _candidate(plain) if equals else plain.row("invalid", f"its entry_points.txt has a line that means nothing: {line!r}", _AUTHOR)
+            yield _candidate(plain) if equals else plain.row("invalid", f"its entry_points.txt has an invalid line: {line!r}", _AUTHOR)
         elif group == KNOWN and equals and (read := _VALUE.fullmatch(value)):
             known.append(Known(key, canonicalize_name(read["module"]), _split(read["extras"]), name))
 
@@ -187,10 +187,10 @@ def at_path(path: str) -> Iterator[Candidate | Plugin]:
     if (where / "pyproject.toml").is_file():
         yield from _project(where)
     elif not file.is_file() or file.suffix != ".py":
-        message = "is not there" if not where.exists() else "is no module, no package and no project with a pyproject.toml"
+        message = "is not there" if not where.exists() else "is not a module, package or project with a pyproject.toml"
         yield plain.row("invalid", f"{where} {message}", "correct the path, or take it out of DOVETAIL_PLUGINS")
     elif not where.stem.isidentifier():
-        yield plain.row("invalid", f"{where.stem!r} is no name of a Python module", "rename the file")
+        yield plain.row("invalid", f"{where.stem!r} is not a valid module name", "rename the file")
     else:
         yield Candidate(where.stem, str(where), where.stem, path=str(where), file=str(file))
 

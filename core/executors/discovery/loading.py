@@ -205,14 +205,14 @@ def _executors(candidate: Candidate, manager: pluggy.PluginManager) -> tuple[Exe
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise Failure(
-            "invalid", f"its hook dovetail_executors gave two executors called {', '.join(twice)}", "its author gives each a name of its own"
+            "invalid", f"its hook dovetail_executors returned two executors called {', '.join(twice)}", "its author gives each a name of its own"
         )
     if not provided:
-        raise Failure("invalid", "its hook dovetail_executors gave no executor", _RETURN)
+        raise Failure("invalid", "its hook dovetail_executors returned no executor", _RETURN)
     return provided
 
 
-_RETURN = "its author returns a list of what OperatorExecutor(...) or FusionExecutor(...) made"
+_RETURN = "its author returns a list of OperatorExecutor and FusionExecutor objects"
 
 
 def _kind(value: object) -> str:

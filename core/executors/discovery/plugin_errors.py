@@ -85,10 +85,10 @@ def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdi
     except Exception as error:
         message = account("the checker", ex, line, error, where)
         if options.forbids("checker-error"):
-            raise ExecutorError(f"{message}\n  the option `strict` makes that an error; without it the next executor is asked") from error
-        refusal = f"its checker raised {type(error).__name__}: {error}; it is not asked about {line.symbol} again"
+            raise ExecutorError(f"{message}\n  the option `strict` makes that an error; without it the next executor is tried") from error
+        refusal = f"its checker raised {type(error).__name__}: {error}; it is not offered {line.symbol} again"
         QUARANTINE.setdefault(ex, {})[line.symbol] = refusal
-        _warn(f"{message}\n  {ex.name} is not asked about {line.symbol} again in this process", line.where or where)
+        _warn(f"{message}\n  {ex.name} is not offered {line.symbol} again in this process", line.where or where)
         return refusal
 
 

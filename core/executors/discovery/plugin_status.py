@@ -6,17 +6,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 STATUSES: dict[str, str] = {
-    "ready": "its executors can be asked",
+    "ready": "its executors are available",
     "disabled": "configuration, or a development plugin of the same name, keeps it out; it was not imported",
     "unavailable": "it loads, and this machine lacks what it needs",
     "unmet-requirement": "a distribution that it requires is missing or of another version; it was not imported",
-    "incompatible": "it was made for another executor API, or another Python; it was not imported",
-    "conflict": "another plugin brings an executor of the same name, and nothing says which to use",
+    "incompatible": "it is built for another executor API, or another Python; it was not imported",
+    "conflict": "another plugin provides an executor of the same name, and no setting chooses one",
     "import-failed": "importing its module, or what its hook imports, failed",
     "invalid": "it breaks the contract: its metadata, its hook, or what the hook returned",
     "absent": "it is known of, and not installed",
 }
-NOT_IMPORTED = frozenset({"disabled", "unmet-requirement", "incompatible", "absent"})
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def dispatch(trace: Trace, executors: Priority) -> Trace:
 
 
 def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Executor]]:
-    """Return a function that yields the executors that would claim a line whole, in order; each is asked when it is its turn."""
+    """Return a function that yields the executors that would claim a line whole, in order; each is tried when it is its turn."""
     claims, offered = _Claims(trace, executors), []
 
     def claim(line: BoundSymbol) -> Iterator[Executor]:
@@ -72,7 +72,7 @@ class _Claims:
         ASKED.update({ex.name: ex for ex in executors})
 
     def spent(self, ex: Executor) -> Spent:
-        """Return the costs of `ex`; it may be asked without being in the order, as an override's."""
+        """Return the costs of `ex`; it may be tried without being in the order, as an override's."""
         return self.record.spent.setdefault(ex.name, Spent())
 
     def place(self, line: BoundSymbol, depth: int = 0, where: str | None = None) -> list[Placed]:
@@ -86,7 +86,7 @@ class _Claims:
         return self._offer(decision)
 
     def _offer(self, decision: Decision) -> list[Placed]:
-        """Offer the line to the executors that were not asked yet, until one claims it."""
+        """Offer the line to the executors that were not tried yet, until one claims it."""
         line, depth, where = decision.line, decision.depth, decision.where
         for ex in decision.order[len(decision.offers) :]:
             offer = Offer(line, ex.name, self.verdict(ex, line, where))
@@ -222,7 +222,7 @@ def _implements(ex: Executor, line: BoundSymbol) -> bool:
     return isinstance(ex, OperatorExecutor) and ex.implementation(line.symbol) is not None
 
 
-STRICT = "the option `strict` makes that an error; without it the next executor is asked"
+STRICT = "the option `strict` makes that an error; without it the next executor is tried"
 
 
 def _stands_for(line: BoundSymbol, out: object) -> dict[Proxy, Proxy]:

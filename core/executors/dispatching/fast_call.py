@@ -16,7 +16,7 @@ Call = Callable[[tuple, dict], Any]
 def fast_call_for(slow: Call, prologue: Trace, computation: Trace | None, programs: Sequence[Trace], executors: Priority) -> Call:
     """Return the first fast call that an executor provides, or `slow`, the compiled prologue, where none does.
 
-    Only executors are asked that run a line of `programs`, or whose declared devices hold all inputs of `programs`.
+    Only executors are tried that run a line of `programs`, or whose declared devices hold all inputs of `programs`.
     """
     running = {line.implementation.executor for trace in programs for line in trace.lines if line.implementation is not None}
     kinds = {p.spec.device.type for trace in programs for p in trace.inputs if isinstance(p, TensorProxy)}

@@ -26,7 +26,7 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
     """
     symbol = symbol_for(operation)
     if symbol is None:
-        raise DovetailError(f"register_grad was given {operation!r}, which is no operation here; name a symbol or a torch function that is traced")
+        raise DovetailError(f"register_grad got the unknown operation {operation!r}; name a symbol or a torch function that is traced")
     if rule is None:
         RULES.pop(symbol, None)
     else:

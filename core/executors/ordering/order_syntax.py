@@ -2,8 +2,8 @@
 
 ["a", "b"]      these, in this order, and behind them the executors of last resort
 "+a"            a in front of all others, also where it was left out
-"-a"            a is not asked
-"a > b"         a is asked before b, wherever they stand
+"-a"            a is not used
+"a > b"         a comes before b, wherever they stand
 ["a", "..."]    a in front of the others;  ["...", "a"]  a behind them
 "a?"            in any of these: nothing, where a is not ready
 """
@@ -35,7 +35,7 @@ class Edit(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """`first` is asked before `second`.  `rank` is that of its layer; a strong one was written as `a > b`."""
+    """`first` comes before `second`.  `rank` is that of its layer; a strong one was written as `a > b`."""
 
     first: Any
     second: Any
@@ -55,7 +55,7 @@ def parse(item: Any, source: Source, lookup: Lookup) -> Edit:
     kind, rest = {"+": ("add", words[1:]), "-": ("remove", words[1:])}.get(words[:1], ("before" if ">" in words else "name", words))
     names = [part.strip() for part in rest.split(">")] if kind == "before" else [rest.strip()]
     if not all([_NAME.fullmatch(name) for name in names]):
-        raise ExecutorError(f"executors in {source} has {item!r}, which is no edit; {_FORMS}")
+        raise ExecutorError(f"executors in {source} has {item!r}, which is not an edit; {_FORMS}")
     return Edit(kind, tuple([lookup(name.rstrip("?"), source, item, name.endswith("?")) for name in names]), words)
 
 
@@ -67,7 +67,7 @@ class Order:
     last: tuple[Any, ...] = ()  # executors of last resort
     relations: list[Relation] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)  # relations that gave way, as sentences
-    requests: dict[Any, tuple[Setting, str]] = field(default_factory=dict)  # who was asked for by name, and where
+    requests: dict[Any, tuple[Setting, str]] = field(default_factory=dict)  # what was requested by name, and where
     removed: dict[Any, str] = field(default_factory=dict)  # who was taken out, and where that is said
     restated: int = -1  # the rank of the layer that gave the whole list last
     by: dict[Any, Source] = field(default_factory=dict)  # who put it where it is
@@ -255,4 +255,4 @@ def fix(circle: list[Relation]) -> str:
 def circle_error(circle: list[Relation]) -> str:
     """Return the error for relations that contradict one another."""
     message = "\n".join(f"  {_words(r)}: {r.source}" + (f" says {r.text!r}" if r.text else "") for r in circle)
-    return f"executors cannot be put in order, since these lines make a circle (a > b: a is asked before b):\n{message}\nSettle it with {fix(circle)}"
+    return f"executors cannot be put in order, since these lines make a circle (a > b: a comes before b):\n{message}\nSettle it with {fix(circle)}"

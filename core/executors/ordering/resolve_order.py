@@ -142,9 +142,9 @@ class _Resolution:
         priority = Priority(self.present(order, order.sorted()))
         self.notes += [
             *order.dropped,
-            *(f"{node.name} is not asked: {message}" for node, message in order.removed.items() if isinstance(node, Executor)),
+            *(f"{node.name} is not used: {message}" for node, message in order.removed.items() if isinstance(node, Executor)),
         ]
-        self.notes += [f"{row.name} ({row.source}) is not asked: {row.reason}" for row in REGISTRY.plugins or () if row.status == "disabled"]
+        self.notes += [f"{row.name} ({row.source}) is not used: {row.reason}" for row in REGISTRY.plugins or () if row.status == "disabled"]
         if order.restated < 0:
             self.degrade()
         self.require(priority)
@@ -192,7 +192,7 @@ class _Resolution:
                     f"{request[0].option.key} in {request[0].source} asks for {node.name} ({request[1]}), which cannot be used: {_state(node)}"
                 )
             if isinstance(node, Missing):
-                self.notes.append(f"{node.name} is not asked: {_state(node)}")
+                self.notes.append(f"{node.name} is not used: {_state(node)}")
             elif disabling_setting is None:
                 usable.append(node)
         return usable
@@ -202,7 +202,7 @@ class _Resolution:
         return isinstance(node, Missing) or REGISTRY.executors.get(node.name) is node
 
     def degrade(self) -> None:
-        """Note each plugin that would be asked if it worked.  Raises ExecutorError where `strict` forbids its cause."""
+        """Note each plugin that would be used if it worked.  Raises ExecutorError where `strict` forbids its cause."""
         strict = options.STRICT.read()
         for row in REGISTRY.plugins or ():
             cause = CAUSE_OF.get(row.status)
@@ -210,7 +210,7 @@ class _Resolution:
                 continue
             if cause in strict:
                 raise ExecutorError(f"strict forbids {cause}: {row}\nto go on without it: {options.DISABLE.name}={row.name}")
-            self.notes.append(f"{row.name} ({row.source}) is not asked: {row.state}")
+            self.notes.append(f"{row.name} ({row.source}) is not used: {row.state}")
             if cause != "unavailable":
                 _warn_once(row)
 
@@ -225,7 +225,7 @@ class _Resolution:
                     raise ExecutorError(_contradiction(name, (setting, name), disabling_setting))
                 row = next((row for row in REGISTRY.plugins or () if row.name == name), None)
                 if name not in present:
-                    message = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer lets it be asked"
+                    message = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer of configuration admits it"
                     raise ExecutorError(f"require in {setting.source} names {name}, and {message}")
 
     def overrides(self) -> tuple[Override, ...]:
@@ -243,7 +243,7 @@ class _Resolution:
         for rank, override in enumerate(overrides):
             before = list(order.sequence)
             order.apply(override.setting, rank, self.lookup, items=override.items)
-            if override.rank < self.restated:  # a whole list in a higher layer limits who may be asked at all
+            if override.rank < self.restated:  # a whole list in a higher layer limits which executors may be used at all
                 order.sequence = [node for node in order.sequence if node in members or isinstance(node, Missing)]
                 order.sequence = order.sequence if set(order.sequence) - set(order.last) else before
         return tuple(self.present(order, order.sorted()))
@@ -341,7 +341,7 @@ def _operation(words: str, source: Source) -> str:
         return words
     elif words.startswith("torch.") and resolve(words) is not None:
         return getattr(symbol_for(words), "id", words)
-    raise ExecutorError(f"operations in {source} names {words!r}, and no operation is called so; {suggestion(words, SYMBOLS)}")
+    raise ExecutorError(f"operations in {source} names the unknown operation {words!r}; {suggestion(words, SYMBOLS)}")
 
 
 _warned: set[tuple[str, str]] = set()  # the registry: plugins that were warned about
@@ -365,7 +365,7 @@ LONGEST_MEMO = 256
 
 
 def resolve_executors(wanted: Iterable[Executor | str] | str | Setting | None = None) -> Priority:
-    """Return the order in which executors are asked, resolved from all layers; `wanted` is the highest of them.
+    """Return the order of executors, resolved from all layers; `wanted` is the highest of them.
 
     By default executors added with add_operator_executor come first, the newest before the others, then those of installed plugins, by the
     plugin's name and in the order of its hook, then those of last resort.  `wanted` is a list of executors and names, or edits:
@@ -472,7 +472,7 @@ def difference(old: Key, new: Priority) -> str:
         if before.executor.name == after.executor.name and before != after:
             changes.append(f"executor {before} became {after}" if str(before) != str(after) else f"executor {after} was replaced")
     if old.operations != now.operations:
-        changes.append(f"who runs single operations changed to {options.shown(now.operations)}")
+        changes.append(f"the executors of single operations changed to {options.shown(now.operations)}")
     for name in ("strict", "check", "random", "trial"):
         if getattr(old, name) != getattr(now, name):
             changes.append(f"{name} is {options.shown(getattr(now, name))}")

@@ -28,7 +28,7 @@ def unordered_notes(order: Sequence[Executor]) -> list[str]:
     words = {word for setting in options.settings(options.EXECUTORS) for item in setting.value for word in re.findall(r"\w+", str(item))}
     installed = [ex for ex in order if ex.distribution is not None and ex.name not in words]
     return [
-        f"{first.name} is asked before {second.name} only because of their names, and both may claim the same operations; "
+        f"{first.name} comes before {second.name} only because of their names, and both may claim the same operations; "
         f'declare {second.name}.after = ("{first.name}",) in its plugin, or set executors = ["{first.name} > {second.name}"]'
         for first, second in unordered(installed)
     ]

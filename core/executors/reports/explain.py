@@ -1,4 +1,4 @@
-"""Explanations: which executor runs each operation of a compiled function, which others were asked, and why they refused."""
+"""Explanations: which executor runs each operation of a compiled function, which others were tried, and why they refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNS = "runs it"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One executor in the order for an operation.  `status` is runs, refused or not-asked; `message` is the reason, as a sentence."""
+    """One executor in the order for an operation.  `status` is runs, refused or not-offered; `message` is the reason, as a sentence."""
 
     executor: str
     status: str
@@ -47,7 +47,7 @@ class Row:
         call: the operation with the types of its arguments.
         type: the types of its results.
         where: the user's line.
-        requested: the executor that is asked first.
+        requested: the executor that comes first.
         actual: the executor that runs it; None where its decomposition runs instead, which follows as rows of a greater depth.
         candidates: the executors in the order for the operation, with their answers.
         depth: how many operations it is a part of.
@@ -142,7 +142,7 @@ class Explanation:
     Attributes:
         function: the function's name.
         rows: one for each operation.
-        executors: one for each executor that could be asked.
+        executors: one for each executor in the order.
         programs: as they run.
         left_out: the executors that were requested and cannot be used, and why.
         differentiated: why executors refused operations that were differentiated; `rows` has the parts of these, or the lines of a grad rule.
@@ -235,7 +235,7 @@ def one_part(each: Part) -> str:
     origin = " ".join(filter(None, each.distribution)) if each.distribution else "defined in this process"
     spent = f"claiming {each.claim_seconds * 1e3:.2f} ms, compiling {each.compile_seconds * 1e3:.2f} ms"
     ran = "" if each.run_calls is None else f", running {each.run_calls} calls in {each.run_seconds * 1e3:.2f} ms"
-    return f"{each.name} ({origin}): asked {each.offers} time{'s' * (each.offers != 1)}, runs {each.operations}; {spent}{ran}"
+    return f"{each.name} ({origin}): offered {each.offers} line{'s' * (each.offers != 1)}, runs {each.operations}; {spent}{ran}"
 
 
 def explanation(
@@ -312,10 +312,10 @@ class _Rows:
             self.of_result.setdefault(p.name, []).append(index)
         claimer = decision.offers[-1].executor if decision.runs else None
         candidates = [Candidate(offer.executor, "runs" if offer.claimed else "refused", sentence_of(offer)) for offer in decision.offers]
-        candidates += [Candidate(ex.name, "not-asked", f"{claimer} took it first") for ex in decision.order[len(decision.offers) :]]
+        candidates += [Candidate(ex.name, "not-offered", f"{claimer} took it first") for ex in decision.order[len(decision.offers) :]]
         known = {each.executor for each in candidates}
         others = [ex.name for ex in trace.dispatch_record.executors if ex.name not in known]
-        candidates += [Candidate(name, "not-asked", "configuration leaves it out here") for name in others]
+        candidates += [Candidate(name, "not-offered", "configuration leaves it out here") for name in others]
         return Row(
             trace.name,
             tuple(p.name for p in line.writes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -229,6 +229,3 @@ class Frame:
                 return row.target
         self.stack.clear()
         return None
-
-
-Handler = Callable[[Frame, Any], int | None]

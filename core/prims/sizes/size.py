@@ -269,12 +269,12 @@ def symbols_in(tree: Any) -> dict[Atom, None]:
         return dict.fromkeys([atom for atom in tree.atoms() if atom.parts is None])
     if type(tree) is slice:
         tree = (tree.start, tree.stop, tree.step)
-    found: dict[Atom, None] = {}
+    atoms: dict[Atom, None] = {}
     if isinstance(tree, (tuple, list, dict)):
         for item in tree.values() if isinstance(tree, dict) else tree:
             if type(item) is Size or isinstance(item, (tuple, list, dict, slice)):
-                found |= symbols_in(item)
-    return found
+                atoms |= symbols_in(item)
+    return atoms
 
 
 def same_shape(a: tuple, b: tuple) -> bool:
