@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend.advanced import NO_REASON
 from dovetail.langs.torch import spec_of
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.opinfo import ErrorSample, SampleInput
 from dovetail_conformance.program import inexact, message, program_of, seed_generators
-from dovetail_conformance.subject import NO_REASON, every
+from dovetail_conformance.subject import every
 
 NOBODY = "the programs that ran have no line for anybody to run: they give back what they were given"
 OFTEN, SELDOM = 1100, 3  # times that one question is asked of the first dtype, and of the others

@@ -21,8 +21,6 @@ from dovetail_conformance.expectations import expectations_of, options_in
 from dovetail_conformance.limits import Limits, limits_in
 from dovetail_conformance.state import LIBRARIES, watched
 
-NO_REASON = "gave no reason"  # what a checker that returns a bare False is recorded to say
-
 
 class UnknownExecutor(ValueError):
     """No executor is meant by a name."""

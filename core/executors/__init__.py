@@ -1,5 +1,6 @@
 """The contract between the core and what runs its programs."""
 
+from dovetail.executors.contract.declaration import NO_REASON as NO_REASON
 from dovetail.executors.contract.declaration import is_claim as is_claim
 from dovetail.executors.contract.executor import CannotFuse as CannotFuse
 from dovetail.executors.contract.executor import Claim as Claim
@@ -37,7 +38,7 @@ from dovetail.executors.ordering.resolve_order import use as use
 from dovetail.executors.reports.explain import Explanation as Explanation
 from dovetail.executors.reports.explain import explanation as explanation
 from dovetail.executors.reports.explain import refusals as refusals
-from dovetail.executors.reports.region_limit import Fuel as Fuel
+from dovetail.executors.reports.region_limit import RegionLimit as RegionLimit
 from dovetail.executors.trials.judge import DisagreementWarning as DisagreementWarning
 from dovetail.executors.trials.tolerance import TOLERANCE as TOLERANCE
 from dovetail.executors.trials.tolerance import differs as differs

@@ -1,13 +1,13 @@
 """The rest of the contract: for code generators, passes, test tools.  Less stable than `dovetail.extend`: a minor version may change it.
 
 To generate code for regions: `prims_of` flattens lines, `region_key` tells equal regions, `KernelCache` keeps their kernels, `line_by_line` runs
-a region without a kernel, `fuse` may raise `CannotFuse`, `POOL` has memory for large results, `Fuel` limits how many regions are fused.
+a region without a kernel, `fuse` may raise `CannotFuse`, `POOL` has memory for large results, `RegionLimit` limits how many regions are fused.
 To define operations: `make_symbol` makes one that decomposes, `prim` one from a function, `lookaside` records traced calls of a function as an
 operation, `require` checks arguments in a meta rule, `symbol_for` and `symbols_of` look operations up.
 To change programs: a pass is a function from `Trace` to `Trace`; `Transform` sees prologue and epilogue as well, `substitute` replaces values in
 a line, `recording` records symbols into a trace, `to_callable` compiles a trace into a Python function.
 To inspect and test: `executors`, `get_executor`, `plugins` list what is installed, `checked` holds what runs to the run-time contract, `watch` shows
-values, `differs` compares results within `TOLERANCE`.
+values, `differs` compares results within `TOLERANCE`, `NO_REASON` is the refusal that a bare False stands for.
 """
 
 from dovetail import devices as devices
@@ -15,14 +15,15 @@ from dovetail import dtypes as dtypes
 from dovetail import torch_internals as torch_internals
 from dovetail.errors import ExecutorError as ExecutorError
 from dovetail.errors import require as require
+from dovetail.executors import NO_REASON as NO_REASON
 from dovetail.executors import POOL as POOL
 from dovetail.executors import TOLERANCE as TOLERANCE
 from dovetail.executors import CannotFuse as CannotFuse
 from dovetail.executors import Executor as Executor
 from dovetail.executors import ExecutorWarning as ExecutorWarning
-from dovetail.executors import Fuel as Fuel
 from dovetail.executors import Implementation as Implementation
 from dovetail.executors import KernelCache as KernelCache
+from dovetail.executors import RegionLimit as RegionLimit
 from dovetail.executors import checked as checked
 from dovetail.executors import differs as differs
 from dovetail.executors import executors as executors

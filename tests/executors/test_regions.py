@@ -15,7 +15,7 @@ import dovetail
 from dovetail.executors import Priority, dispatch
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import FusionExecutor, OperatorExecutor
-from dovetail.extend.advanced import CannotFuse, Fuel, get_executor, to_callable
+from dovetail.extend.advanced import CannotFuse, RegionLimit, get_executor, to_callable
 from dovetail.trace import check, cse, dce, functionalize
 
 F = torch.nn.functional
@@ -132,7 +132,7 @@ def test_a_reason_may_be_left_out_and_an_error_says_whose_it_is():
 
 
 def test_fuel_gives_back_what_its_executor_would():
-    fn = dovetail.jit(torch.sin, executors=[Fuel(Choosy(), 5)])
+    fn = dovetail.jit(torch.sin, executors=[RegionLimit(Choosy(), 5)])
     fn(torch.zeros(2))
     assert runs(fn) == [("sin", "torch")]
 

@@ -11,7 +11,18 @@ import dovetail
 from dovetail import prims
 from dovetail.errors import InvalidTrace
 from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, get_grad, make_prim, put_grad, register_grad
-from dovetail.extend.advanced import ExecutorError, Fuel, Transform, get_executor, lookaside, make_symbol, require, symbol_for, to_callable, watch
+from dovetail.extend.advanced import (
+    ExecutorError,
+    RegionLimit,
+    Transform,
+    get_executor,
+    lookaside,
+    make_symbol,
+    require,
+    symbol_for,
+    to_callable,
+    watch,
+)
 
 F = torch.nn.functional
 
@@ -162,19 +173,19 @@ def test_scenario_44_fuel_finds_the_fusion_that_goes_wrong():
     x = torch.full((2, 2), 0.1)
     want = three_regions(x)
 
-    def right(fuel: int) -> bool:
-        return torch.allclose(dovetail.jit(three_regions, executors=[Fuel(Pointwise(wrong=1), fuel)])(x), want)
+    def right(limit: int) -> bool:
+        return torch.allclose(dovetail.jit(three_regions, executors=[RegionLimit(Pointwise(wrong=1), limit)])(x), want)
 
-    assert [right(fuel) for fuel in range(4)] == [True, True, False, False]
-    ex = Fuel(Pointwise(wrong=1), 2)
+    assert [right(limit) for limit in range(4)] == [True, True, False, False]
+    ex = RegionLimit(Pointwise(wrong=1), 2)
     dovetail.jit(three_regions, executors=[ex])(x)
     assert [line.symbol.name for line in ex.regions[-1].lines] == ["cos", "sub"]
 
 
 def test_scenario_44_fuel_does_not_change_how_the_program_is_cut_up():
     texts = set()
-    for fuel in range(4):
-        jitted = dovetail.jit(three_regions, executors=[Fuel(Pointwise(), fuel)])
+    for limit in range(4):
+        jitted = dovetail.jit(three_regions, executors=[RegionLimit(Pointwise(), limit)])
         jitted(torch.ones(2, 2))
         texts.add(dovetail.last_traces(jitted)[-1].python().partition("\n")[2])
 

@@ -31,7 +31,7 @@ class InvalidVerdict(ExecutorError):
     """A checker returned something that is no verdict."""
 
 
-NO_REASON = "gave no reason"
+NO_REASON = "gave no reason"  # the refusal that a bare False or None stands for
 
 
 def as_verdict(answer: Any) -> Verdict:

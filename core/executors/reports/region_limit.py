@@ -1,4 +1,4 @@
-"""Optimization fuel: a fusion executor that fuses so many regions and no more, to find the one that goes wrong."""
+"""A limit of regions, as optimization fuel: a fusion executor that fuses so many regions and no more, to find the one that goes wrong."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dovetail.executors.ordering.resolve_order import resolve_executors
 from dovetail.trace import BoundSymbol, Trace, to_callable
 
 
-class Fuel(FusionExecutor):
-    """`Fuel(ex, 3)` is `ex` for its first three regions; later ones are the same regions, run line by line by executors of last resort.
+class RegionLimit(FusionExecutor):
+    """`RegionLimit(ex, 3)` is `ex` for its first three regions; later ones are the same regions, run line by line by executors of last resort.
 
     So a program is cut up the same way whatever the number, and the least number with which it goes wrong names the region:
-    `Fuel(ex, n).regions[-1]`.
+    `RegionLimit(ex, n).regions[-1]`.
     """
 
-    def __init__(self, ex: FusionExecutor, fuel: int):
+    def __init__(self, ex: FusionExecutor, limit: int):
         super().__init__(ex.name, version=ex.version, last_resort=ex.last_resort)
-        self.executor, self.fuel, self.distribution = ex, fuel, ex.distribution
+        self.executor, self.limit, self.distribution = ex, limit, ex.distribution
         self.regions: list[Trace] = []  # those that `ex` fused
 
     def available(self) -> Verdict:
@@ -39,8 +39,8 @@ class Fuel(FusionExecutor):
         return self.executor.worth(region)
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
-        """Fuse the region by `ex` as long as there is fuel; afterwards its lines run one by one."""
-        if len(self.regions) >= self.fuel:
+        """Fuse the region by `ex` up to the limit; afterwards its lines run one by one."""
+        if len(self.regions) >= self.limit:
             return to_callable(dispatch(region, resolve_executors([])))
         self.regions.append(region)
         return self.executor.fuse(region)

@@ -38,7 +38,7 @@ class Memory(Protocol):
         """Return the buffer of `node`, if it lies in memory before the kernel starts."""
 
     def result(self, node: Node, coords: Coords, guard: Guard) -> Expr:
-        """Read the result of a reduction at `coords` where `guard` holds; raise Cut where it is not known in the kernel."""
+        """Read the result of a reduction at `coords` where `guard` holds; raise CannotLower where it is not known in the kernel."""
 
 
 class Lowering:

@@ -143,7 +143,7 @@ class Kernel:
     # --- members
 
     def admit(self, kind: str, node: Node) -> None:
-        """Take in a store, a reduction ("reduce"), or a part of one ("part"); or raise a Cut and stay as it was."""
+        """Take in a store, a reduction ("reduce"), or a part of one ("part"); or raise CannotLower and stay as it was."""
         self._room()
         {"store": self._store, "reduce": self._reduce, "part": self._part}[kind](node)
 
@@ -216,7 +216,7 @@ class Kernel:
         self._written(node, expr, linear((self.part, *kept), node.steps))
 
     def sweep(self, node: Node) -> Node:
-        """Take in a sum across its rows, of those that each program goes over; gives the parts, or raises a Cut and stays as it was."""
+        """Take in a sum across its rows, of those that each program goes over; gives the parts, or raises CannotLower and stays as it was."""
         self._room()
         body, kept = self._across(node)
         parts = self.plan.parts_of(node, self.shares)

@@ -22,7 +22,7 @@ class Atom:
 
 
 class CannotLower(Exception):
-    """What is asked for cannot be computed in this loop nest; `node`, where given, has to lie in memory first."""
+    """An expression cannot be computed in this loop nest; `node`, unless None, has to lie in memory first."""
 
     def __init__(self, reason: str, node: Any = None):
         super().__init__(reason)

@@ -115,7 +115,7 @@ class Group:
         return self.numel >= APART and bool(sources) and bool(self.sources) and self.sources.isdisjoint(sources)
 
     def admit(self, kind: str, node: Node) -> None:
-        """Take `node` in, or raise a Cut and stay as it was."""
+        """Take `node` in, or raise CannotLower and stay as it was."""
         before = self.columns, self.down, [list(cell) for cell in self.cells], list(self.wanted)
         try:
             if kind != "store":

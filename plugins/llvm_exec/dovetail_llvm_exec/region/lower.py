@@ -77,7 +77,7 @@ class Memory(Protocol):
         """Return the buffer of `node`, if it lies in memory before the loop nest starts."""
 
     def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
-        """Read the result of a reduction at `coords` where `mask` holds; raise Cut where it is not known in the loop nest."""
+        """Read the result of a reduction at `coords` where `mask` holds; raise CannotLower where it is not known in the loop nest."""
 
 
 class Lowering:
