@@ -38,6 +38,7 @@ VALUES = {  # what those values mean that have no docstring
     "OPERATORS": "What `+`, `*` and their like mean in passes and grad rules.",
     "recorder": "The context variable that holds what records, a trace or `nobody`.",
     "SYMBOLS": "Every registered symbol by its id.",
+    "NO_REASON": "The refusal that a bare False or None of a checker stands for.",
     "TOLERANCE": "The relative and the absolute tolerance of results, by torch dtype, as `torch.testing` has them.",
     "Verdict": "What a checker returns: True, or a refusal, a sentence saying why not.",
 }
