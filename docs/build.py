@@ -34,9 +34,9 @@ SHOWN = (  # of benchmarks/workloads.py
 NOTE = "<!-- made by docs/build.py: change the code or that file, then run `make docs` -->"
 
 VALUES = {  # what those values mean that have no docstring
-    "nobody": "What a symbol meets when nothing is being recorded.",
+    "no_recorder": "The recorder while nothing is recorded.",
     "OPERATORS": "What `+`, `*` and their like mean in passes and grad rules.",
-    "recorder": "The context variable that holds what records, a trace or `nobody`.",
+    "recorder": "The context variable of the recorder: a trace, or `no_recorder`.",
     "SYMBOLS": "Every registered symbol by its id.",
     "NO_REASON": "The refusal that a bare False or None of a checker stands for.",
     "TOLERANCE": "The relative and the absolute tolerance of results, by torch dtype, as `torch.testing` has them.",
