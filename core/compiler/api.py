@@ -93,7 +93,8 @@ def cache_of(fn: Any) -> Cache:
 
 def last_entry(fn: Any) -> Entry:
     """Return the program that the last call ran.  Raises DovetailError before the first call."""
-    entries = cache_of(fn).entries
+    cache = cache_of(fn)
+    entries = (cache.retired_entry,) if cache.retired_entry is not None else cache.entries
     if not entries:
         raise DovetailError("nothing is compiled yet; call the function first")
     return entries[0]

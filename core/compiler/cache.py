@@ -76,6 +76,7 @@ class Cache:
         self.last_trial: Call = not_compiled
         self.next_trial = NEVER
         self.retired: list[str] = []  # why programs were given up since the last compilation
+        self.retired_entry: Entry | None = None  # the program of the last call, where that gave it up
         self.trials_enabled = True
         self.misses: list[str] = []  # why each program was compiled
         self.profiled: dict[str, tuple[int, float]] | None = None  # calls and seconds of each executor, after `dovetail.profile`
@@ -215,7 +216,7 @@ class Cache:
     def clear(self) -> None:
         """Forget every program; the next call compiles."""
         with self.lock:
-            self.entries, self.calls, self.next_trial, self.warned = (), 0, NEVER, False
+            self.entries, self.retired_entry, self.calls, self.next_trial, self.warned = (), None, 0, NEVER, False
             self.misses.clear()
             self.invalidate()
 
@@ -257,7 +258,7 @@ class Cache:
                 if before is not None and before.trial_call is not None:
                     before.trial_call.left = max(self.next_trial - self.calls + 1, 1)
                 self.next_trial = self.calls + trial_call.left - (not ran) if trial_call is not None else NEVER
-            self.entries = (entry, *[other for other in self.entries if other is not entry])
+            self.entries, self.retired_entry = (entry, *[other for other in self.entries if other is not entry]), None
             call = entry.call if self.mode == "guards" else GENERATE(unguarded(entry.prologue_traces[-1]))
             trial = functools.partial(trial_call, guarded=self.mode == "guards") if trial_call is not None else not_compiled
             self.last, self.last_trial = (_in_scope(call), _in_scope(trial)) if WATCH.scoped else (call, trial)
@@ -269,6 +270,7 @@ class Cache:
         with self.lock:
             self.entries = tuple([other for other in self.entries if other is not entry])
             self.retired.append(reason)
+            self.retired_entry = entry
             self.next_trial = NEVER
             self.invalidate()
 
