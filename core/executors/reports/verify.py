@@ -12,14 +12,14 @@ from dovetail.errors import DovetailError
 from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, FusionExecutor
 from dovetail.executors.discovery.plugin_errors import ASKED, call
-from dovetail.executors.dispatching.check_contract import broken, copies, paired, tensors
+from dovetail.executors.dispatching.check_contract import broken, copies, paired
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.executors.trials.reference import draws, exact, generators, is_region, own_copy, program, referees, restore, rounded, uninitialized
+from dovetail.executors.trials.compare import LineComparison, Result, restore_written
+from dovetail.executors.trials.reference import draws, generators, is_region, own_copy, program, referees, restore, uninitialized
 from dovetail.executors.trials.tolerance import differs
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Proxy, Trace, is_proxy, leaves, tree_map
 
-SAMPLES = 4  # programs with other rounding that a difference is judged by
 SLACK = 100  # a whole program may be that much further off than one operation
 
 
@@ -154,9 +154,7 @@ class Comparison:
             error.add_note(f"raised by {line.implementation.executor} as dovetail.verify ran {call(line)}")
             raise
         message = broken(line, args, kwargs, result, before)
-        if message is not None and message.startswith("it wrote into"):
-            for x, was in zip(tensors((args, kwargs)), before, strict=True):
-                x.copy_(was)
+        restore_written(message, args, kwargs, before)
         self.values.update({p: x for p, x in paired(line.out, result) if is_proxy(p)})
         return message
 
@@ -172,22 +170,12 @@ class Comparison:
     def _compared(self, operation: BoundSymbol, expected: list[Any], inputs: dict[Proxy, Any]) -> str | None:
         """Return how results differ from what is expected; None where they do not."""
         replaced = self.trace.dispatch_record.replaced
-        wide: tuple[list[Any] | None, list[list[Any]]] | None = None
+        results = []
         for i, p in enumerate(operation.writes):
             now = replaced.get(p, p)
-            if now not in self.values or p in self.unwritten or now in self.unwritten:
-                continue  # nothing needs it, or nothing wrote it
-            message = differs(self.values[now], expected[i])
-            if message is None:
-                continue
-            if wide is None:
-                values = self.trace.constants | inputs
-                wide = exact(operation, values, self.reference), rounded(operation, values, self.reference, SAMPLES)
-            exactly, samples = wide
-            if exactly and differs(self.values[now], expected[i], exactly[i], rounded=[each[i] for each in samples]) is None:
-                continue
-            return f"{p.name}: {message}"
-        return None
+            if now in self.values and p not in self.unwritten and now not in self.unwritten:  # else nothing needs it, or nothing wrote it
+                results.append(Result(i, p.name, self.values[now], expected[i]))
+        return LineComparison(operation, self.trace.constants | inputs, self.reference).difference(results)
 
     def _differs(self, executor: str, operation: BoundSymbol, lines: list[BoundSymbol], message: str, inputs: dict[Proxy, Any] | None = None) -> None:
         where = operation.where or next((line.where for line in lines if line.where), None)

@@ -13,15 +13,15 @@ import torch
 
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ExecutorWarning, call
-from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits, tensors
+from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits
 from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials import case
 from dovetail.executors.trials.budget import MEMORY, OVER, RATE, Account, Round, TriedLine, size_of
+from dovetail.executors.trials.compare import LineComparison, Result, restore_written
 from dovetail.executors.trials.profile import wait_for
 from dovetail.executors.trials.reference import (
     draws,
-    exact,
     generators,
     has_state,
     is_region,
@@ -30,16 +30,13 @@ from dovetail.executors.trials.reference import (
     parts,
     program,
     restore,
-    rounded,
     uninitialized,
 )
 from dovetail.executors.trials.rows import Sample, choice, memory
-from dovetail.executors.trials.tolerance import agreement, differs
+from dovetail.executors.trials.tolerance import differs
 from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, tree_map
 
 AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same
-SAMPLES = 4  # programs with other rounding that a difference is judged by
-FEW = 1 << 16  # elements up to which there are more of them
 COPIED = 1 << 24  # bytes of arguments up to which it is checked whether they are written into
 MOST_BYTES = 1 << 30  # of memory that the reference may need for a line
 MOST_CASE_BYTES = 1 << 32  # of inputs that are saved beside a script
@@ -104,9 +101,7 @@ class Judge:
         if before is not None:
             return self._drawn(tried, inputs, result, got, before)
         breach = broken(line, args, kwargs, result, were) if not written else None
-        if breach is not None and breach.startswith("it wrote into"):
-            for x, was in zip(tensors((args, kwargs)), were, strict=True):
-                x.copy_(was)
+        restore_written(breach, args, kwargs, were)
         right = self.judged(tried, inputs, got, took, again, breach)
         return result if right is got else _filled(line, inputs, right)
 
@@ -250,29 +245,16 @@ class Judge:
         positions: Sequence[torch.Tensor | None] = (),
     ) -> str | None:
         """How the results of `line` differ beyond rounding; None where they do not.  `positions` says where rows stand in the whole."""
-        wide: tuple[list[Any] | None, list[list[Any]]] | None = None
         unwritten = uninitialized(parts(tried.operation))
-        for i, p in enumerate(tried.operation.writes):
-            if p in unwritten:
-                continue
-            verdict = agreement(got[i], expected[i])
-            if verdict.difference is None:
-                tried.ulps = max(tried.ulps, verdict.ulps)
-                continue
-            if wide is None:
-                wide = self._wide(line, inputs)
-            exactly, samples = wide
-            at = positions[i] if positions else None
-            message = differs(got[i], expected[i], exactly[i] if exactly else None, rounded=[each[i] for each in samples], positions=at)
-            if message is not None:
-                return f"{p.name}: {message}"
-        return None
-
-    def _wide(self, line: BoundSymbol, inputs: dict[Proxy, Any]) -> tuple[list[Any] | None, list[list[Any]]]:
-        """What a line computes in twice the precision, and with other rounding."""
-        values = self.constants | inputs
-        size = max([x.numel() for x in inputs.values() if isinstance(x, torch.Tensor)], default=0)
-        return exact(line, values, self.reference), rounded(line, values, self.reference, SAMPLES if size > FEW else 2 * SAMPLES)
+        comparison = LineComparison(line, self.constants | inputs, self.reference)
+        results = [
+            Result(i, p.name, got[i], expected[i], positions[i] if positions else None)
+            for i, p in enumerate(tried.operation.writes)
+            if p not in unwritten
+        ]
+        difference = comparison.difference(results)
+        tried.ulps = max(tried.ulps, comparison.ulps)
+        return difference
 
     def _repeated(
         self, tried: TriedLine, inputs: dict[Proxy, Any], got: list[Any], expected: list[Any], again: Callable[[], Any], turn: Round, took: float

@@ -1,0 +1,78 @@
+"""Compare the results of one line with the reference's, for trials and for `dovetail.verify`.
+
+Both run a line and the reference on the same inputs, and differ in what stands around it.  `verify` walks a program as it was dispatched,
+compares every line whatever it takes, and goes on with what the executor computed, so that it names the first line that is wrong.  A trial
+runs inside of the program as it is lowered, within a budget, and goes on with what the reference computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.executors.dispatching.check_contract import tensors
+from dovetail.executors.ordering.resolve_order import Priority
+from dovetail.executors.trials.reference import exact, rounded
+from dovetail.executors.trials.tolerance import agreement, differs
+from dovetail.trace import BoundSymbol, Proxy
+
+SAMPLES = 4  # programs with other rounding that a difference is judged by
+FEW = 1 << 16  # elements up to which there are twice as many
+WROTE = "it wrote into"  # how a sentence about a contract begins, where an executor wrote into its arguments
+
+
+class Result(NamedTuple):
+    """A result of a line: its index among the line's results, its name, what the executor and the reference compute.
+
+    `positions` are the indices in dimension 0 that a sentence gives, where only some rows are compared.
+    """
+
+    index: int
+    name: str
+    got: Any
+    expected: Any
+    positions: torch.Tensor | None = None
+
+
+class LineComparison:
+    """How the results of one line differ from the reference's beyond rounding.
+
+    What a line computes in twice the precision, and with other rounding, is computed where a difference has to be explained.
+
+    Attributes:
+        ulps: the largest error of the results that agree.
+    """
+
+    def __init__(self, line: BoundSymbol, values: dict[Proxy, Any], reference: Priority):
+        self.line, self.values, self.reference = line, values, reference
+        self.ulps = 0.0
+
+    def difference(self, results: Iterable[Result]) -> str | None:
+        """Return how the first result that differs does so; None where all agree."""
+        explanations: tuple[list[Any] | None, list[list[Any]]] | None = None
+        for i, name, got, expected, positions in results:
+            verdict = agreement(got, expected)
+            if verdict.difference is None:
+                self.ulps = max(self.ulps, verdict.ulps)
+                continue
+            explanations = explanations or self._explanations()
+            exactly, samples = explanations
+            message = differs(got, expected, exactly[i] if exactly else None, rounded=[each[i] for each in samples], positions=positions)
+            if message is not None:
+                return f"{name}: {message}"
+        return None
+
+    def _explanations(self) -> tuple[list[Any] | None, list[list[Any]]]:
+        """Return the results in twice the precision, and with other rounding."""
+        size = max([x.numel() for x in self.values.values() if isinstance(x, torch.Tensor)], default=0)
+        samples = SAMPLES if size > FEW else 2 * SAMPLES
+        return exact(self.line, self.values, self.reference), rounded(self.line, self.values, self.reference, samples)
+
+
+def restore_written(breach: str | None, args: Any, kwargs: Any, before: Sequence[torch.Tensor]) -> None:
+    """Restore arguments that an executor wrote into, from copies of them."""
+    if breach is not None and breach.startswith(WROTE):
+        for x, was in zip(tensors((args, kwargs)), before, strict=True):
+            x.copy_(was)
