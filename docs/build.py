@@ -34,7 +34,6 @@ SHOWN = (  # of benchmarks/workloads.py
 NOTE = "<!-- made by docs/build.py: change the code or that file, then run `make docs` -->"
 
 VALUES = {  # what those values mean that have no docstring
-    "no_recorder": "The recorder while nothing is recorded.",
     "OPERATORS": "What `+`, `*` and their like mean in passes and grad rules.",
     "recorder": "The context variable of the recorder: a trace, or `no_recorder`.",
     "SYMBOLS": "Every registered symbol by its id.",
