@@ -1,4 +1,4 @@
-"""An executor's own entry: what it is offered, when it is asked, and that it changes no result."""
+"""Fast calls of executors: what they are offered, and when, and that they change no result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Quick(OperatorExecutor):
         self.implements(operation, lambda input: operation(input))
         self.fits, self.offered, self.taken, self.left = fits, [], [], []
 
-    def entry(self, prologue, computation, slow):
+    def fast_call(self, prologue, computation, slow):
         self.offered.append((prologue, computation))
         if self.fits is None:
             return None
@@ -32,7 +32,7 @@ class Quick(OperatorExecutor):
         return call
 
 
-def test_an_entry_runs_what_it_is_sure_of_and_hands_over_the_rest():
+def test_a_fast_call_runs_what_it_is_sure_of_and_hands_over_the_rest():
     ex = Quick(fits=3)
     fn = dovetail.jit(torch.sin, executors=[ex])
     x, y = torch.randn(3), torch.randn(4)
@@ -83,10 +83,10 @@ def test_the_prologue_says_which_function_it_runs():
     assert torch.equal(prologue.constants[program](x), torch.sin(x))
 
 
-def test_an_error_in_an_entry_says_whose_it_is():
+def test_an_error_in_a_fast_call_names_the_executor():
     class Broken(Quick):
-        def entry(self, prologue, computation, slow):
+        def fast_call(self, prologue, computation, slow):
             return 1 // 0
 
-    with pytest.raises(dovetail.DovetailError, match=r"entry of broken 0 \(defined in this process.*\) raised ZeroDivisionError"):
+    with pytest.raises(dovetail.DovetailError, match=r"fast_call of broken 0 \(defined in this process.*\) raised ZeroDivisionError"):
         dovetail.jit(torch.sin, executors=[Broken("broken")])(torch.ones(2))

@@ -99,7 +99,7 @@ class Executor:
         """
         return trace
 
-    def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
+    def fast_call(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """Return a fast call path, a function of (args, kwargs) that replaces a compiled program's prologue, or None, which is always right.
 
         It gives the result for calls that it is sure fit `prologue`, every guard of it; any other call it hands over to `slow`, the prologue

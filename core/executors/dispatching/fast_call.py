@@ -24,9 +24,9 @@ def fast_call_for(slow: Call, prologue: Trace, computation: Trace | None, progra
         if ex.name not in running and (ex.devices is None or not kinds <= ex.devices):
             continue
         try:
-            call = ex.entry(prologue, computation, slow)
+            call = ex.fast_call(prologue, computation, slow)
         except Exception as error:
-            raise ExecutorError(f"entry of {named(ex)} raised {type(error).__name__}: {error}\n  {way_out(ex)}") from error
+            raise ExecutorError(f"fast_call of {named(ex)} raised {type(error).__name__}: {error}\n  {way_out(ex)}") from error
         if call is not None:
             return call
     return slow

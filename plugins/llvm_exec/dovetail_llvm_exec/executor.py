@@ -56,7 +56,7 @@ class LLVMExecutor(FusionExecutor):
         """Return the region as a function; regions of equal structure share one."""
         return self.kernels.get(region)
 
-    def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
+    def fast_call(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """Return the guards in C, and the kernels one after the other where there is nothing else."""
         return entry(prologue, computation, slow, self.name)
 

@@ -54,7 +54,7 @@ class TritonExecutor(FusionExecutor):
             )
             raise CannotFuse(f"has no right plan for the region: {broken}") from broken
 
-    def entry(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
+    def fast_call(self, prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any] | None:
         """Return the same guards before a CUDA graph, where the option asks for one and the program can be one."""
         return entry(prologue, computation) if options_of(self)["cuda_graphs"] else None
 

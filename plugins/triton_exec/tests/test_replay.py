@@ -55,7 +55,7 @@ class Graphs(Planner):
         super().__init__()
         self.recorder = StandIn()
 
-    def entry(self, prologue, computation, slow):
+    def fast_call(self, prologue, computation, slow):
         return replay.entry(prologue, computation, self.recorder, devices=("cpu",))
 
 
@@ -262,7 +262,7 @@ def test_a_refusal_is_a_warning_that_says_why(sentence):
     fn, how = REFUSED[sentence]
 
     class Here(Graphs):
-        def entry(self, prologue, computation, slow):
+        def fast_call(self, prologue, computation, slow):
             return replay.entry(prologue, computation, self.recorder, how.get("devices", ("cpu",)))
 
     ours = dovetail.jit(fn, executors=[Here(), "torch"])
