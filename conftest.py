@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -35,6 +36,12 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     """Seed the generators before a file is imported, so that its constants do not depend on the files before it."""
     if isinstance(collector, pytest.Module):
         seed_generators()
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and tests that are there now out of collections of garbage, which would visit them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

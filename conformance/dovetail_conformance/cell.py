@@ -13,6 +13,7 @@ from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import OpInfo
 from dovetail_conformance.sampling import dealt, pairwise
 from dovetail_conformance.subject import Subject
+from dovetail_conformance.twins import is_in_place
 
 FEW = 2
 
@@ -62,8 +63,10 @@ class Cell:
         """Choose the samples that the level runs with this dtype."""
         if not self.level.dealt:
             return chosen(candidates, self.level.samples)
-        accepted = self.level.dtypes_for(self.info.dtypes)
-        return pairwise(candidates) if self.first else dealt(candidates, accepted.index(self.dtype) - 1, len(accepted) - 1)
+        if not self.first:
+            accepted = self.level.dtypes_for(self.info.dtypes)
+            return dealt(candidates, accepted.index(self.dtype) - 1, len(accepted) - 1)
+        return dealt(candidates, 0, 1) if is_in_place(self.info.symbol.id) else pairwise(candidates)
 
     @property
     def first(self) -> bool:

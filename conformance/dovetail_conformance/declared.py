@@ -12,10 +12,10 @@ from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import Executor
 from dovetail_conformance.case import MOST, Case
-from dovetail_conformance.opinfo import OpInfo
 from dovetail_conformance.plan import Task, opinfos
 from dovetail_conformance.program import program_of
 from dovetail_conformance.subject import Subject, every
+from dovetail_conformance.twins import is_in_place
 
 PROGRAMS = 8  # samples of an operation that are recorded, each with its arguments passed in another way
 
@@ -23,7 +23,7 @@ PROGRAMS = 8  # samples of an operation that are recorded, each with its argumen
 @cache
 def has_samples(operation: str, dtype: DType) -> bool:
     """Whether the operation has a sample with this dtype: eager does not run every operation in place with each dtype of its twin."""
-    if not (operation.startswith("torch.Tensor.") and operation.endswith("_")):
+    if not is_in_place(operation):
         return True
     try:
         return next(opinfos()[operation].samples(dtype, named("cpu")), None) is not None
@@ -68,7 +68,7 @@ def _takes(ex: Executor, line: BoundSymbol) -> bool:
 def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple[BoundSymbol, ...]:
     """Record a few samples; return the lines that the executor would be offered, before and after it rewrites each program."""
     found: list[BoundSymbol] = []
-    for trace in recorded(opinfos()[operation], dtype, device):
+    for trace in recorded(operation, dtype, device):
         found += every(trace.lines, whole=False)
         try:
             found += every(ex.prepare(trace, (ex,)).lines, whole=False)
@@ -77,8 +77,10 @@ def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple
     return tuple(found)
 
 
-def recorded(info: OpInfo, dtype: DType, device: Device) -> list[Trace]:
+@cache
+def recorded(operation: str, dtype: DType, device: Device) -> tuple[Trace, ...]:
     """Record the operation's samples, one for each way in which the other arguments are passed, for tensors that are not there."""
+    info = opinfos()[operation]
     programs: dict[object, Case] = {}
     try:
         for sample in islice(info.samples(dtype, named("cpu")), MOST):
@@ -94,4 +96,4 @@ def recorded(info: OpInfo, dtype: DType, device: Device) -> list[Trace]:
             traces.append(case.specs(device))
         except Exception:  # the operation is refused before any executor is asked, or needs values
             continue
-    return traces
+    return tuple(traces)

@@ -17,9 +17,14 @@ from dovetail_conformance.layout import overlaps
 from dovetail_conformance.opinfo import OPINFOS, Directive, OpInfo, SampleInput, no_errors
 
 
+def is_in_place(operation: str) -> bool:
+    """Whether an operation writes its result into its first argument, by its name."""
+    return operation.startswith("torch.Tensor.") and operation.endswith("_")
+
+
 def twin_of(symbol: TorchSymbol) -> TorchSymbol | None:
     """Return the operation that writes nothing and computes what `symbol` writes; None where `symbol` is none of those in place."""
-    if not symbol.id.startswith("torch.Tensor.") or not symbol.id.endswith("_"):
+    if not is_in_place(symbol.id):
         return None
     return next((s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s.meta is getattr(symbol.meta, "__wrapped__", None)), None)
 

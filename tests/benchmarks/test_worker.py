@@ -20,7 +20,10 @@ def work():
     return lambda workload, subject: Work(fakes.SUITE.workloads[workload], fakes.subject(subject))
 
 
-@pytest.mark.parametrize("workload", ["double", "double-bf16", "train", "train-bf16", "write"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("double", "train-bf16")]
+
+
+@pytest.mark.parametrize("workload", ["double-bf16", "train", "write", *SLOW])
 def test_what_is_right_has_a_first_call_and_rounds(work, workload):
     mine = work(workload, "same")
     first = mine.first()

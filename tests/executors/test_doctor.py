@@ -42,6 +42,7 @@ def findings(site):
     return look
 
 
+@pytest.mark.slow
 def test_row_14_a_segfault_is_a_row(findings):
     found = findings("doc_segfault", "doc_kernel", "doc_exits", "doc_good")
 

@@ -22,7 +22,7 @@ from dovetail_conformance.prims import OPINFOS
 
 SMALL, MOST = 24, 8  # elements of a sample's arguments together; samples of each prim
 DIFFERENTIABLE = [
-    pytest.param(info, dtype, id=f"{info}-{dtype.short}")
+    pytest.param(info, dtype, id=f"{info}-{dtype.short}", marks=[pytest.mark.slow] * (dtype.kind == "complex"))
     for info in OPINFOS
     for dtype in (dtypes.float64, dtypes.complex128)
     if info.grad and dtype in info.dtypes

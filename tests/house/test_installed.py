@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 
+import pytest
 import torch
 
 import dovetail
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing_wrong(tmp_path):
     command = [sys.executable, "-P", "-c", "from dovetail.cli import main; main()", "doctor", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"DOVETAIL_CONFIG": "off"})

@@ -61,8 +61,8 @@ def failures(info: Any, dtype: torch.dtype, *, most: int = 30, way_names: tuple[
 
 
 def dealt(names: Iterable[str]) -> list[Any]:
-    """Return test parameters for the operations in order, every other one slow: the conformance suite has samples of its own for each."""
-    return [pytest.param(name, marks=[pytest.mark.slow] * (i % 2)) for i, name in enumerate(sorted(names))]
+    """Return test parameters for the operations in order, all but every fourth slow: the conformance suite has samples of its own for each."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (i % 4 > 0)) for i, name in enumerate(sorted(names))]
 
 
 def infos(names: list[str]) -> list[Any]:

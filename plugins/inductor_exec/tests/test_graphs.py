@@ -37,7 +37,7 @@ def graph(fn, *args):
     return dovetail.to_fx(trace), trace
 
 
-@pytest.mark.parametrize("info", [pytest.param(info, id=info.name, marks=[pytest.mark.slow] * (i % 5 > 0)) for i, info in enumerate(INFOS)])
+@pytest.mark.parametrize("info", [pytest.param(info, id=info.name, marks=[pytest.mark.slow] * (i % 15 > 0)) for i, info in enumerate(INFOS)])
 def test_what_inductor_is_given_computes_the_prim_in_its_layout(info):
     count = 0
     for dtype in (dtype for dtype in DTYPES if dtype in info.dtypes):
@@ -62,7 +62,7 @@ def leaves_of(outputs):
 
 
 @pytest.mark.parametrize("name", list(zoo.cases()))
-@pytest.mark.parametrize("backend", ["torch", "torchscript"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("torchscript", marks=pytest.mark.slow)])
 def test_models_forward_and_backward_equal_eager(name, backend):
     model, args = zoo.cases()[name]
     ex = inductor_executor(backend=backend)

@@ -62,7 +62,7 @@ def test_every_translator_computes_its_prim(name, dtype):
     same(region(*inputs), tuple(eager(trace, inputs)))
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.slow)])
 def test_samples_of_the_conformance_suite(every):
     count = 0
     for name, dtype, trace, inputs in islice(samples(), 0, None, every):

@@ -20,6 +20,7 @@ print("\\n".join(f"{row}: {row.message}" for row in report.failures), sum(row.st
 """
 
 
+@pytest.mark.slow
 def test_the_operations_that_gain_most():
     """In a process of its own: the samples of our operation are for no other test."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
