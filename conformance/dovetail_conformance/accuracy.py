@@ -92,7 +92,7 @@ def _leaf(result: Any, i: int, of: int, like: Any) -> Any:
 
 
 def _whole(got: Tensor, eager: Tensor, exact: Tensor | None) -> str | None:
-    """Compare integers and booleans; where a rounding decides, float64 and eager have two answers, and neither is asked for."""
+    """Compare integers and booleans; where a rounding decides, float64 and eager have two answers, and neither is required."""
     wrong = got != eager
     if isinstance(exact, Tensor) and exact.dtype == eager.dtype:
         wrong &= eager == exact

@@ -278,7 +278,7 @@ def refuses_without_a_reason() -> Executor:
 
 @broken("checkers", "torch.sin")
 def checker_raises() -> Executor:
-    """Expects at least one dimension when it is asked."""
+    """Expects at least one dimension in its checker."""
     return running(torch.sin, checker=lambda x: x.spec.shape[0] >= 0)
 
 
@@ -291,7 +291,7 @@ def checker_changes_its_mind() -> Executor:
 
 @broken("checkers", "torch.sin")
 def checker_looks_around() -> Executor:
-    """Decides by grad mode rather than by what it is asked."""
+    """Decides by the default dtype rather than by the line."""
     return running(torch.sin, checker=lambda x: True if torch.get_default_dtype() is torch.float32 else "expected the default dtype to be float32")
 
 
@@ -325,7 +325,7 @@ class Replayed(FusionExecutor):
     def can_fuse(self, line: BoundSymbol) -> bool | str:
         if {Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.VIEW} & set(line.symbol.tags) or not line.symbol.is_prim:
             return f"does not fuse {line.symbol}"
-        return True if any(ex.verdict(line) is True for ex in self.behind) else "nobody runs it"
+        return True if any(ex.verdict(line) is True for ex in self.behind) else "no executor runs it"
 
     def fuse(self, region: Trace) -> Callable[..., tuple]:
         new = region.derive("replay")

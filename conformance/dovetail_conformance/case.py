@@ -74,7 +74,7 @@ class Case:
 
     @cached_property
     def ran(self) -> Ran:
-        """The first call of the compiled function, and what it changed of the process: a change that is made once shows nowhere else."""
+        """The first call of the compiled function, and what it changed of the process: a change that happens once shows nowhere else."""
         changed: list[str] = []
         inputs = fresh(self.program.inputs)
         with watched(changed, but=LIBRARIES):
@@ -114,7 +114,7 @@ class Case:
 
     @cached_property
     def differentiable(self) -> list[int]:
-        """Which inputs the gradient is asked of: the inexact ones, but for those that eager takes no gradient of."""
+        """Which inputs get gradients: the inexact ones, but for those that eager takes no gradient of."""
         fixed = {id(x) for x in self.sample.fixed} if self.sample is not None else set()
         return [i for i, x in enumerate(self.program.inputs) if inexact(x) and id(x) not in fixed]
 

@@ -34,7 +34,7 @@ class Outcome:
 class Cell:
     """One operation with one dtype on one kind of device, for one executor.
 
-    `there` is where the samples' tensors lie: the device, or the processor where there is no such device and checkers alone are asked.
+    `there` is where the samples' tensors lie: the device, or the processor where there is no such device and checkers alone run.
     """
 
     def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None, seed: int = 0):

@@ -1,4 +1,4 @@
-"""What is asked of each operation that an executor runs.  A check is one function; its docstring is what the reports say of it."""
+"""The checks of each operation that an executor runs.  A check is one function; its docstring is its description in reports."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
 
 @dataclass(frozen=True)
 class Check:
-    """A question asked of every cell from a level on.
+    """A check of every cell from a level on.
 
-    `run` gives None where it does not apply.  `once` says that the answer hardly depends on the dtype: level quick asks it of the first alone.
+    `run` gives None where it does not apply.  `once` says that the answer hardly depends on the dtype: level quick runs it for the first alone.
     `since` is the version of the suite that it came with.
     """
 
@@ -83,7 +83,7 @@ def right(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | No
 
 
 def reference(cell: Cell) -> Outcome | None:
-    """Results are those of NumPy or SciPy, within the operation's own tolerance: PyTorch itself is not asked."""
+    """Results are those of NumPy or SciPy, within the operation's own tolerance: PyTorch itself is not called."""
     if cell.info.reference is None or not cell.claimed or cell.dtype.storage_only:
         return None
     tolerance = max(cell.info.tolerance, LOOSE.get(cell.dtype, 0.0))
@@ -271,7 +271,7 @@ def backward(cell: Cell) -> Outcome | None:
 
 
 def _differentiable(cell: Cell, most: int) -> list[Case]:
-    """Cases whose gradient is asked for."""
+    """Cases with a gradient."""
     if not cell.info.grad or not cell.dtype.inexact or cell.dtype.storage_only or not cell.claimed:
         return []
     candidates = [case for case in cell.claimed if case.ran.error is None and case.sample is not None and case.reference is not None]
@@ -331,7 +331,7 @@ def gradcheck(cell: Cell) -> Outcome | None:
 
 
 def _differentiable_without(cell: Cell) -> list[Case]:
-    """Cases whose gradient is asked for, also those that nothing can be compared with."""
+    """Cases with a gradient, also those that nothing can be compared with."""
     if not cell.info.grad or not cell.claimed:
         return []
     candidates = [case for case in cell.claimed if case.ran.error is None and case.sample is not None]

@@ -1,4 +1,4 @@
-"""What an executor says it does: that it takes what it declares, refuses with a sentence, and decides by nothing else than what it is asked."""
+"""What an executor says it does: that it takes what it declares, refuses with a sentence, and decides by the line alone."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dovetail_conformance.opinfo import ErrorSample, SampleInput
 from dovetail_conformance.program import inexact, message, program_of, seed_generators
 from dovetail_conformance.subject import every
 
-NOBODY = "the programs that ran have no line for anybody to run: they give back what they were given"
-OFTEN, SELDOM = 1100, 3  # times that one question is asked of the first dtype, and of the others
-ASKED = 6  # cases whose lines a checker is asked about
+NOBODY = "the programs that ran have no line to run: they return their inputs"
+OFTEN, SELDOM = 1100, 3  # times that one line is offered of the first dtype, and of the others
+ASKED = 6  # cases whose lines a checker is offered
 
 
 def claims(cell: Cell) -> Outcome:
@@ -71,7 +71,7 @@ def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]
     try:
         trace = case.specs(cell.device, grad=grad)
     except Exception:
-        return []  # the operation is refused before anybody is asked, or needs values
+        return []  # the operation is refused before dispatch, or needs values
     return every(trace.lines, whole=False)
 
 

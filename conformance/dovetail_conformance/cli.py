@@ -1,4 +1,4 @@
-"""`dovetail conformance`: hold executors to the suite, and read, compare and check what it found."""
+"""`dovetail conformance`: hold executors to the suite, and read, compare and check reports."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _rank(row: Row | None) -> int:
 
 @dataclass(frozen=True)
 class Difference:
-    """Everything that is not the same in two reports: `remarks` say what they were made with, where that differs."""
+    """The differences of two reports: `remarks` are those of suite, environment and level."""
 
     remarks: tuple[str, ...]
     changes: tuple[Change, ...]

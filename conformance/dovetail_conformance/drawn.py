@@ -17,7 +17,7 @@ FAR, MANY = 6.0, 30  # standard errors that a mean may be off by, of how many nu
 class Drawn:
     """A function that says what is wrong with a result, or None.
 
-    Numbers lie in [low, high], and are `whole` or not; their mean and standard deviation are asked of complex numbers' parts, and of samples
+    Numbers lie in [low, high], and are `whole` or not; their mean and standard deviation hold for complex numbers' parts, and of samples
     that are large enough to tell.
     """
 

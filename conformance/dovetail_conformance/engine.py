@@ -22,7 +22,7 @@ from dovetail_conformance.random_programs import random_programs
 from dovetail_conformance.report import Row
 from dovetail_conformance.subject import Subject
 
-Doing = Callable[[str], None]  # told the check that is about to run
+Doing = Callable[[str], None]  # called with the check that is about to run
 
 
 def rows_of(
@@ -88,7 +88,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
     if not _has_samples(cell):
         return  # an operation in place that eager does not run with this dtype
     if missing:
-        cell.device = named(task.device)  # nothing runs, and checkers can be asked all the same
+        cell.device = named(task.device)  # nothing runs, and checkers run all the same
         yield from row("claims", lambda: Outcome("not-run", missing)) if wanted.check("claims") else ()
         if _declared(cell):
             yield from row("checkers", lambda: claims.checkers(cell)) if wanted.check("checkers") else ()

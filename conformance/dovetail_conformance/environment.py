@@ -1,4 +1,4 @@
-"""What a report was made with: versions, the machine, the suite's own hash, the state of the executor's repository."""
+"""The environment of a report: versions, the machine, the suite's own hash, the state of the executor's repository."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class BadExpectations(ValueError):
 
 @dataclass
 class Expectation:
-    """What one entry says, the `at`-th of its file; `used` is set when a row was what it said."""
+    """One entry, the `at`-th of its file; `used` is set when a row matched it."""
 
     operation: str
     reason: str

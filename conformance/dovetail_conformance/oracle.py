@@ -47,7 +47,7 @@ def _same(a: Any, b: Any) -> bool:
     parts = [torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (a.detach(), b.detach())]
     if not parts[0].is_floating_point():
         return False
-    parts = [x.to(torch.float64) for x in parts]  # eight bits are not asked whether they are NaN
+    parts = [x.to(torch.float64) for x in parts]  # eight bits have no test for NaN
     return bool(torch.equal(*(x.isnan() for x in parts)) and torch.equal(*(x.nan_to_num() for x in parts)))
 
 

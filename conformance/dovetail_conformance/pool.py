@@ -30,7 +30,7 @@ class Done:
 
 
 class Pool:
-    """`processes` workers for one executor at one level; `setup` is what each is told first."""
+    """`processes` workers for one executor at one level; `setup` is the first message to each."""
 
     def __init__(self, setup: dict[str, Any], processes: int, timeout: float):
         self.setup, self.processes, self.timeout = setup, processes, timeout
@@ -54,7 +54,7 @@ class Pool:
                     raise outcome
                 else:
                     yield outcome
-        finally:  # nobody wants the others: the workers finish what they are at, and end
+        finally:  # the other results are not needed: the workers finish what they are at, and end
             while not todo.empty():
                 todo.get()
             for worker in workers:

@@ -187,7 +187,7 @@ def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
 
 
 def _eagerly(drawn: Drawn) -> None:
-    """Run the program so far; it is given up where eager does not run it, or its values are no longer ordinary ones."""
+    """Run the program so far; it is dropped where eager does not run it, or its values are no longer ordinary ones."""
     inputs, results = fresh(drawn.inputs), []
     seed_generators(SEED)
     try:

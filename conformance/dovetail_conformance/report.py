@@ -1,4 +1,4 @@
-"""What a run of the suite found: rows, and what they were found with; as JSON and back.
+"""The results of a run of the suite: rows, and the environment they come from; as JSON and back.
 
 The JSON follows `report.schema.json`, which is published with the package.
 """
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass
 class Report:
-    """The rows of one executor at one level, and what they were found with.
+    """The rows of one executor at one level, and the environment they come from.
 
     `suite` has the version and the hash of the suite, `executor` the name, version, distribution and declaration of the executor,
     `environment` the versions and the machine, `source` the commit of the executor's repository and whether it was clean.

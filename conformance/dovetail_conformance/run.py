@@ -26,7 +26,7 @@ from dovetail_conformance.subject import Subject
 
 GROUP = "dovetail.opinfos"  # entry points of modules that append to OPINFOS
 ASKING = ("refusals", "checkers", "errors", "declaration")  # checks that count questions, and no sample that the executor ran
-Progress = Callable[[int, int, Row | None], None]  # told how many tasks are done, of how many, and a row that fails
+Progress = Callable[[int, int, Row | None], None]  # called with how many tasks are done, of how many, and a row that fails
 
 
 def check(
@@ -47,7 +47,7 @@ def check(
     fail_fast: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Hold an executor to the suite, and report what was found.
+    """Hold an executor to the suite, and return the report.
 
     `executor` is an executor, the name of one that is installed, or "file.py:name" or "package.module:name" of one or of a function that
     makes it.  `level` is "smoke", "quick", "core", "full" or "stress"; `operations` are names, parts of names or patterns, `checks`, `dtypes` and

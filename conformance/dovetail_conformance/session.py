@@ -1,4 +1,4 @@
-"""The suite in a run of pytest: what is collected, what does a test, and what is said of the whole."""
+"""The suite in a run of pytest: what is collected, what does a test, and the summary of the whole."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def subject_of(executor: Executor | str, expectations: str | Path | None = None)
 
 
 def cases(requested: Requested, level: str) -> list[Case]:
-    """Return the tasks of every executor that is asked for, but for cells that its declaration excludes."""
+    """Return the tasks of every requested executor, but for cells that its declaration excludes."""
     import_opinfos()
     all_cases = []
     for executor in requested.executors or [ex.name for ex in executors() if ex.available() is True]:
@@ -90,7 +90,7 @@ def cases(requested: Requested, level: str) -> list[Case]:
         every_task = [task for task in tasks(subject, LEVELS[level], wanted) if task.dtype is None or has_samples(task.operation, task.dtype)]
         chosen = [task for task in every_task if has_room(subject, task)]
         if every_task and not chosen:
-            raise pytest.UsageError(f"the declaration of {run.name} excludes every operation that is asked for; name one that it implements")
+            raise pytest.UsageError(f"the declaration of {run.name} excludes every requested operation; name one that it implements")
         run.planned, run.left_out = len(chosen), len(every_task) - len(chosen)
         key = f"{run.name} {level} {wanted}"
         RUNS[key] = run

@@ -139,7 +139,7 @@ LIBRARIES = ("the environment", "sys.path", "the warning filters", "Python's ran
 
 
 def as_before(environment: dict[str, str]) -> None:
-    """Put back what an earlier call may have changed once and for all, and random states that nobody else would choose."""
+    """Put back what an earlier call may have changed once and for all, and set random states that no code would choose."""
     _set_environment({**environment, **{name: value for name, value in os.environ.items() if name.startswith("PYTEST")}})
     random.seed(SCRAMBLED)
     np.random.seed(SCRAMBLED)

@@ -1,4 +1,4 @@
-"""Checks a report that somebody else sends in: whether it is whole, of this suite, of code that can be found again, and without failures."""
+"""Checks a report that somebody else sends in: whether it is whole, of this suite, of published code, and without failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Submitted:
 def problems(text: str, *, suite: Mapping[str, str] | None = None, mustpass: Iterable[tuple[str, str, str]] | None = None) -> list[str]:
     """List what is wrong with the report or the reports in `text`, a sentence each; empty where nothing is.
 
-    `suite` and `mustpass` are those of the installed suite unless they are given.
+    `suite` and `mustpass` are those of the installed suite unless passed.
     """
     try:
         data = json.loads(text)

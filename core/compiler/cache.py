@@ -75,7 +75,7 @@ class Cache:
         self.last: Call = not_compiled
         self.last_trial: Call = not_compiled
         self.next_trial = NEVER
-        self.retired: list[str] = []  # why programs were given up since the last compilation
+        self.retired: list[str] = []  # why programs were evicted since the last compilation
         self.retired_entry: Entry | None = None  # the program of the last call, where that gave it up
         self.trials_enabled = True
         self.misses: list[str] = []  # why each program was compiled

@@ -22,7 +22,7 @@ from dovetail.frontend.environment import Acquired, compiling
 from dovetail.trace import Offer, Trace, requires_grad
 
 Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; returns the result, or a Miss where a guard fails
-Run = Callable[..., Any]  # of the inputs that the prologue found
+Run = Callable[..., Any]  # of the inputs that the prologue unpacked
 
 
 @dataclass(frozen=True)

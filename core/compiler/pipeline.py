@@ -96,7 +96,7 @@ class Programs:
         computation: from the traced program to the computation that runs, or to the forward where there is a backward.
         epilogue: writes inputs and makes views; empty where there is nothing to do.
         trained: the forward, the backward and what they come from; None where no gradient is needed.
-        compilation: what the passes were told.
+        compilation: the arguments of the passes.
     """
 
     prologue: Trace

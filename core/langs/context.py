@@ -18,7 +18,7 @@ class Language(dict[str, Callable[..., Any]]):
     def __init__(self, name: str, proxy: type[TensorProxy] = TensorProxy):
         super().__init__()
         self.name, self.proxy = name, proxy
-        self.properties: dict[str, Callable[[TensorProxy], Any]] = {}  # x.shape, x.T: what is asked for without a call
+        self.properties: dict[str, Callable[[TensorProxy], Any]] = {}  # x.shape, x.T: attributes, read without a call
         self.foreign: Callable[[Any], Any] | None = None  # makes tensors of what else the language takes for one in the arguments
 
     def __repr__(self) -> str:

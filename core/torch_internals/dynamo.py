@@ -66,7 +66,7 @@ def graph_break_counts() -> Counter[str]:
 
 
 def notes_module(function: Callable) -> bool:
-    """Return whether a function is Dynamo's note that a module was made."""
+    """Return whether a function is Dynamo's note that a module was created."""
     return function.__module__ == "torch._dynamo.mutation_guard" and function.__name__ == "tag"
 
 

@@ -47,13 +47,13 @@ DICT_VERSION = Internal(
 ROOT_GUARD_MANAGER = Internal(
     "torch._C._dynamo.guards.RootGuardManager",
     purpose="check the versions of many dictionaries in one call, where torch._dynamo has been imported",
-    fallback="versions are asked for one by one",
+    fallback="versions are read one by one",
     probe=lambda kind: callable(kind().check),
 )
 GUARD_MANAGER_TYPE = Internal(
     "torch._dynamo.guards.GuardManagerType",
     purpose="build a RootGuardManager",
-    fallback="versions are asked for one by one",
+    fallback="versions are read one by one",
     probe=lambda kind: kind.GUARD_MANAGER is not None,
     costly=True,
 )

@@ -87,7 +87,7 @@ class Internal:
             return self.missing
         try:
             works = self.probe(self.value) is True
-        except Exception as error:  # private code given arguments that it does not know may raise anything
+        except Exception as error:  # private code may raise anything for arguments that it does not know
             return f"{self.path} of torch {torch.__version__} raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         return None if works else f"{self.path} of torch {torch.__version__} does not behave as expected"
 

@@ -30,7 +30,7 @@ def _fakes(mode: Any) -> bool:
 ANY_AUTOCAST = Internal(
     "torch._C._is_any_autocast_enabled",
     purpose="ask once whether autocast is on for any device",
-    fallback="torch.is_autocast_enabled is asked for CPU and CUDA, and the call path in C is not used",
+    fallback="torch.is_autocast_enabled is called for CPU and CUDA, and the call path in C is not used",
     probe=lambda ask: ask() is any(map(torch.is_autocast_enabled, _AUTOCAST_DEVICES)),
 )
 FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"  # the logger to which fake tensors write every error of a bad call

@@ -23,7 +23,7 @@ def _tells_aliases(is_alias: Any) -> bool:
 
 STORAGE_USE_COUNT = Internal(
     "torch._C._storage_Use_Count",
-    purpose="know when nobody refers to a large result any more, so that its memory is used again",
+    purpose="know when a large result has no references left, so that its memory is used again",
     fallback="each large result gets fresh memory",
     probe=_counts_references,
 )

@@ -38,8 +38,8 @@ class Decision:
         line: the line that was offered.
         depth: how many lines it is a part of; those stand before it.
         where: the user's line of code.
-        order: the executors in the order in which they are asked.
-        offers: those that were made, with the verdicts.
+        order: the executors in the order in which they are tried.
+        offers: the executors that were tried, with their verdicts.
         runs: the lines that run in its place; none where its decomposition was offered instead.
     """
 
@@ -53,7 +53,7 @@ class Decision:
 
 @dataclass
 class Spent:
-    """How often one executor was asked, and the seconds of its checkers, then of its transforms and fusion."""
+    """How many lines one executor was offered, and the seconds of its checkers, then of its transforms and fusion."""
 
     offers: int = 0
     claims: int = 0
@@ -66,7 +66,7 @@ class DispatchRecord:
     """Every decision of one dispatch.
 
     Attributes:
-        executors: who could be asked, in priority order.
+        executors: those in the order, by priority.
         left_out: who was requested and is not there, and why, as sentences.
         decisions: one for each line that was offered, in program order.
         spent: by the executor's name.
@@ -81,5 +81,5 @@ class DispatchRecord:
 
     @property
     def offers(self) -> list[Offer]:
-        """Every offer in program order; lines that are plain Python are offered to nobody."""
+        """Every offer in program order; lines that are plain Python are not offered."""
         return [offer for decision in self.decisions if decision.line.symbol.python_rule is None for offer in decision.offers]

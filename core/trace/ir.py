@@ -100,7 +100,7 @@ class Trace:
     made_by: str = "tracing"
     took: float = 0.0  # seconds
     constants: dict[Proxy, Any] = field(default_factory=dict, repr=False)
-    dispatch_record: DispatchRecord | None = field(default=None, repr=False)  # on the trace that dispatch made
+    dispatch_record: DispatchRecord | None = field(default=None, repr=False)  # on the trace of dispatch
     names: Iterator[int] = field(default_factory=itertools.count, repr=False)
     language: dict[str, Callable] = field(default_factory=lambda: prims.OPERATORS, repr=False)
     environment: Environment = field(default_factory=Environment, repr=False)

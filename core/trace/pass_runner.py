@@ -1,4 +1,4 @@
-"""Run one pass with a clock and, at DOVETAIL_DEBUG=2 and higher, a check of what it made."""
+"""Run one pass with a clock and, at DOVETAIL_DEBUG=2 and higher, a check of its result."""
 
 from __future__ import annotations
 

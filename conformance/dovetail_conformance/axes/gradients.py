@@ -17,7 +17,7 @@ from dovetail_conformance.program import calm
 
 @dataclass
 class Gradients:
-    """What a call that requires gradients gives: its results, the gradient of each input that was asked for, or an error.
+    """The outcome of a call that requires gradients: its results, the gradient of each input that requires one, or an error.
 
     `written` tells that the backward changed a cotangent.
     """

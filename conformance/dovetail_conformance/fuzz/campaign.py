@@ -22,7 +22,7 @@ PATIENCE = 900.0  # seconds without a word
 
 @dataclass
 class Campaign:
-    """What was done and what was found."""
+    """The programs that were run, and the findings."""
 
     job: Job
     counts: Counts = field(default_factory=Counts)
@@ -67,11 +67,11 @@ def campaign(
     programs: int | None = None,
     minutes: float | None = None,
     first: int = 0,
-    told: Callable[[Campaign, dict[str, Any] | None], None] = lambda campaign, finding: None,
+    report: Callable[[Campaign, dict[str, Any] | None], None] = lambda campaign, finding: None,
     source: Callable[[int], Iterator[dict[str, Any]]] | None = None,
     fail_fast: bool = False,
 ) -> Campaign:
-    """Run programs from number `first` on, in this process or by `source`; `told` hears of each program and each new finding."""
+    """Run programs from number `first` on, in this process or by `source`; `report` is called with each program and each new finding."""
     done, began = Campaign(job), monotonic()
     for number in count(first):
         if fail_fast and done.findings:
@@ -83,7 +83,7 @@ def campaign(
             if "end" in event:
                 done.counts.add(event["end"])
             done.counts.seconds = monotonic() - began
-            told(done, new)
+            report(done, new)
     raise AssertionError("numbers do not end")
 
 

@@ -52,8 +52,8 @@ def fuzz(name: str, minutes: float | None, programs: int | None, seed: int | Non
         job = job_of(**setup)
     workers = None if rest["in_process"] else Workers(setup, job)
     try:
-        with _bar(name, rest["save"], seed, minutes, programs) as told:
-            done = campaign(job, programs, minutes, first, told, workers, rest["fail_fast"])
+        with _bar(name, rest["save"], seed, minutes, programs) as report:
+            done = campaign(job, programs, minutes, first, report, workers, rest["fail_fast"])
     finally:
         if workers is not None:
             workers.close()
@@ -82,7 +82,7 @@ def _bar(name: str, folder: Path, seed: int, minutes: float | None, programs: in
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=programs or (minutes or 0) * 60, programs=0)
 
-        def told(done: Any, finding: dict[str, Any] | None) -> None:
+        def report(done: Any, finding: dict[str, Any] | None) -> None:
             if finding is not None:
                 path = save(finding, folder, seed)
                 console.print(f"{finding['message']}\n{finding['program']}\n{path}\n", markup=False, highlight=False)
@@ -90,4 +90,4 @@ def _bar(name: str, folder: Path, seed: int, minutes: float | None, programs: in
             reached = done.counts.programs if programs else done.counts.seconds
             bar.update(task, completed=reached, description=wrong, programs=done.counts.programs)
 
-        yield told
+        yield report

@@ -1,6 +1,6 @@
 """What steps are drawn from: each family adds one step to a drawing, or raises Impossible.
 
-Steps are written as users write them, so that what is found reads as a program of theirs.
+Steps are written as users write them, so that a finding reads as a program of theirs.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def replay(finding: Finding, title: str) -> str:
 
 
 def limit(finding: Finding) -> float:
-    """Return an error between what roundings explain and what was found."""
+    """Return an error between what roundings explain and that of the finding."""
     difference = finding.fault.difference
     if difference is None or difference.error == inf:
         return max(1.0, 10 * difference.allowed) if difference else 1e300

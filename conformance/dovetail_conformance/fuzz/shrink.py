@@ -37,7 +37,7 @@ class Finding:
 
 
 def shrunk(draft: Draft, setup: Setup, seed: int, fault: Fault, attempts: int) -> Finding:
-    """Return the smallest program with the same kind of fault that was found in so many attempts."""
+    """Return the smallest program with the same kind of fault, after so many attempts."""
     best = Finding(draft, setup, seed, fault)
     seen = {(draft, setup)}
     while attempts:

@@ -89,9 +89,7 @@ def campaign(
     executor = executor_of(plugin)
     chosen = mutants(executor, count, seed, operations) if isinstance(executor, OperatorExecutor) else []
     if not chosen:
-        raise ValueError(
-            f"{executor.name} has no implementation of an operation that is asked for; faults are put into those of OperatorExecutor.implements"
-        )
+        raise ValueError(f"{executor.name} has no implementation of a requested operation; faults are put into those of OperatorExecutor.implements")
     for mutant in chosen:
         yield tried(mutant, level)
 

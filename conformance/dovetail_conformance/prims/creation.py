@@ -1,4 +1,4 @@
-"""Tensors from nothing, and draws.  What is random has no reference: shape, dtype and bounds are all that is told."""
+"""Tensors from nothing, and draws.  What is random has no reference: shape, dtype and bounds are all that is checked."""
 
 from __future__ import annotations
 

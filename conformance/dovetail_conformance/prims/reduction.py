@@ -214,7 +214,7 @@ def topk_errors(device: Device) -> Iterator[ErrorSample]:
 
 def np_topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> tuple[np.ndarray, None]:
     values, _ = np_sort(x, dim, largest, True)
-    return np.take(values, np.arange(k), axis=dim), None  # which of two equal elements is taken is not said
+    return np.take(values, np.arange(k), axis=dim), None  # which of two equal elements is taken is open
 
 
 def row(symbol: Symbol, *rest: Any, **more: Any) -> OpInfo:

@@ -1,4 +1,4 @@
-"""Reports as one page that needs nothing else: operations x dtypes for each executor, and what was found at a click."""
+"""Reports as one page that needs nothing else: operations x dtypes for each executor, and each result at a click."""
 
 from __future__ import annotations
 

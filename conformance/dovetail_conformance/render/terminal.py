@@ -11,7 +11,7 @@ from rich.text import Text
 from dovetail_conformance.render import parts
 from dovetail_conformance.report import STATES, Report, Row, matrix, together
 
-MOST = 20  # failures that are told in full where not everything is asked for
+MOST = 20  # failures that are shown in full unless verbose
 NAMES = 28  # columns that the names of operations get at least
 
 

@@ -1,4 +1,4 @@
-"""Tensors made of numbers, of nothing, or in the likeness of another.  A sample's dtype is what is asked for, by name."""
+"""Tensors made of numbers, of nothing, or in the likeness of another.  A sample's dtype is requested by name."""
 
 from __future__ import annotations
 

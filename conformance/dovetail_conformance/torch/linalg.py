@@ -251,7 +251,7 @@ def scaled_samples(rows: tuple[Shapes, ...], dtype: DType, device: Device) -> It
 BATCHED = (((2, 2, 4), (2, 2, 3), (2, 3, 4)), ((4,), (2, 2, 3), (2, 3, 4)), ((1, 1, 1), (1, 1, 1), (1, 1, 1)), ((2, 2), (0, 2, 3), (0, 3, 2)))
 TO_ONE = (((2, 4), (2, 2, 3), (2, 3, 4)), ((4,), (2, 2, 3), (2, 3, 4)), ((1, 1), (1, 1, 1), (1, 1, 1)), ((2, 2), (0, 2, 3), (0, 3, 2)))
 
-# name: (shapes, shapes that do not fit and what is said, reference of the product, dtypes)
+# name: (shapes, shapes that do not fit and the error, reference of the product, dtypes)
 SCALED: dict[str, tuple[tuple[Shapes, ...], tuple[tuple[Shapes, str], ...], Callable, tuple[DType, ...]]] = {
     "torch.addmm": (
         (((2, 4), (2, 3), (3, 4)), ((4,), (2, 3), (3, 4)), ((2, 1), (2, 3), (3, 4)), ((1, 1), (1, 1), (1, 1)), ((2, 3), (2, 0), (0, 3))),

@@ -70,7 +70,7 @@ def test_a_declaration_that_excludes_everything_is_an_error(run) -> None:
     done = run(text)
 
     assert done.returncode != 0
-    assert "the declaration of mine excludes every operation that is asked for" in done.stdout + done.stderr
+    assert "the declaration of mine excludes every requested operation" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])

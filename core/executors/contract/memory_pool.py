@@ -1,6 +1,6 @@
 """Memory for large results and for what lies between operations: a block is used again when no tensor refers to it any more.
 
-A fresh block of many megabytes costs more in page faults than most kernels that fill it.  Who still refers to a block is said by
+A fresh block of many megabytes costs more in page faults than most kernels that fill it.  Whether a block is still in use is told by
 the reference count of its storage, which every view, every alias and every tensor that autograd has saved is counted in, and by that of the
 Python object that stands for the storage.
 """
@@ -66,7 +66,7 @@ class Pool:
         self._blocks: OrderedDict[int, list[Block]] = OrderedDict()
         self._lock = Lock()
         self._reused = self._created = 0
-        # what is counted of a block that nobody uses, None where torch cannot count
+        # the references of an unused block, None where torch cannot count
         self._unused = min(Block(64).references(), UNUSED) if counts_storage_uses() else None
 
     def empty(self, shape: Sequence[int], steps: Sequence[int], dtype: torch.dtype, size: int) -> torch.Tensor:
@@ -88,7 +88,7 @@ class Pool:
             return torch.empty(0, dtype=dtype).set_(block.storage, 0, shape, steps)
 
     def _idle(self, size: int) -> Block | None:
-        """A block that nobody uses; those that are the pool's no longer are forgotten on the way."""
+        """Return an unused block; drop those that are the pool's no longer."""
         blocks = self._blocks.get(size, [])
         for block in list(blocks):
             if block.references() == self._unused:
@@ -148,7 +148,7 @@ def _keep_pages() -> None:
     """Let the system's allocator keep what is freed below THRESHOLD, as it does in a process that has freed something as large.
 
     glibc gives memory at the end of its heap back from a threshold on, and asks for new pages with the next request.  The threshold rises with
-    the largest block that was freed, up to 32 MiB: here one that nobody has written to.
+    the largest block that was freed, up to 32 MiB: here one that was never written to.
     """
     torch.UntypedStorage(THRESHOLD - PAGE)
 

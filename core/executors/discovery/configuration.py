@@ -1,4 +1,4 @@
-"""Where configuration comes from: files, the environment, the command line and `with dovetail.use(...)`; and who is told when it changes."""
+"""Where configuration comes from: files, the environment, the command line and `with dovetail.use(...)`; and its subscribers."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Watch:
     scoped: bool = False  # whether this process ever entered `dovetail.use`; until then no call has to ask for its scope
     seen: Any = None
     stats: Any = None
-    told: WeakSet = field(default_factory=WeakSet)
+    listeners: WeakSet = field(default_factory=WeakSet)
     lock: RLock = field(default_factory=RLock)
 
     def subscribe(self, listener: Any) -> None:
         """Call listener.invalidate() after each change, as long as it lives."""
         with self.lock:
-            self.told.add(listener)
+            self.listeners.add(listener)
 
     def changed(self) -> None:
         """Announce that something may have changed: who depends on it has to look again."""
         with self.lock:
             self.generation += 1
-            for listener in self.told:
+            for listener in self.listeners:
                 listener.invalidate()
 
 

@@ -61,7 +61,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Found:
-    """What a scan found, each part in an order that no file system decides."""
+    """The result of a scan, each part in an order that no file system decides."""
 
     candidates: tuple[Candidate, ...]
     rows: tuple[Plugin, ...]  # of plugins that could not be read

@@ -146,7 +146,7 @@ def _from_file(name: str, file: Path) -> None:
 
 
 def _registered(candidate: Candidate, target: Any) -> pluggy.PluginManager:
-    """A manager that holds this plugin alone, whose hooks are known and take what they are given."""
+    """A manager that holds this plugin alone, with known hooks that fit their specifications."""
     manager = pluggy.PluginManager("dovetail")
     manager.add_hookspecs(hookspecs)
     try:

@@ -35,7 +35,7 @@ class Lock:
 
     plugins: tuple[Locked, ...]
     order: tuple[str, ...]
-    versions: Mapping[str, str] = field(default_factory=dict)  # of dovetail, torch and Python when it was made; they need not be the same later
+    versions: Mapping[str, str] = field(default_factory=dict)  # of dovetail, torch and Python at that time; they need not be the same later
 
     def written(self) -> str:
         """Return the text of the file."""

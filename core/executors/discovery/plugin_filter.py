@@ -17,7 +17,7 @@ from dovetail.options import Option, Setting
 
 @dataclass(frozen=True)
 class Selection:
-    """What configuration says of plugins: each part as names, with where that is said.
+    """The configuration of plugins: each part as names, with their sources.
 
     `disable` and `allow` hold names of plugins or of distributions, `use` the distribution that is meant by a plugin's name, `plugins` the
     paths of plugins in development.  `allow` is None where every plugin may be imported.

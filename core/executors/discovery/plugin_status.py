@@ -23,7 +23,7 @@ class Plugin:
     """One plugin and what became of it.
 
     `name` and `value` are those of its entry point.  `status` is a key of `STATUSES`; `reason` says why, in a sentence, and `remedy` what
-    would help.  `executors` are those that it brings, of a ready one those that can be asked.  `error` is the whole traceback, as text.
+    would help.  `executors` are those that it brings, of a ready one those that are available.  `error` is the whole traceback, as text.
     `seconds` went into importing it and calling its hook.  A plugin that was loaded from a path without packaging has no distribution,
     hence no version either.
     """

@@ -68,7 +68,7 @@ class Order:
     relations: list[Relation] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)  # relations that gave way, as sentences
     requests: dict[Any, tuple[Setting, str]] = field(default_factory=dict)  # what was requested by name, and where
-    removed: dict[Any, str] = field(default_factory=dict)  # who was taken out, and where that is said
+    removed: dict[Any, str] = field(default_factory=dict)  # which were removed, and by which setting
     restated: int = -1  # the rank of the layer that gave the whole list last
     by: dict[Any, Source] = field(default_factory=dict)  # who put it where it is
 

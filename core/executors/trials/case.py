@@ -1,6 +1,6 @@
 """A disagreement as a script that stands alone: the program, its inputs beside it, and the comparison.
 
-The script is made of what was tried: the operations of one line with the values that they were given.  It needs nothing but Dovetail and the
+The script has what was tried: the operations of one line with the values of their inputs.  It needs nothing but Dovetail and the
 executor, and exits with 1 while the two disagree.
 """
 

@@ -3,7 +3,7 @@
 The reference are the executors of last resort that run single operations.  `exact` runs the prims of lines on inputs of twice the
 precision.  `rounded` does the same and puts an error behind each prim, as large as an executor may make there: a few units in the last
 place of what the program would hold, and for sums what adding up in another order brings.  So a result that differs because an argmax, a
-comparison or a `floor` lies on its edge is told from one that is wrong.
+comparison or a `floor` lies on its edge is distinguished from a wrong one.
 """
 
 from __future__ import annotations

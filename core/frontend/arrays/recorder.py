@@ -139,7 +139,7 @@ class ArrayRecorder(TorchRecorder):
             return proxy
         return number
 
-    # what is asked of arrays
+    # attributes of arrays
 
     def class_of(self, value: Any) -> type:
         if not isinstance(value, NumpyProxy) or type(value) is NumberProxy:

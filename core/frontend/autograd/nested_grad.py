@@ -161,7 +161,7 @@ class _Replay:
 
 
 def _flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
-    """Give the results of `line` the requires_grad that recording it here would have given them."""
+    """Give the results of `line` the requires_grad that recording it here would have set."""
     for inner in line.body:
         _flag(inner, enabled, constant)
     if line.body:

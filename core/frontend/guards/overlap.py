@@ -1,4 +1,4 @@
-"""Whether tensors share memory, asked at every call of a program that writes its inputs."""
+"""Checks whether tensors share memory, at every call of a program that writes its inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import Any
 
-WORK = 10_000  # steps after which the exact comparison of two strided tensors is given up, and they are taken to overlap
+WORK = 10_000  # steps after which the exact comparison of two strided tensors stops, and they count as overlapping
 
 
 def overlap(written: tuple, others: tuple) -> bool:

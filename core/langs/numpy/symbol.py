@@ -258,7 +258,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True):
 
 
 def write(x: Any, value: TensorProxy, *, casting: str = "same_kind") -> TensorProxy:
-    """Write `value` into x, an array or the tuple of one that ufuncs are given as out=; gives x."""
+    """Write `value` into x, an array or the tuple of one that ufuncs take as out=; return x."""
     x = x[0] if isinstance(x, tuple) else x
     copyto(x, value, casting=casting)
     return x

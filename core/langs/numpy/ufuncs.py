@@ -56,7 +56,7 @@ def _same(x: TensorProxy) -> TensorProxy:
 
 
 def _divided(operation: Callable) -> Callable:
-    """Of integers divided by zero, NumPy makes 0, and divided by -1 they are negated, which no division of the machine may be asked for."""
+    """Of integers divided by zero, NumPy makes 0, and divided by -1 they are negated, which the machine's division must not meet."""
 
     def quotient(a: Any, b: Any) -> TensorProxy:
         x = a if isinstance(a, TensorProxy) else b

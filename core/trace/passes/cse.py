@@ -30,7 +30,7 @@ def cse(trace: Trace) -> Trace:
     escaping = set(proxies(trace.outputs))
     for line in trace.lines:
         line = substitute(line, env)
-        kind = tuple([p.spec.requires_grad for p in line.writes if isinstance(p, TensorProxy)])  # one made under no_grad is another
+        kind = tuple([p.spec.requires_grad for p in line.writes if isinstance(p, TensorProxy)])  # a line under no_grad is another
         key = (line.symbol, literal(line.args), literal(line.kwargs), kind)
         if line.effects or key not in first:
             first.setdefault(key, line)
