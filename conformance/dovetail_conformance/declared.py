@@ -22,7 +22,7 @@ PROGRAMS = 8  # samples of an operation that are recorded, each with its argumen
 
 @cache
 def has_samples(operation: str, dtype: DType) -> bool:
-    """Whether the operation has a sample with this dtype: eager does not run every operation in place with each dtype of its twin."""
+    """Return whether the operation has a sample with this dtype: eager does not run every operation in place with each dtype of its twin."""
     if not is_in_place(operation):
         return True
     try:
@@ -32,9 +32,9 @@ def has_samples(operation: str, dtype: DType) -> bool:
 
 
 def has_room(subject: Subject, task: Task) -> bool:
-    """Whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
+    """Return whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
 
-    The executor itself is asked about each line that would be offered to it, so one that takes what it does not declare has room. A cell
+    Each line is offered to the executor itself, so one that takes what it does not declare has room. A cell
     without room is `not-claimed`: `suite` leaves it out, and `check` reports it without running anything.
     """
     rows = subject.declared["operations"]
@@ -47,7 +47,7 @@ def has_room(subject: Subject, task: Task) -> bool:
 
 
 def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType) -> bool:
-    """Whether recorded programs of the operation have a line that the executor takes."""
+    """Return whether recorded programs of the operation have a line that the executor takes."""
     device = named(task.device if task.device in (subject.declared["devices"] or (task.device,)) else "cpu")
     first = opinfos()[task.operation].dtypes[0]
     if not any(line.symbol.id in rows or _takes(subject.executor, line) for line in offered(subject.executor, task.operation, first, device)):
@@ -56,7 +56,7 @@ def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType
 
 
 def _takes(ex: Executor, line: BoundSymbol) -> bool:
-    """Whether the executor takes a line; one whose checker raises has to run, so that a check can report it."""
+    """Return whether the executor takes a line; one whose checker raises has to run, so that a check can report it."""
     try:
         verdict = ex.verdict(line)
     except Exception:
@@ -67,14 +67,14 @@ def _takes(ex: Executor, line: BoundSymbol) -> bool:
 @cache
 def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple[BoundSymbol, ...]:
     """Record a few samples; return the lines that the executor would be offered, before and after it rewrites each program."""
-    found: list[BoundSymbol] = []
+    lines: list[BoundSymbol] = []
     for trace in recorded(operation, dtype, device):
-        found += every(trace.lines, whole=False)
+        lines += every(trace.lines, whole=False)
         try:
-            found += every(ex.prepare(trace, (ex,)).lines, whole=False)
+            lines += every(ex.prepare(trace, (ex,)).lines, whole=False)
         except Exception:  # the checks that run the program say so
             continue
-    return tuple(found)
+    return tuple(lines)
 
 
 @cache
@@ -89,11 +89,11 @@ def recorded(operation: str, dtype: DType, device: Device) -> tuple[Trace, ...]:
             if len(programs) == PROGRAMS:
                 break
     except Exception:
-        pass  # those that could be made
+        pass  # the samples so far
     traces = []
     for case in programs.values():
         try:
             traces.append(case.specs(device))
-        except Exception:  # the operation is refused before any executor is asked, or needs values
+        except Exception:  # the operation is refused before dispatch, or needs values
             continue
     return tuple(traces)

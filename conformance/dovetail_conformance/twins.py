@@ -18,7 +18,7 @@ from dovetail_conformance.opinfo import OPINFOS, Directive, OpInfo, SampleInput,
 
 
 def is_in_place(operation: str) -> bool:
-    """Whether an operation writes its result into its first argument, by its name."""
+    """Return whether an operation writes its result into its first argument, by its name."""
     return operation.startswith("torch.Tensor.") and operation.endswith("_")
 
 
