@@ -24,6 +24,8 @@ from dovetail.executors import use as use
 from dovetail.frontend import from_fx as from_fx
 from dovetail.frontend import make_trace as make_trace
 from dovetail.frontend import to_fx as to_fx
+from dovetail.frontend.guards.symbolic_sizes import mark_dynamic as mark_dynamic
+from dovetail.frontend.guards.symbolic_sizes import mark_static as mark_static
 from dovetail.gradients import grad as grad
 from dovetail.gradients import value_and_grad as value_and_grad
 from dovetail.gradients import vjp as vjp
@@ -48,6 +50,8 @@ __all__ = [
     "last_prologue_traces",
     "last_traces",
     "make_trace",
+    "mark_dynamic",
+    "mark_static",
     "opaque",
     "profile",
     "replay",

@@ -367,6 +367,14 @@ RECOMPILE_LIMIT = Option(
     count,
     example="recompile_limit = 32",
 )
+DYNAMIC = Option(
+    "DOVETAIL_DYNAMIC",
+    "static",
+    "Which sizes are symbols where `jit` gets no `dynamic`: `static`, those that `dovetail.mark_dynamic` names; `automatic`, also those that have "
+    "changed since an earlier compilation. Programs with symbolic sizes run on executors that declare `symbolic` alone.",
+    one_of("static", "automatic"),
+    example='dynamic = "automatic"',
+)
 UNKNOWN_C_CODE = Option(
     "DOVETAIL_UNKNOWN_C_CODE",
     "refuse",
@@ -399,6 +407,7 @@ OPTIONS: tuple[Option, ...] = (
         INTERPRETATION,
         RANDOM,
         RECOMPILE_LIMIT,
+        DYNAMIC,
         UNKNOWN_C_CODE,
         CONFIG,
     ),

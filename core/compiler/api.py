@@ -28,6 +28,7 @@ def jit(
     recompute: str = "balanced",
     interpretation: str | None = None,
     cache: str = "guards",
+    dynamic: bool | None = None,
 ) -> Any:
     """Compile `fn`, a function or a torch.nn.Module, once for each kind of call.
 
@@ -43,13 +44,16 @@ def jit(
         interpretation: how `fn` is traced.  "bytecode" guards everything that it reads, and does its writes at every call; "native" runs it
             once on traced tensors, and guards only its arguments and the state of a module.  None is the option of that name.
         cache: which calls run a program again: "guards", those that it fits; "same input", all of them, unchecked; "none" compiles each call.
+        dynamic: which sizes are symbols, so that one program runs them all: True, the sizes and ints above 1 in the arguments; False, those alone
+            that `dovetail.mark_dynamic` names; None is the option of that name.
 
     Raises:
         TypeError: `fn` is compiled already, or cannot be called.
         DovetailError: an argument has none of these values.
         ExecutorError: an executor is unknown, or cannot be used.
     """
-    again = functools.partial(jit, executors=executors, passes=passes, recompute=recompute, interpretation=interpretation, cache=cache)
+    more = {"recompute": recompute, "interpretation": interpretation, "cache": cache, "dynamic": dynamic}
+    again = functools.partial(jit, executors=executors, passes=passes, **more)
     if fn is None:
         return again
     if isinstance(getattr(fn, "_cache", None), Cache):
@@ -60,7 +64,13 @@ def jit(
         raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
     if cache not in ("guards", "same input", "none"):
         raise DovetailError(f"cache is 'guards', 'same input' or 'none', not {cache!r}")
-    programs = Cache(fn, executors, passes, recompute, interpretation, cache)
+    if dynamic not in (None, True, False):
+        raise DovetailError(f"dynamic is None, True or False, not {dynamic!r}")
+    if dynamic and (interpretation == "native" or cache != "guards"):
+        raise DovetailError(
+            'dynamic=True needs interpretation="bytecode" and cache="guards", the defaults; other programs are compiled for each size'
+        )
+    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
 

@@ -26,6 +26,7 @@ from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
+from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
 from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.torch_internals import active_mode
 from dovetail.trace.source_location import user_line
@@ -48,6 +49,7 @@ def not_compiled(args: tuple, kwargs: dict) -> Miss:
 
 
 OTHER_ORDER = Miss("the configuration is another")
+OTHER_FITS = Miss("a program of plain sizes fits")
 RETIRED = Miss("an executor disagreed with the reference")
 
 
@@ -66,7 +68,9 @@ class Cache:
         recompute: str = "balanced",
         interpretation: str | None = None,
         mode: str = "guards",
+        dynamic: bool | None = None,
     ):
+        self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
         self.calls, self.warned = 0, False
@@ -130,20 +134,37 @@ class Cache:
     def compile(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...]) -> Entry:
         """Compile the function for calls like this one, without keeping the program."""
         account, began = Account(), perf_counter()
-        entry = compile_call(
-            self.fn,
-            args,
-            kwargs,
-            executors,
-            passes,
-            recompute=self.recompute,
-            interpretation=self.interpretation,
-            account=account if self.trials_enabled else None,
-        )
+        how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
+        entry = self.compile_symbolic(args, kwargs, executors, passes, how)
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), entry)
         account.gradients = gradients_differ
         return entry
+
+    def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
+        """Compile the function with symbols for the sizes that move; with ints where what it does cannot be done with symbols."""
+        if self.mode != "guards" or (self.interpretation or options.INTERPRETATION.read()) == "native":
+            return compile_call(self.fn, args, kwargs, executors, passes, **how)
+        automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic"
+        sizes = SymbolicSizes(self.sizes, None if automatic else self.dynamic is True)
+        try:
+            entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
+        except Exception as error:
+            if not sizes:
+                raise
+            entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
+            self.sizes.seen |= sizes.seen
+            self.warn_of_sizes(f"its sizes are compiled one by one, since tracing it with symbolic sizes raised {type(error).__name__}: {error}")
+            return entry
+        for sentence in self.sizes.note(sizes):
+            self.warn_of_sizes(sentence)
+        return entry
+
+    def warn_of_sizes(self, sentence: str) -> None:
+        """Warn once that sizes which the user declared dynamic are not."""
+        if sentence not in self.size_warnings:
+            self.size_warnings.add(sentence)
+            warnings.warn(f"{name_of(self.fn)}: {sentence}", stacklevel=6)
 
     def run(self, entry: Entry, args: tuple, kwargs: dict) -> Any:
         """Run `entry`, beside the reference where a trial is due, and set when the next one is; a Miss where its guards fail."""
@@ -181,7 +202,7 @@ class Cache:
 
     def run_fitting(self, args: tuple, kwargs: dict, priority: Priority, generation: int, misses: list[Miss]) -> Any:
         """Run the first entry of this configuration that fits; where none does, return a Miss and add the misses of all to `misses`."""
-        for entry in self.entries if self.mode != "none" else ():
+        for entry in sorted(self.entries, key=_is_symbolic) if self.mode != "none" else ():  # programs of plain sizes first: they are faster
             if entry.key != priority.key:
                 continue
             result = self.run(entry, args, kwargs)
@@ -260,6 +281,8 @@ class Cache:
                 self.next_trial = self.calls + trial_call.left - (not ran) if trial_call is not None else NEVER
             self.entries, self.retired_entry = (entry, *[other for other in self.entries if other is not entry]), None
             call = entry.call if self.mode == "guards" else GENERATE(unguarded(entry.prologue_traces[-1]))
+            if entry.symbolic:
+                call = _unless([other for other in self.entries if not other.symbolic and other.key == entry.key], call)
             trial = functools.partial(trial_call, guarded=self.mode == "guards") if trial_call is not None else not_compiled
             self.last, self.last_trial = (_in_scope(call), _in_scope(trial)) if WATCH.scoped else (call, trial)
             if generation != WATCH.generation:
@@ -300,6 +323,25 @@ def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: BaseException 
 def _retire(cache: weakref.ref[Cache], entry: Entry, reason: str) -> None:
     if (alive := cache()) is not None:
         alive.retire(entry, reason)
+
+
+def _is_symbolic(entry: Entry) -> bool:
+    return entry.symbolic
+
+
+def _unless(others: Sequence[Entry], call: Call) -> Call:
+    """Let `call` miss where the guards of one of the `others` hold: `slow_call` then runs that."""
+    if not others:
+        return call
+    fits = [GENERATE(bound(other.prologue_traces[-1], lambda *inputs, objects=(): None)) for other in others]
+
+    def guarded(args: tuple, kwargs: dict) -> Any:
+        for fit in fits:
+            if type(fit(args, kwargs)) is not Miss:
+                return OTHER_FITS
+        return call(args, kwargs)
+
+    return guarded
 
 
 def _in_scope(call: Call) -> Call:

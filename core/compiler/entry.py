@@ -14,11 +14,13 @@ from dovetail.compiler.pipeline import ACQUIRE, GENERATE, Programs, compile_prog
 from dovetail.compiler.training import training
 from dovetail.executors import Priority, fast_call_for
 from dovetail.executors.ordering.resolve_order import Key
+from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.environment import Acquired, compiling
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.trace import Offer, Trace, requires_grad
 
 Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; returns the result, or a Miss where a guard fails
@@ -39,6 +41,7 @@ class Entry:
         trials: those of the computation, or of forward and backward.
         refusals: why executors did not differentiate lines that they implement.
         trial_call: the same call with its program beside the reference, None where nothing is tried.
+        symbolic: whether sizes of the program are symbols.
     """
 
     call: Call
@@ -50,6 +53,7 @@ class Entry:
     trials: Sequence[Trial] = ()
     refusals: Sequence[Offer] = ()
     trial_call: TrialCall | None = None
+    symbolic: bool = False
 
 
 class TrialCall:
@@ -86,6 +90,7 @@ def compile_call(
     recompute: str = "balanced",
     interpretation: str | None = None,
     account: Account | None = None,
+    sizes: SymbolicSizes | None = None,
 ) -> Entry:
     """Compile `fn` for calls like this one.
 
@@ -95,11 +100,14 @@ def compile_call(
         recompute: what the backward computes again rather than save: "none", "balanced" (what is cheap) or "all".
         interpretation: how `fn` is traced, "bytecode" or "native"; None is the option of that name.
         account: what trials of the programs may cost; without one nothing is tried.
+        sizes: which sizes are symbols; None where all are ints.
     """
     with compiling_with(executors):
-        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs)
+        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes)
         try:
             with compiling(), autocast_off():
+                if acquired.trace.relations is not None:
+                    executors = SymbolicOrder(executors)
                 switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself
                 history = torch.is_grad_enabled() or switched
                 compilation = Compilation(executors, passes, recompute, account, history=history)
@@ -123,7 +131,7 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     call = fast_call_for(GENERATE(prologue), prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
     refusals = programs.trained.rules.refusals if programs.trained is not None else []
     groups = (tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue))
-    return Entry(call, executors.key, *groups, trials, refusals, trial_call)
+    return Entry(call, executors.key, *groups, trials, refusals, trial_call, acquired.trace.relations is not None)
 
 
 def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:

@@ -47,6 +47,7 @@ from dovetail.trace import (
     requires_grad,
     run_pass,
     schedule,
+    sizes,
     split,
     take_saved,
     to_callable,
@@ -76,6 +77,7 @@ LOWER = (
     # a pass           and the programs that it runs on
     (rewrite, MAIN),  # each executor may rewrite the program before lines are offered
     (dispatch, ALL),  # each line goes to the first executor that claims it, and regions are fused
+    (sizes, ALL),  # symbols of sizes are read off the inputs
     (schedule, MAIN),  # the order of lines that holds the least memory
     (write_in_place, (COMPUTATION,)),  # regions write into inputs that are overwritten anyway
     (take_saved, (BACKWARD,)),  # the backward alone holds what was saved for it
@@ -212,6 +214,7 @@ def _unbound(*inputs: Any, objects: tuple = ()) -> None:
 def _refuse_overlap(acquired: Acquired, written: Sequence[Proxy]) -> None:
     """Raise Unsupported where a written input shares memory with another: the computation would read a copy that lacks the write."""
     tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True)) | acquired.trace.constants
+    tensors = {p: x for p, x in tensors.items() if isinstance(x, torch.Tensor)}
     writing = tuple([tensors[p] for p in written])
     if memory_overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
         names = ", ".join(p.name for p in written)

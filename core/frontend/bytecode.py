@@ -11,6 +11,7 @@ from dovetail.frontend.arrays.detection import array_frontend, has_arrays
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
 from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture
@@ -20,17 +21,17 @@ from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS
 
 
-def acquire(fn: Callable, args: tuple, kwargs: dict) -> Acquired:
+def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None = None) -> Acquired:
     """Interpret `fn` with proxies for the tensors that it reads; those become inputs, in the order in which they are read.
 
-    In a call with NumPy arrays and no tensors, arrays take the place of tensors.
+    In a call with NumPy arrays and no tensors, arrays take the place of tensors, and their sizes are ints.  `sizes` decides which sizes are symbols.
     """
     if has_arrays(fn, args, kwargs):
         acquired = array_frontend().acquire(_interpret, fn, args, kwargs)
         if acquired is not None:
             return acquired
     environment = TrackedEnvironment(LANGUAGE)
-    return _interpret(fn, args, kwargs, TorchRecorder(Trace(language=LANGUAGE, environment=environment), environment))
+    return _interpret(fn, args, kwargs, TorchRecorder(Trace(language=LANGUAGE, environment=environment), environment, sizes))
 
 
 def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder) -> Acquired:
@@ -69,7 +70,7 @@ class _Interpreted(Acquired):
         self.recorder.check_written(written)
         changing = {id(write.owner) for write in self.tracker.effects.log}
         guards, inputs, calls = self.tracker.all_guards(), self.recorder.sources, tuple(self.tracker.calls)
-        return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, changing=changing, calls=calls)
+        return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, changing=changing, calls=calls, sizes=self.recorder.sizes)
 
     def freeze_guards(self) -> None:
         """Refuse further guards."""

@@ -24,8 +24,8 @@ OVERRIDE_CHECKS = frozenset({overrides.has_torch_function, overrides.has_torch_f
 
 @lru_cache(maxsize=4096)
 def is_tensor_class(kind: type) -> bool:
-    """Return whether instances of a class are tensors, real or traced, or numbers that the program computes."""
-    return any(base is torch.Tensor or base is Proxy for base in kind.__mro__)
+    """Return whether instances of a class are tensors, real or traced, or numbers that the program computes, symbolic sizes among them."""
+    return any(base is torch.Tensor or base is Proxy or base is torch.SymInt for base in kind.__mro__)
 
 
 @lru_cache(maxsize=4096)

@@ -38,10 +38,10 @@ _SETTINGS = {  # of torch, each with its name in `read`; those without one are g
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
 
 
-def acquire(fn: Callable, args: tuple, kwargs: dict, *, language: Language = LANGUAGE) -> Acquired:
+def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: None = None, *, language: Language = LANGUAGE) -> Acquired:
     """Run `fn` on proxies for the tensors in its arguments, and for its parameters and buffers where it is a module.
 
-    Inputs: the module's tensors, each once, then those of the arguments, each once.
+    Inputs: the module's tensors, each once, then those of the arguments, each once.  All sizes are ints: `sizes` is for the other front end.
     """
     arguments, tree = trees.flatten((args, kwargs))
     arguments = [language.foreign(x) for x in arguments] if language.foreign is not None else arguments

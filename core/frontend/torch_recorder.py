@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail import options
+from dovetail import options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autocast import cast
@@ -28,13 +28,15 @@ from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.torch_globals import GlobalSettings
-from dovetail.langs.torch import REFUSED, not_traced, spec_of, traceable
+from dovetail.langs.torch import REFUSED, SymbolicInt, not_traced, size_of, spec_of, symint, traceable
 from dovetail.prims import Symbol, recorder
+from dovetail.prims.sizes import Size
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
+    from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
     from dovetail.frontend.interpreter.tracking.capture import Captured
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
@@ -44,6 +46,7 @@ _FRESH = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
 _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
+_UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
 _TRANSFORMS = frozenset(
     getattr(torch.func, name)
@@ -123,7 +126,7 @@ class TrackedEnvironment(TorchEnvironment):
                 "a tensor of unknown origin: it was created during tracing by code that Dovetail cannot trace, so it would become a constant of the "
                 f"program; {WAYS_OUT}\n  used at {user_line()}"
             )
-        return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else x
+        return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else size_of(x)
 
 
 def _untraced_transform() -> Unsupported:
@@ -135,17 +138,22 @@ def _untraced_transform() -> Unsupported:
 
 
 class TorchRecorder(Recorder):
-    """Tensors read from outside become inputs of `trace`; `sources` has where each is read."""
+    """Tensors read from outside become inputs of `trace`; `sources` has where each is read.
+
+    `sizes` decides which of their sizes, and which ints in the arguments, are symbols; None where all are ints.
+    """
 
     returns_tensors = True  # whether results are those of the computation
 
-    def __init__(self, trace: Trace, environment: TrackedEnvironment):
+    def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None):
+        self.sizes = sizes
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
         self.atoms = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}) | _numpy_numbers()
         self.inputs = environment.constants  # id of a real tensor -> its proxy
         self.real: dict[Proxy, torch.Tensor] = {}
         self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
+        self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
 
     def start(self, tracker: Tracker) -> None:
         self.environment.tracker = tracker
@@ -174,6 +182,8 @@ class TorchRecorder(Recorder):
         """Return the class of a tensor as the program sees it."""
         if isinstance(value, NumberProxy):
             return _NUMBERS[value.spec.kind]
+        if type(value) is SymbolicInt:
+            return int
         if not isinstance(value, TensorProxy):
             return type(value)
         real = self.real.get(value)
@@ -182,6 +192,8 @@ class TorchRecorder(Recorder):
     def is_instance(self, tensor: Any, kinds: Any) -> bool:
         if isinstance(kinds, tuple):
             return any([self.is_instance(tensor, kind) for kind in kinds])
+        if type(tensor) is SymbolicInt and kinds is torch.SymInt:
+            return True
         cls = self.class_of(tensor)
         if type(kinds).__name__ == "tensortype":  # torch.FloatTensor and its like
             return isinstance(tensor, TensorProxy) and kinds.dtype is tensor.dtype and kinds.is_cuda == tensor.is_cuda
@@ -192,12 +204,19 @@ class TorchRecorder(Recorder):
             return tensor
         proxy = self.inputs.get(id(tensor))
         if proxy is None:
-            proxy = self.inputs[id(tensor)] = self.trace.tensor(spec_of(traceable(tensor)))
+            spec, symbols = spec_of(traceable(tensor)), []
+            if self.sizes is not None:
+                spec, symbols = self.sizes.spec(spec, tensor, source)
+            proxy = self.inputs[id(tensor)] = self.trace.tensor(spec)
             self.trace.inputs.append(proxy)
             self.real[proxy] = tensor
             self.sources.append((source, proxy))
             self.environment.tensors.append(tensor)
-            tracker.guard("tensor", source, tensor_facts(tensor, proxy.spec.strides))
+            facts = tensor_facts(tensor, proxy.spec.strides)
+            if symbols:
+                self.trace.relations, self.sizes.of_tensor[proxy] = self.sizes.relations, symbols
+                facts |= {"shape": spec.shape, "strides": spec.strides}
+            tracker.guard("tensor", source, facts)
             tracker.known[id(proxy)] = proxy, source
         elif (first := tracker.source(proxy)) is not source:
             tracker.guard("same", source, first)
@@ -215,6 +234,19 @@ class TorchRecorder(Recorder):
         self.environment.tensors.append(sample)
         return proxy.item()
 
+    def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
+        size = self.sizes.integer(value, source) if self.sizes is not None else None
+        if size is None:
+            return value
+        self.trace.relations = self.sizes.relations
+        atom = self.sizes.places[repr(source), None]
+        if atom.proxy not in set(self.trace.inputs):
+            self.trace.inputs.append(atom.proxy)
+            self.sources.append((source, atom.proxy))
+            self.environment.tensors.append(value)
+            tracker.guard("integer", source, atom)
+        return symint(size)
+
     def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
         """Return the function that makes the result from the outputs of the computation."""
         return captured.finish
@@ -225,6 +257,9 @@ class TorchRecorder(Recorder):
     def place_of(self, tensor: Any) -> int:
         if not is_proxy(tensor):
             tensor = self.environment._lifted(tensor)
+        if type(tensor) is not Size:
+            return self.results.setdefault(tensor, len(self.results))
+        tensor = self.numbers[tensor] = self.numbers.get(tensor) or prims.integer(value=tensor)
         return self.results.setdefault(tensor, len(self.results))
 
     def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:
@@ -235,6 +270,8 @@ class TorchRecorder(Recorder):
             return NULL
         if name == "__class__":
             return self.class_of(owner)
+        if kind is SymbolicInt:
+            return getattr(owner, name)
         if (now := tracker.effects.now(owner, name)) is not NULL:
             if now is DELETED:
                 raise AttributeError(name)
@@ -264,7 +301,8 @@ class TorchRecorder(Recorder):
         if op == "contains":
             return args[1] in args[0]
         if op == "len":
-            return len(args[0])
+            shape = args[0].spec.shape if isinstance(args[0], TensorProxy) else ()
+            return symint(shape[0]) if shape else len(args[0])
         if op == "iter":
             return list(args[0])
         if len(args) == 2 and self.is_number(args[0]) and isinstance(args[1], TensorProxy) and op in _REFLECTED:
@@ -273,6 +311,9 @@ class TorchRecorder(Recorder):
 
     def truth(self, tracker: Tracker, tensor: Any) -> bool:
         return bool(tensor)
+
+    def is_symbolic(self, value: Any) -> bool:
+        return type(value) is torch.Size and any([type(n) is SymbolicInt for n in value])
 
     def words(self, tensor: Any) -> None:
         float(tensor)
@@ -304,6 +345,8 @@ class TorchRecorder(Recorder):
         kind = type(function)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
+        if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
+            return args[0]
         if is_module_class(kind):
             compiled = CompiledModule in kind.__mro__  # on its own; here it is a part of this program
             return (
@@ -391,7 +434,7 @@ class TorchRecorder(Recorder):
         kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_same(tracker, generator)
-        if type(function) is not BuiltinFunctionType or any(map(self.is_number, leaves((args, kwargs)))):  # torch's parser takes no such number
+        if type(function) is not BuiltinFunctionType or any([type(x) in _UNPARSED for x in leaves((args, kwargs))]):
             try:
                 return self.environment.call(function, args, kwargs)
             except (TypeError, AttributeError) as error:

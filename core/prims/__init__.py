@@ -71,6 +71,8 @@ from dovetail.prims.guard import check_modes as check_modes
 from dovetail.prims.guard import check_natives as check_natives
 from dovetail.prims.guard import check_objects as check_objects
 from dovetail.prims.guard import check_other as check_other
+from dovetail.prims.guard import check_rank as check_rank
+from dovetail.prims.guard import check_sizes as check_sizes
 from dovetail.prims.guard import check_tensor as check_tensor
 from dovetail.prims.guard import check_tensors as check_tensors
 from dovetail.prims.guard import check_truth as check_truth
@@ -88,8 +90,10 @@ from dovetail.prims.guard import unpack_leaves as unpack_leaves
 from dovetail.prims.guard import unpack_state as unpack_state
 from dovetail.prims.guard import unpack_static as unpack_static
 from dovetail.prims.host import delete as delete
+from dovetail.prims.host import integer as integer
 from dovetail.prims.host import item as item
 from dovetail.prims.host import print_ as print_
+from dovetail.prims.host import size as size
 from dovetail.prims.indexing import index as index
 from dovetail.prims.indexing import index_add as index_add
 from dovetail.prims.indexing import index_copy as index_copy

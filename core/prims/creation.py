@@ -9,6 +9,7 @@ from dovetail.dtypes import PYTHON, DType
 from dovetail.dtypes import rank as kind_rank
 from dovetail.errors import require
 from dovetail.prims.op import Tag, prim
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import NumberSpec, TensorSpec
 
 CREATION = {Tag.CREATION, Tag.NO_GRAD}
@@ -26,7 +27,7 @@ def number_kind(value: Any) -> str:
     """Return the kind of a number: bool, int, float or complex."""
     if type(value) is NumberSpec:
         return value.kind
-    dtype = PYTHON.get(type(value))
+    dtype = PYTHON.get(int if type(value) is Size else type(value))
     require(dtype is not None, "expected a tensor or a Python number, got {}", type(value).__name__, error=TypeError)
     return dtype.kind
 

@@ -255,6 +255,26 @@ def check_truth_python(target: str, x: str, *, value: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
+def check_rank(x: Any, *, type: type, rank: int, miss: Any) -> None:
+    """Check that x is a tensor of this class with `rank` dimensions, before its sizes are read."""
+
+
+@check_rank.python
+def check_rank_python(target: str, x: str, *, type: str, rank: str, miss: str) -> str:
+    return f"if type({x}) is not {type} or {x}.ndim != {rank}: return {miss}"
+
+
+@prim(tags=GUARD)
+def check_sizes(*, condition: Any, miss: Any) -> None:
+    """Check a condition on symbolic sizes."""
+
+
+@check_sizes.python
+def check_sizes_python(target: str, *, condition: str, miss: str) -> str:
+    return f"if not ({condition}): return {miss}"
+
+
+@prim(tags=GUARD)
 def check_empty(*, containers: Any, miss: Any) -> None:
     """Check that each of many containers is empty."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dovetail.errors import require
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.spec import NumberSpec, TensorSpec
@@ -14,6 +16,29 @@ def item(x: TensorSpec) -> NumberSpec:
     """The one element of x as a Python number."""
     require(x.numel == 1, "expected a tensor of one element, got {}", x)
     return NumberSpec(x.dtype.kind)
+
+
+@prim(tags={Tag.NO_GRAD, Tag.CHEAP})
+def size(x: TensorSpec, *, dim: int) -> NumberSpec:
+    """The size of x in dimension `dim`, printed as `s0 = t0.shape[0]`.  The pass `sizes` writes these lines for the symbols that a program names."""
+    require(0 <= dim < x.rank, "expected a dimension of {}, got {}", x, dim)
+    return NumberSpec("int")
+
+
+@size.python
+def size_python(target: str, x: str, *, dim: str) -> str:
+    return f"{target} = {x}.shape[{dim}]"
+
+
+@prim(tags={Tag.NO_GRAD, Tag.CHEAP})
+def integer(*, value: Any) -> NumberSpec:
+    """A symbolic size as a number that the program returns, printed as `n1 = 2*s0`."""
+    return NumberSpec("int")
+
+
+@integer.python
+def integer_python(target: str, *, value: str) -> str:
+    return f"{target} = {value}"
 
 
 @prim(tags=HOST)

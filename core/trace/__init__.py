@@ -23,6 +23,7 @@ from dovetail.trace.passes.philox import philox as philox
 from dovetail.trace.passes.release import release as release
 from dovetail.trace.passes.schedule import peak_bytes as peak_bytes
 from dovetail.trace.passes.schedule import schedule as schedule
+from dovetail.trace.passes.sizes import sizes as sizes
 from dovetail.trace.passes.split import BackwardTrace as BackwardTrace
 from dovetail.trace.passes.split import drop_cotangents as drop_cotangents
 from dovetail.trace.passes.split import split as split

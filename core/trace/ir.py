@@ -12,6 +12,7 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.errors import InputError
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
+from dovetail.prims.sizes import Relations
 from dovetail.trace import printing
 from dovetail.trace.dispatch_record import DispatchRecord
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
@@ -104,6 +105,7 @@ class Trace:
     names: Iterator[int] = field(default_factory=itertools.count, repr=False)
     language: dict[str, Callable] = field(default_factory=lambda: prims.OPERATORS, repr=False)
     environment: Environment = field(default_factory=Environment, repr=False)
+    relations: Relations | None = field(default=None, repr=False)  # the symbols of the sizes in the program; None where all sizes are ints
     depth: int = field(default=0, repr=False)  # a line recorded at depth 0 is the user's, and knows where it was called from
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError
 from dovetail.prims import SYMBOLS, symbols_of
+from dovetail.prims.sizes import Form, Size
 from dovetail.trace.proxies import is_proxy, proxies
 
 _serial = itertools.count()
@@ -136,6 +137,8 @@ def literal(value: Any, scope: Scope | None = None) -> str:
 
 
 def _registered(value: Any, kind: type, scope: Scope | None) -> str:
+    if kind is Size or kind is Form:
+        return value.text()
     for base in kind.__mro__:
         if base in LITERALS:
             root, words = LITERALS[base](value)

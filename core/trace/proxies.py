@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.errors import InputTypeError, NotTracing, TracedValueError
 from dovetail.prims import NumberSpec, TensorSpec, recorder
+from dovetail.prims.sizes import is_symbolic
 from dovetail.trace.source_location import user_line
 
 
@@ -159,6 +160,8 @@ def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
         kind = type(tree)
         if kind is tuple or hasattr(tree, "_fields"):
             return tuple(items) if kind is tuple else kind(*items)
+        if is_symbolic(items):
+            return tuple(items)
         try:
             return kind(items)
         except TypeError:  # a torch.Size holds integers alone

@@ -54,6 +54,8 @@ class Executor:
     `dtypes` are the element types of the tensors that its operations may read, `devices` the kinds of device that they may be on ("cuda"),
     None for any.  `grad` says whether it takes operations through which a gradient flows.  `available` is called once, before the executor is
     used.  `last_resort` puts it behind all others in the default order; `before` and `after` are hints, the lowest layer of configuration.
+    `symbolic` says that it takes programs whose sizes are symbols: its checkers and kernels call `int` on no size of a spec, and use the run-time
+    shapes of the tensors that they get.
     """
 
     distribution: tuple[str, str | None] | None = None  # the name and version of what it was installed with; discovery sets it
@@ -71,12 +73,13 @@ class Executor:
         dtypes: Iterable[Any] | None = None,
         devices: Iterable[str] | None = None,
         grad: bool = True,
+        symbolic: bool = False,
         available: Callable[[], Verdict] | None = None,
     ):
         if not name.isidentifier():
             raise ExecutorError(f"an executor's name is an identifier, since programs print it; got {name!r}")
         self.name, self.version, self.last_resort, self.grad = name, version, last_resort, grad
-        self.dtypes, self.devices = dtypes_of(dtypes), devices_of(devices)
+        self.dtypes, self.devices, self.symbolic = dtypes_of(dtypes), devices_of(devices), symbolic
         self._available = available
 
     def __repr__(self) -> str:

@@ -111,6 +111,7 @@ KINDS = {
         ),
         Kind("truthy", "{s}", "{s} has become false, or empty", prims.check_truth, lambda v: {"value": True}),
         Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
+        Kind("integer", "{s} is an int", "{s} is no longer an int", prims.check_type, lambda v: {"type": int}),
         Kind("tensor", "{s} is a tensor {v}", "{s} is no longer a tensor {v}", prims.check_tensor, lambda v: v),
         Kind(
             "natives",

@@ -18,11 +18,14 @@ from dovetail.frontend.guards.guard import KINDS, Guard, Lasting, Miss, Named, r
 from dovetail.frontend.guards.module_state import ModuleState, same_objects, same_values
 from dovetail.frontend.guards.overlap import memory_overlap, overlap
 from dovetail.frontend.guards.runtime import contents_of, static_attribute
+from dovetail.frontend.guards.size_guards import SizeGuards
 from dovetail.frontend.guards.source import Source
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.guards.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
+from dovetail.prims.sizes import is_symbolic
 from dovetail.torch_internals import active_mode
-from dovetail.trace import BoundSymbol, Proxy, Trace, proxies, to_callable
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, Trace, proxies, to_callable
 from dovetail.trace.printing import identifier
 
 FEW = 8  # up to so many tensors, each has a line of its own
@@ -42,6 +45,7 @@ def prologue(
     distinct: Sequence[Proxy] = (),
     changing: Collection[int] = (),
     calls: Sequence[Source] = (),
+    sizes: SymbolicSizes | None = None,
 ) -> Trace:
     """Return a program `prologue(args, kwargs)` that returns what `run` returns for the inputs it reads, or a Miss.
 
@@ -55,8 +59,9 @@ def prologue(
         distinct: tensors no two of which may be one object.
         changing: ids of the objects that `run` writes to.
         calls: sources of what runs anew at every call, once all guards hold.
+        sizes: the symbols of the program; what is known of them is closed here.
     """
-    builder = PrologueBuilder(trace, tensors, _modules(guards, changing), changing)
+    builder = PrologueBuilder(trace, tensors, _modules(guards, changing), changing, sizes)
     builder.check(prims.check_modes, active=active_mode, reason="a mode of torch is around the call, which runs in eager mode")
     batched = [guard for guard in guards if builder.is_batched(guard)]
     for guard in guards:
@@ -96,7 +101,15 @@ class PrologueBuilder:
     What depends on nothing but the dictionaries of `modules` is the modules' state: those lines make a program of their own.
     """
 
-    def __init__(self, trace: Trace, tensors: Sequence[tuple[Source, Proxy]], modules: dict[int, torch.nn.Module], changing: Collection[int]):
+    def __init__(
+        self,
+        trace: Trace,
+        tensors: Sequence[tuple[Source, Proxy]],
+        modules: dict[int, torch.nn.Module],
+        changing: Collection[int],
+        sizes: SymbolicSizes | None,
+    ):
+        self.symbols = SizeGuards(sizes) if sizes else None
         args, kwargs = Proxy("args"), Proxy("kwargs")
         self.trace = Trace("prologue", inputs=[args, kwargs], made_by="guards", names=trace.names)
         self.arguments = {"args": args, "kwargs": kwargs}
@@ -203,6 +216,10 @@ class PrologueBuilder:
         if guard.kind == "tensor":
             self.tensor(value, guard)
             return
+        if guard.kind == "integer":
+            self.check(kind.prim, value, reason=reason(guard), type=int)
+            self.lines += self.symbols.of_int(guard.value)
+            return
         with self.of_state(value in self.state_values and self._lasts(guard)):
             arguments = {name: self.argument(x) for name, x in kind.arguments(guard.value).items()}
             self.check(kind.prim, value, reason=reason(guard), **arguments)
@@ -218,6 +235,10 @@ class PrologueBuilder:
         grad = " that requires grad" * proxy.spec.requires_grad
         miss = Miss(reason(guard, f'"{proxy.spec}"{grad}'))
         line = BoundSymbol(prims.check_tensor, (proxy,), guard.value | {"miss": miss}, None, [proxy])
+        if self.symbols is not None and is_symbolic(guard.value["shape"]):
+            self.check(prims.check_rank, proxy, type=guard.value["type"], rank=len(guard.value["shape"]), reason=miss.reason)
+            self.lines += [*self.symbols.of_tensor(proxy), line]
+            return
         (self.trace.lines if self.few_tensors else self.tensor_checks).append(line)
 
     def batch_tensors(self) -> None:
@@ -230,7 +251,7 @@ class PrologueBuilder:
     def check_disjoint(self, trace: Trace, written: Sequence[Proxy]) -> None:
         """Record the check that the tensors which the program writes share no memory with its other inputs and constants."""
         self.trace.constants |= trace.constants
-        others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in set(written)])
+        others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in set(written) and not isinstance(p, NumberProxy)])
         why = "an input that the program writes shares memory with another input"
         compare = memory_overlap if any([source.kind == "array" for source in self.proxies]) else overlap
         self.check(prims.check_disjoint, tuple(written), others, overlap=compare, reason=why)

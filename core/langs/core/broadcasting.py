@@ -10,6 +10,7 @@ from dovetail.devices import Device, cpu
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.prims import NumberSpec
+from dovetail.prims.sizes import Size
 from dovetail.trace import NumberProxy, TensorProxy
 
 _PYTHON = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -18,7 +19,7 @@ _PYTHON = {"bool": bool, "int": int, "float": float, "complex": complex}
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that `shapes` broadcast to.  Raises RuntimeError where they do not."""
     first = shapes[0]
-    if all([shape == first for shape in shapes]):
+    if all([len(shape) == len(first) and shape == first for shape in shapes]):
         return first
     rank, out = max(map(len, shapes)), []
     for d, sizes in enumerate(zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True)):
@@ -36,7 +37,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 def expand(x: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
     """Broadcast x to `shape`."""
-    if x.spec.shape == shape:
+    if len(x.spec.shape) == len(shape) and x.spec.shape == shape:
         return x
     return prims.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - len(x.spec.shape), len(shape))))
 
@@ -56,7 +57,7 @@ def fit(x: Any, shape: tuple[int, ...], dtype: DType, device: Device | None = No
 
 
 def _number(x: Any, dtype: DType) -> Any:
-    if isinstance(x, NumberProxy):
+    if isinstance(x, (NumberProxy, Size)):
         return x
     return x if type(x) is _PYTHON[dtype.kind] else _PYTHON[dtype.kind](x)
 
@@ -64,6 +65,7 @@ def _number(x: Any, dtype: DType) -> Any:
 def canonical_dim(dim: int, rank: int) -> int:
     """Return `dim` counted from the front; 0 and -1 are valid for a tensor without dimensions."""
     bound = max(rank, 1)
+    dim = int(dim) if type(dim) is Size else dim
     require(isinstance(dim, int) and not isinstance(dim, bool), "expected an int for a dimension, got {!r}", dim, error=TypeError)
     require(-bound <= dim < bound, "Dimension out of range: expected one in [{}, {}], got {}", -bound, bound - 1, dim, error=IndexError)
     return dim % bound

@@ -6,7 +6,6 @@ as one of them, which decides where the picked dimensions go; `ints_pick` select
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from dovetail.langs.core.broadcasting import broadcast_shapes, convert, expand
 from dovetail.langs.core.elementwise import where
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import replaced
+from dovetail.prims.sizes import Size, index_of, same_shape
 from dovetail.prims.spec import dense
 from dovetail.trace import TensorProxy
 
@@ -70,7 +70,7 @@ def _item(item: Any, x: TensorProxy) -> Any:
     if isinstance(item, (list, tuple, range)):
         return _nest(item)
     try:
-        return item if isinstance(item, bool) else operator.index(item)
+        return item if isinstance(item, bool) else index_of(item)
     except TracedValueError:
         raise
     except TypeError:
@@ -153,7 +153,7 @@ class _Reader:
         elif isinstance(item, slice):
             self.windows.append(window(item, self.size))
             self.mark("k")
-        elif isinstance(item, int):
+        elif isinstance(item, (int, Size)):
             self.integer(item)
         elif _is_mask(item):
             self.mask(item)
@@ -256,10 +256,10 @@ def sliced(x: TensorProxy, dim: int, start: int, stop: int, step: int = 1) -> Te
 
 def window(item: slice, n: int) -> tuple[int, int, int]:
     """Return start, stop and step of a slice of a dimension of size n, within bounds and in order."""
-    step = 1 if item.step is None else operator.index(item.step)
+    step = 1 if item.step is None else index_of(item.step)
     require(step > 0, "step must be greater than zero, got {}; flip the tensor for the other direction", step, error=ValueError)
-    start = 0 if item.start is None else operator.index(item.start)
-    stop = n if item.stop is None else operator.index(item.stop)
+    start = 0 if item.start is None else index_of(item.start)
+    stop = n if item.stop is None else index_of(item.stop)
     start, stop = min(max(start + n if start < 0 else start, 0), n), min(max(stop + n if stop < 0 else stop, 0), n)
     return start, max(start, stop), step
 
@@ -435,4 +435,4 @@ def with_masked(chosen: Selection, value: Any, refuse: Callable[[], None], *, co
 
 
 def _reshaped(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    return value if value.spec.shape == shape else prims.reshape(value, shape=shape)
+    return value if same_shape(value.spec.shape, shape) else prims.reshape(value, shape=shape)

@@ -8,6 +8,7 @@ from dovetail import dtypes
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.prims import recorder
+from dovetail.prims.sizes import Size
 from dovetail.trace import NumberProxy, TensorProxy
 
 _NUMBER_KINDS = {"bool": dtypes.bool_, "int": dtypes.int64}
@@ -31,6 +32,8 @@ def kind_of(number: Any) -> str:
     for kind, type_ in (("bool", bool), ("int", int), ("float", float), ("complex", complex)):
         if isinstance(number, type_):
             return kind
+    if type(number) is Size:
+        return "int"
     require(False, "expected a tensor or a number, got {}", type(number).__name__, error=TypeError)
 
 

@@ -56,4 +56,7 @@ from dovetail.langs.torch.binding.symbol import TorchSymbol as TorchSymbol
 from dovetail.langs.torch.binding.symbol import symbol_for as symbol_for
 from dovetail.langs.torch.binding.symbol import torchsymbol as torchsymbol
 from dovetail.langs.torch.binding.symbol import write_out as write_out
+from dovetail.langs.torch.binding.symint import SymbolicInt as SymbolicInt
+from dovetail.langs.torch.binding.symint import size_of as size_of
+from dovetail.langs.torch.binding.symint import symint as symint
 from dovetail.langs.torch.positions import check_positions as check_positions

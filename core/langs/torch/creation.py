@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsy
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.prims import Tag, TensorSpec, recorder
+from dovetail.prims.sizes import Size, index_of
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
 
@@ -36,7 +36,7 @@ def plain(layout: Any = None, requires_grad: bool = False, pin_memory: bool = Fa
 def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
     """Return sizes passed as ints or as one sequence of ints."""
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    shape = tuple([operator.index(n) for n in shape])
+    shape = tuple([index_of(n) for n in shape])
     for n in shape:
         require(n >= 0, "Trying to create tensor with negative dimension {}: {}", n, list(shape))
     return shape
@@ -210,18 +210,19 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
         if is_proxy(x):
             raise Unsupported("arange is not traced with traced numbers: its length would depend on values; pass Python numbers")
         require(not isinstance(x, complex), "value cannot be converted to type double without overflow, got {}", x)
-    whole = all([isinstance(x, int) for x in (start, end, step)])
+    whole = all([isinstance(x, (int, Size)) for x in (start, end, step)])
     target = dtype_of(dtype, dtypes.int64) if whole else dtype_of(dtype)
     require(step != 0, "step must be nonzero")
     is_ordered = (start <= end) if step > 0 else (start >= end)
     require(is_ordered, "upper bound and lower bound inconsistent with step sign: {} to {} by {}", start, end, step)
-    if target is dtypes.int64:
-        start, end, step = int(start), int(end), int(step)
+    if whole or target is dtypes.int64:
+        start, end, step = [x if type(x) is Size else int(x) for x in (start, end, step)]
         length = -((start - end) // step)
     else:
         length = math.ceil((float(end) - float(start)) / float(step))
     kind = int if target.kind == "int" else float
-    return prims.iota(length=length, start=kind(start), step=kind(step), dtype=target, device=device_of(device))
+    start, step = [x if type(x) is Size else kind(x) for x in (start, step)]
+    return prims.iota(length=length, start=start, step=step, dtype=target, device=device_of(device))
 
 
 def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Tensor:

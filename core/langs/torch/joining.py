@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.shape import as_2d, as_3d, reshaped
 from dovetail.prims.shape import replaced
+from dovetail.prims.sizes import index_of
 from dovetail.prims.spec import ceildiv, prod
 from dovetail.trace import TensorProxy
 
@@ -170,12 +170,12 @@ def split_in(x: Tensor, size: int | Sequence[int], dim: int) -> tuple[Tensor, ..
     dim = _splittable("split", x, dim)
     n = x.spec.shape[dim]
     if not isinstance(size, (tuple, list)):
-        size = operator.index(size)
+        size = index_of(size)
         require(size >= 0, "split expects split_size be non-negative, but got split_size={}", size)
         require(size > 0 or n == 0, "split_size can only be 0 if dimension size is 0, but got dimension size of {}", n)
         count = max(ceildiv(n, size), 1) if size else 1
         return _parts(x, dim, [min((i + 1) * size, n) for i in range(count)])
-    sizes = [operator.index(s) for s in size]
+    sizes = [index_of(s) for s in size]
     require(all([s >= 0 for s in sizes]), "split_with_sizes expects split_sizes have only non-negative entries, but got {}", sizes)
     message = "split_with_sizes expects split_sizes to sum exactly to {} (input tensor's size at dimension {}), but got split_sizes={}"
     require(sum(sizes) == n, message, n, dim, sizes)
@@ -291,7 +291,7 @@ def position(x: Tensor, dim: int, index: int) -> tuple[int, int]:
     """Return `dim` and `index`, both counted from the front."""
     require(bool(x.spec.shape), "select() cannot be applied to a 0-dim tensor.", error=IndexError)
     dim = core.canonical_dim(dim, len(x.spec.shape))
-    n, index = x.spec.shape[dim], operator.index(index)
+    n, index = x.spec.shape[dim], index_of(index)
     message = "select(): index {} out of range for tensor of size {} at dimension {}"
     require(-n <= index < n, message, index, list(x.spec.shape), dim, error=IndexError)
     return dim, index + n if index < 0 else index
@@ -302,7 +302,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int):
     """The view of `length` elements along `dim` from `start` on."""
     require(bool(input.spec.shape), "narrow() cannot be applied to a 0-dim tensor.")
     dim = core.canonical_dim(dim, len(input.spec.shape))
-    n, start, length = input.spec.shape[dim], operator.index(start), operator.index(length)
+    n, start, length = input.spec.shape[dim], index_of(start), index_of(length)
     require(length >= 0, "narrow(): length must be non-negative, got {}", length)
     require(-n <= start <= n, "start out of range (expected to be in range of [-{}, {}], but got {})", n, n, start, error=IndexError)
     start = start + n if start < 0 else start

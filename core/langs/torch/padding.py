@@ -10,6 +10,7 @@ from dovetail.dtypes import DType, bool_, int64
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol, wrong_type
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import TensorSpec, channels_last_order, dense, is_channels_last
 
 
@@ -78,7 +79,7 @@ def _filled(x: Tensor, low: list[int], high: list[int], value: Any) -> Tensor:
 
 def _borders(x: Tensor, pad: Any) -> tuple[list[int], list[int]]:
     """Return the padding before and after each dimension."""
-    if not isinstance(pad, (tuple, list)) or not all([isinstance(n, int) and not isinstance(n, bool) for n in pad]):
+    if not isinstance(pad, (tuple, list)) or not all([isinstance(n, (int, Size)) and not isinstance(n, bool) for n in pad]):
         wrong_type("pad", "pad", "a tuple of ints", pad)
     rank = len(x.spec.shape)
     require(len(pad) % 2 == 0, "Padding length must be divisible by 2, got {}", pad)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsy
 from dovetail.langs.torch.creation import plain, sizes
 from dovetail.langs.torch.memory import formatted
 from dovetail.prims import TensorSpec
+from dovetail.prims.sizes import index_of
 from dovetail.trace import TensorProxy
 
 
@@ -122,7 +122,7 @@ def randint(*bounds: Any, generator=None, dtype=None, layout=None, device=None, 
 def _ends(*ends: Any) -> tuple[int, int]:
     require(1 <= len(ends) <= 2, "randint(): expected high, or low and high, got {}", ends, error=TypeError)
     low, high = (0, *ends)[-2:]
-    low, high = operator.index(low), operator.index(high)
+    low, high = index_of(low), index_of(high)
     require(low < high, "random_ expects 'from' to be less than 'to', but got from={} >= to={}", low, high)
     return low, high
 

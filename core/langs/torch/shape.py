@@ -17,13 +17,14 @@ from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, torchsymbol
 from dovetail.langs.torch.padding import in_memory_format
 from dovetail.prims.shape import flat_reshape, replaced
+from dovetail.prims.sizes import index_of, same_shape
 from dovetail.prims.spec import prod, view_strides
 from dovetail.trace import TensorProxy
 
 
 def inferred(shape: Sequence[int], numel: int) -> tuple[int, ...]:
     """Replace the -1 in `shape` by the size that results in `numel` elements."""
-    sizes = tuple([operator.index(n) for n in shape])
+    sizes = tuple([index_of(n) for n in shape])
     known_product = prod([n for n in sizes if n != -1])
     inferred_dims = [i for i, n in enumerate(sizes) if n == -1]
     require(all([n >= -1 for n in sizes]), "invalid shape dimension in {}: sizes are not negative, but for one -1", list(sizes))
@@ -233,7 +234,7 @@ def expanded(x: Tensor, size: Sequence[int]) -> Tensor:
     require(lead >= 0, message, len(size), len(shape))
     out = []
     for d, n in enumerate(size):
-        n, own_size = operator.index(n), shape[d - lead] if d >= lead else None
+        n, own_size = index_of(n), shape[d - lead] if d >= lead else None
         require(n != -1 or own_size is not None, "the expanded size -1 isn't allowed in a leading, non-existing dimension {}", d)
         require(n >= -1, "expand: sizes are not negative, but for -1, got {}", list(size))
         n = own_size if n == -1 else n
@@ -267,7 +268,7 @@ def broadcast_tensors(*tensors: Tensor):
     """Each tensor as a view in the shape that all broadcast to; itself where it has that."""
     _require_tensors(tensors)
     shape = core.broadcast_shapes(*[x.spec.shape for x in tensors]) if tensors else ()
-    return tuple([x if x.spec.shape == shape else expanded(x, shape) for x in tensors])
+    return tuple([x if same_shape(x.spec.shape, shape) else expanded(x, shape) for x in tensors])
 
 
 @torchsymbol(methods=("repeat",), variadic="repeats")
@@ -281,7 +282,7 @@ def repeated(x: Tensor, repeats: Sequence[int]) -> Tensor:
     lead = len(repeats) - len(x.spec.shape)
     message = "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor, got {} and {}"
     require(lead >= 0, message, len(repeats), len(x.spec.shape))
-    repeats = [operator.index(n) for n in repeats]
+    repeats = [index_of(n) for n in repeats]
     require(all([n >= 0 for n in repeats]), "Repeats must be non-negative, got {}", repeats)
     shape = (*(1,) * lead, *x.spec.shape)
     new = [(repeats[d], n) for d, n in enumerate(shape)]

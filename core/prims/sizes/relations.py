@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dovetail.errors import DovetailError
 from dovetail.prims.sizes.polynomials import Monomial, Terms, add, common_factor, divide_exactly, lowest, multiply, scale, without
-from dovetail.prims.sizes.size import Atom, Size
+from dovetail.prims.sizes.size import Atom, Size, symbols_in
 
 _DEEPEST = 3  # how many quotients a proof replaces by their bounds
 
@@ -23,11 +23,12 @@ class RelationsClosed(DovetailError):
 
 
 class Pin(NamedTuple):
-    """A size that was needed as a plain int: its text by the names of programs, its value, and the user's line."""
+    """A size that was needed as a plain int: its text, its value, the user's line, and the symbols in it."""
 
     text: str
     value: int
     where: str | None
+    symbols: tuple[Atom, ...]
 
 
 @dataclass(eq=False)
@@ -380,7 +381,7 @@ class Relations:
             return known
         if self.closed:
             raise RelationsClosed(f"the value of the size {size} is needed, and the program was compiled for any; compile with dynamic=False")
-        self.pins.append(Pin(size.text(), size.hint, self.locate()))
+        self.pins.append(Pin(size.text(), size.hint, self.locate(), tuple(symbols_in(size))))
         self.is_zero(size - size.hint)
         return size.hint
 

@@ -236,7 +236,7 @@ class Size:
     def __floor__(self) -> Any:
         return self
 
-    __ceil__ = __floor__
+    __ceil__ = conjugate = __floor__
 
     def __round__(self, digits: Any = None) -> Any:
         return self if digits is None else round(self.__index__(), digits)

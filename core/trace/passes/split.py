@@ -40,10 +40,12 @@ from dovetail.errors import require
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
+from dovetail.prims.sizes import Atom, hint_of, symbols_in
 from dovetail.trace.aliases import views_in
 from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import JointTrace, Whole
+from dovetail.trace.passes.sizes import is_symbol
 from dovetail.trace.proxies import Proxy, TensorProxy, proxies
 
 WIDE = 2**30  # scipy's flow is 32 bits: the finite edges together stay below WIDE, an edge of WIDE is never cut
@@ -93,6 +95,9 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     forward.lines = _folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
     lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], known=[*saved, *joint.cotangents])
     lines = _just_in_time(lines, {id(line) for line in late}, joint.outputs[1])
+    if joint.relations is not None:
+        numbers += _saved_sizes(lines, kept, joint.cotangents)
+        forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
     env: dict[Proxy, Any] = dict(copies)
     backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
     backward.inputs, backward.saved, backward.cotangents = [*kept, *numbers, *joint.cotangents], [*kept, *numbers], joint.cotangents
@@ -102,9 +107,22 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     return forward, backward
 
 
+def _saved_sizes(lines: list[BoundSymbol], saved: Collection[Proxy], cotangents: Collection[Proxy]) -> list[Proxy]:
+    """Return the symbols in `lines` and `cotangents` that are the size of no saved tensor: the backward gets them as numbers.
+
+    A cotangent may be None, so that none is asked for its size.
+    """
+    specs = [p.spec for p in (*cotangents, *[p for line in lines for p in line.writes]) if isinstance(p, TensorProxy)]
+    used: dict[Atom, None] = {}
+    for tree in (*[(line.args, line.kwargs) for line in lines], *[(spec.shape, spec.strides) for spec in specs]):
+        used |= symbols_in(tree)
+    shown = {atom for p in saved for n in p.spec.shape for atom in symbols_in(n) if is_symbol(n, atom)}
+    return [atom.proxy for atom in used if atom not in shown]
+
+
 def bytes_of(p: Proxy) -> int:
     """Return the memory that a value takes."""
-    return p.spec.numel * p.spec.dtype.bytes if isinstance(p, TensorProxy) else 0
+    return hint_of(p.spec.numel) * p.spec.dtype.bytes if isinstance(p, TensorProxy) else 0
 
 
 def _sides(joint: JointTrace, written: Collection[Proxy]) -> tuple[list[BoundSymbol], list[BoundSymbol], list[Proxy]]:

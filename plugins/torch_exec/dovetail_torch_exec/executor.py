@@ -49,7 +49,7 @@ class TorchExecutor(OperatorExecutor):
 
 def torch_executor() -> OperatorExecutor:
     """Return the executor "torch", the last resort for lines that no other claims."""
-    ex = TorchExecutor("torch", version="0.1.0", last_resort=True)
+    ex = TorchExecutor("torch", version="0.1.0", last_resort=True, symbolic=True)
     for symbol, fn in (PRIMS | FUSED).items():
         ex.implements(symbol, fn, grad=RULES.get(symbol), devices=DEVICES.get(symbol))
     for operation, rule in RULES.items():

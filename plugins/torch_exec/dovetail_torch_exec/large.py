@@ -10,6 +10,7 @@ from torch import Tensor
 from dovetail import prims
 from dovetail.extend import BoundSymbol, TensorSpec
 from dovetail.extend.advanced import POOL, Symbol, symbol_for
+from dovetail.prims.sizes import hint_of
 from dovetail.prims.spec import row_major
 
 
@@ -42,7 +43,7 @@ LARGE = 32 << 20  # bytes from which the system's allocator asks for new pages e
 def large_results(line: BoundSymbol) -> bool:
     """Return whether a result of `line` lies on a CPU and has LARGE bytes or more."""
     tensors = [p.spec for p in line.writes if type(p.spec) is TensorSpec]
-    return any([spec.device.type == "cpu" and spec.numel * spec.dtype.bytes >= LARGE for spec in tensors])
+    return any([spec.device.type == "cpu" and hint_of(spec.numel) * spec.dtype.bytes >= LARGE for spec in tensors])
 
 
 PRODUCTS: dict[Symbol, Callable[..., Tensor]] = {

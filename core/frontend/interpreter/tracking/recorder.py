@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Recorder:
     """Records operations on tensors.  Methods return NULL for values that they do not handle."""
 
+    sizes: Any = None  # decides which ints are symbols; None where none is
     atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
 
     def start(self, tracker: Tracker) -> None:
@@ -70,6 +71,14 @@ class Recorder:
     def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
         """Return what the program sees for a number that is computed before it at every call."""
         raise NotImplementedError
+
+    def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
+        """Return what the program sees for an int in its arguments: the value itself, which is then guarded, or a symbol."""
+        return value
+
+    def is_symbolic(self, value: Any) -> bool:
+        """Return whether a value that is guarded as a whole, such as a torch.Size, holds symbols."""
+        return False
 
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
         """Evaluate an operator, or an item, where one of the operands is a tensor."""

@@ -58,7 +58,7 @@ class Templates:
                 return self._outside(value, source)
             place = tracker.recorder.place_of(value)
             return lambda values: values.tensors[place]
-        if type(value) in tracker.atoms:
+        if type(value) in tracker.atoms and not tracker.recorder.is_symbolic(value):
             return lambda values: value
         source = tracker.source(value)
         if source is not None:
@@ -100,7 +100,7 @@ class Templates:
             parts = [self.of(item) for item in value]
             return lambda values: kind(part(values) for part in parts), None
         if isinstance(value, tuple):
-            parts, new = [self.of(item) for item in value], kind if hasattr(kind, "n_sequence_fields") else partial(tuple.__new__, kind)
+            parts, new = [self.of(item) for item in value], kind if hasattr(kind, "n_sequence_fields") or not kind.__flags__ & _HAS_DICT else partial(tuple.__new__, kind)
             return lambda values: new([part(values) for part in parts]), None
         if kind is FunctionType:
             return self._function(value)

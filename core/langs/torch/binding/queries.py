@@ -15,6 +15,7 @@ from dovetail.langs.torch.binding.names import not_traced
 from dovetail.langs.torch.binding.proxy import FACTS
 from dovetail.langs.torch.binding.refused import REFUSED as REFUSED
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchquery
+from dovetail.langs.torch.binding.symint import shape_of, symint
 from dovetail.prims import recorder
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
@@ -24,20 +25,20 @@ from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
 def size(self: Tensor, dim: int | None = None) -> Any:
     """Return the sizes, or the size at `dim`."""
     shape = self.spec.shape
-    return torch.Size(shape) if dim is None else shape[core.canonical_dim(dim, len(shape))]
+    return shape_of(shape) if dim is None else symint(shape[core.canonical_dim(dim, len(shape))])
 
 
 @torchquery(methods=("stride",))
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Return the strides in elements, or the stride at `dim`."""
     steps = self.spec.steps
-    return steps if dim is None else steps[core.canonical_dim(dim, len(steps))]
+    return tuple(map(symint, steps)) if dim is None else symint(steps[core.canonical_dim(dim, len(steps))])
 
 
 @torchquery("torch.numel", methods=("numel", "nelement"))
 def numel(input: Tensor) -> int:
     """Return the number of elements."""
-    return prod(input.spec.shape)
+    return symint(prod(input.spec.shape))
 
 
 @torchquery(methods=("dim", "ndimension"))
@@ -180,7 +181,7 @@ def ordinary(input: Tensor, *_: Any) -> bool:
 
 
 PROPERTIES: dict[str, Callable[[Any], Any]] = {
-    "shape": lambda x: torch.Size(x.spec.shape),
+    "shape": lambda x: shape_of(x.spec.shape),
     "dtype": lambda x: TO_TORCH[x.spec.dtype],
     "device": lambda x: torch_device(x.spec.device),
     "ndim": lambda x: len(x.spec.shape),
@@ -189,7 +190,7 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "layout": lambda x: torch.strided,
     "names": lambda x: (None,) * len(x.spec.shape),
     "itemsize": lambda x: x.spec.dtype.bytes,
-    "nbytes": lambda x: prod(x.spec.shape) * x.spec.dtype.bytes,
+    "nbytes": lambda x: symint(prod(x.spec.shape) * x.spec.dtype.bytes),
     "is_cpu": lambda x: x.spec.device.type == "cpu",
     "is_cuda": lambda x: x.spec.device.type == "cuda",
     "is_meta": lambda x: x.spec.device.type == "meta",

@@ -14,8 +14,10 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.context import Language
 from dovetail.langs.torch.binding.proxy import TorchProxy
+from dovetail.langs.torch.binding.symint import SymbolicInt
 from dovetail.prims import SYMBOLS, Symbol, Tag, recorder
 from dovetail.prims.op import register
+from dovetail.prims.sizes import Size, same_shape
 from dovetail.trace import NumberProxy, TensorProxy
 
 Tensor = TensorProxy
@@ -25,7 +27,7 @@ LANGUAGE = Language("torch", TorchProxy)
 TABLE: dict[Any, Callable] = {}  # the registry: torch callable -> the symbol or plain function called in its place while tracing
 _KINDS: dict[str, tuple[type, ...]] = {
     "Tensor": (TensorProxy, torch.Tensor),
-    "Number": (bool, int, float, complex, NumberProxy),
+    "Number": (bool, int, float, complex, NumberProxy, SymbolicInt, Size),
     "None": (type(None),),
     "bool": (bool,),
     "str": (str,),
@@ -151,7 +153,7 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
 def write(x: TensorProxy, value: TensorProxy) -> None:
     """Write `value` into the storage of x, in x's dtype.  Raises where eager does."""
     require(
-        value.spec.shape == x.spec.shape,
+        same_shape(value.spec.shape, x.spec.shape),
         "output with shape {} doesn't match the broadcast shape {}; use the operation that is not in place",
         list(x.spec.shape),
         list(value.spec.shape),

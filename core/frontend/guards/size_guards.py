@@ -1,0 +1,55 @@
+"""The lines of a prologue that read symbolic sizes and check what the program assumes of them."""
+
+from __future__ import annotations
+
+from dovetail import prims
+from dovetail.frontend.guards.guard import Miss
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
+from dovetail.prims.sizes import Atom, Form, symbols_in
+from dovetail.trace import BoundSymbol, Proxy
+
+
+class SizeGuards:
+    """Conditions on symbols, each of which becomes a line as soon as its symbols are read.
+
+    A symbol that equals a size over older ones is not read: the check of its tensor's shape, which mentions those, says it.  So a condition
+    stands behind the lines that bound what it divides by, and before the shape checks that divide by it.
+    """
+
+    def __init__(self, sizes: SymbolicSizes):
+        self.sizes, self.relations = sizes, sizes.relations
+        self.origins = {atom.number: atom.origin for atom in self.relations.symbols()}
+        self.waiting: list[Form] = self.relations.guards()
+        self.relations.close()
+        self.read: set[Atom] = set()
+
+    def of_tensor(self, proxy: Proxy) -> list[BoundSymbol]:
+        """Return the lines that read the symbols of a tensor, and the conditions that can be checked then."""
+        lines = []
+        for dim, atom in self.sizes.of_tensor[proxy]:
+            if atom.number not in self.relations.equal:
+                lines.append(BoundSymbol(prims.size, (proxy,), {"dim": dim}, atom.proxy, [proxy]))
+                self.read.add(atom)
+        return lines + self._ready()
+
+    def of_int(self, atom: Atom) -> list[BoundSymbol]:
+        """Return the conditions that can be checked once an int is read; where it equals a size, that too."""
+        if atom.number not in self.relations.equal:
+            self.read.add(atom)
+            return self._ready()
+        value = self.relations.value_of(atom)
+        words = value.text(self.origins) if not isinstance(value, int) else str(value)
+        pin = next((pin for pin in self.relations.pins if atom in pin.symbols), None)
+        miss = Miss(f"{atom.origin} is no longer {words}" + (f", on which {pin.where} depends" if pin is not None and pin.where else ""))
+        return [BoundSymbol(prims.check_value, (atom.proxy,), {"type": int, "value": value, "miss": miss}, None, [atom.proxy])]
+
+    def _ready(self) -> list[BoundSymbol]:
+        ready = [form for form in self.waiting if self.read.issuperset(symbols_in(form.size))]
+        done = set(map(id, ready))
+        self.waiting = [form for form in self.waiting if id(form) not in done]
+        return [self._line(form) for form in ready]
+
+    def _line(self, form: Form) -> BoundSymbol:
+        because = f", on which {' and '.join(form.places)} depends" if form.recorded and form.places else ""
+        miss = Miss(f"{form.text(self.origins)} no longer holds{because}")
+        return BoundSymbol(prims.check_sizes, (), {"condition": form, "miss": miss}, None, [])

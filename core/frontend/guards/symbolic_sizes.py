@@ -1,0 +1,152 @@
+"""Which sizes of a call are symbols: what the user marked, what `jit(dynamic=...)` says, and what changed between compilations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dovetail.errors import DovetailError
+from dovetail.frontend.guards.source import Source
+from dovetail.prims import NumberSpec, TensorSpec
+from dovetail.prims.sizes import Atom, Relations, Size
+from dovetail.prims.spec import strides_in_order
+from dovetail.trace import NumberProxy, user_line
+
+_MARKS = "_dovetail_sizes"  # attribute of a marked tensor: dimension -> (least, most) of a symbol, or None for a plain int
+SMALLEST = 2  # sizes of 0 and 1 mean something of their own: nothing to compute, and broadcasting
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...], *, min: int | None = None, max: int | None = None) -> None:
+    """Compile functions that get `tensor` once for all sizes of its dimension `dim`, or of each dimension in a tuple.
+
+    `min` and `max` bound the sizes that one program runs: it is told that they hold, and other sizes compile another.  Sizes of 0 and 1 are
+    compiled by themselves.  The mark stays on this tensor object; it wins over `jit(dynamic=False)`.
+
+    Raises:
+        IndexError: the tensor has no such dimension.
+        DovetailError: `min` is larger than `max`.
+    """
+    least, most = SMALLEST if min is None or min < SMALLEST else min, max
+    if most is not None and least > most:
+        raise DovetailError(f"mark_dynamic expects min <= max, and sizes of {SMALLEST} or more; got min={min}, max={max}")
+    _mark(tensor, dim, (least, most))
+
+
+def mark_static(tensor: torch.Tensor, dim: int | tuple[int, ...]) -> None:
+    """Compile functions that get `tensor` for each size of its dimension `dim` anew, whatever `jit(dynamic=...)` says.
+
+    Raises IndexError where the tensor has no such dimension.
+    """
+    _mark(tensor, dim, None)
+
+
+def _mark(tensor: torch.Tensor, dims: int | tuple[int, ...], value: Any) -> None:
+    marks = dict(getattr(tensor, _MARKS, {}))
+    for dim in dims if isinstance(dims, tuple) else (dims,):
+        if not -tensor.ndim <= dim < tensor.ndim:
+            raise IndexError(f"a tensor of {tensor.ndim} dimensions has no dimension {dim}")
+        marks[dim % tensor.ndim] = value
+    setattr(tensor, _MARKS, marks)
+
+
+Place = tuple[str, int | None]  # a source as text, and a dimension; None for an int
+
+
+@dataclass
+class SizeHistory:
+    """What earlier compilations of one function saw of the sizes in its calls.
+
+    Attributes:
+        seen: the last shape, or int, at each source.
+        moving: where sizes or ints have changed.
+        pinned: the sizes that a program needs as plain ints, and the user's line that needs them.
+    """
+
+    seen: dict[str, Any] = field(default_factory=dict)
+    moving: set[Place] = field(default_factory=set)
+    pinned: dict[Place, str | None] = field(default_factory=dict)
+
+    def note(self, sizes: SymbolicSizes) -> list[str]:
+        """Remember what a compilation saw; return a sentence for each symbol that it needed as a plain int for the first time."""
+        self.seen |= sizes.seen
+        sentences, relations = [], sizes.relations
+        for place, atom in sizes.places.items():
+            pin = next((pin for pin in relations.pins if atom in pin.symbols), None)
+            if pin is None or place in self.pinned or type(relations.value_of(atom)) is not int:
+                continue
+            self.pinned[place] = pin.where
+            if place[1] is not None or place in self.moving:
+                sentences.append(f"{atom.origin} is compiled for each value, since {pin.where} needs it as a plain number")
+        return sentences
+
+
+class SymbolicSizes:
+    """The symbols of one compilation.
+
+    Args:
+        history: of the function.
+        dynamic: True makes a symbol of every size above 1, and every int above 1, in the arguments; False of those alone that are marked;
+            None also of those that have changed since an earlier compilation.
+    """
+
+    def __init__(self, history: SizeHistory, dynamic: bool | None):
+        self.history, self.dynamic = history, dynamic
+        self.relations = Relations(user_line)
+        self.seen: dict[str, Any] = {}
+        self.places: dict[Place, Atom] = {}
+        self.of_tensor: dict[Any, list[tuple[int, Atom]]] = {}  # a traced tensor -> its symbolic dimensions
+
+    def __bool__(self) -> bool:
+        return bool(self.places)
+
+    def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]]]:
+        """Return the spec of an input with symbols, and which dimensions have them."""
+        symbols = {dim: self._symbol((repr(source), dim), spec.shape[dim], *bounds) for dim, bounds in self._dynamic_dims(tensor, source)}
+        if not symbols:
+            return spec, []
+        shape = tuple([symbols.get(dim, n) for dim, n in enumerate(spec.shape)])
+        strides = spec.strides
+        if strides is not None and spec.is_dense:
+            strides = strides_in_order(shape, tuple(sorted(range(len(shape)), key=lambda d: (-spec.steps[d], d))))
+        rows = [(dim, self.places[repr(source), dim]) for dim in symbols]
+        return spec.like(shape=shape, strides=strides), rows
+
+    def integer(self, value: int, source: Source) -> Size | None:
+        """Return a symbol for an int that was read at `source`; None where it stays an int, which is guarded."""
+        place = (repr(source), None)
+        before = self.history.seen.get(place[0])
+        self.seen[place[0]] = value
+        if type(before) is int and before != value:
+            self.history.moving.add(place)
+        dynamic = self.dynamic is True or (self.dynamic is None and place in self.history.moving)
+        if not dynamic or value < SMALLEST or source.root.kind != "arg" or place in self.history.pinned:
+            return None
+        return self._symbol(place, value, 0, None)
+
+    def _symbol(self, place: Place, hint: int, low: int, high: int | None) -> Size:
+        source, dim = place
+        if place in self.places:
+            return self.relations.value_of(self.places[place])
+        size = self.relations.symbol(hint, low=low, high=high, origin=source if dim is None else f"{source}.shape[{dim}]")
+        atom = self.relations.atoms[-1]
+        atom.proxy = NumberProxy(atom.name, NumberSpec("int"))
+        self.places[place] = atom
+        return size
+
+    def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> list[tuple[int, tuple[int, int | None]]]:
+        """Return the dimensions of an input that are symbols, with their bounds."""
+        text, shape = repr(source), tuple(tensor.shape)
+        before, self.seen[text] = self.history.seen.get(text), shape
+        if type(before) is tuple and len(before) == len(shape):
+            self.history.moving |= {(text, d) for d, (a, b) in enumerate(zip(before, shape, strict=True)) if a != b}
+        marks = getattr(tensor, _MARKS, {})
+        argument = source.root.kind == "arg" and not isinstance(tensor, torch.nn.Parameter)
+        rows = []
+        for dim, n in enumerate(shape):
+            dynamic = (self.dynamic is True and argument) or (self.dynamic is None and (text, dim) in self.history.moving)
+            bounds = marks.get(dim, (SMALLEST, None) if dynamic else None)
+            if bounds is not None and n >= bounds[0] and (bounds[1] is None or n <= bounds[1]) and (text, dim) not in self.history.pinned:
+                rows.append((dim, bounds))
+        return rows

@@ -1,0 +1,168 @@
+"""Symbolic sizes as the user's code sees them: a torch.SymInt that a torch.Size holds, with the operators of an int."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from dovetail.errors import InvalidTrace
+from dovetail.prims.sizes import Size
+from dovetail.trace.printing import LITERALS
+
+
+class SymbolicInt(torch.SymInt):
+    """A size that is known when the program runs.
+
+    `isinstance(n, int)`, `type(n)` and `isinstance(n, torch.SymInt)` say in traced code what they say of an int; arithmetic gives other such
+    numbers, comparisons give bools, and what needs a plain int pins the size: see `dovetail.prims.sizes.Size`.
+    """
+
+    def __init__(self, size: Size):
+        super().__init__(_Node(size))
+        self.size = size
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __index__(self) -> int:
+        return int(self.size)
+
+    __int__ = __index__
+
+    def __bool__(self) -> bool:
+        return bool(self.size)
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __complex__(self) -> complex:
+        return complex(int(self))
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec)
+
+    def __neg__(self) -> Any:
+        return symint(-self.size)
+
+    def __abs__(self) -> Any:
+        return symint(abs(self.size))
+
+    def __invert__(self) -> Any:
+        return symint(-self.size - 1)
+
+    def __round__(self, digits: Any = None) -> Any:
+        return self if digits is None else round(int(self), digits)
+
+    def __pos__(self) -> Any:
+        return self
+
+    __floor__ = __ceil__ = __trunc__ = __pos__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return int, (int(self),)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "size" or not hasattr(int, name):
+            raise AttributeError(f"'int' object has no attribute {name!r}")
+        return getattr(int(self), name)
+
+
+class _Node:
+    """What torch's C++ code asks a SymInt for, where it gets one: the value, which pins the size."""
+
+    def __init__(self, size: Size):
+        self.size = size
+
+    def is_int(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_float(self) -> bool:
+        return False
+
+    is_bool = is_nested_int = is_constant = is_float
+
+    def maybe_as_int(self) -> None:
+        return None
+
+    constant_int = maybe_as_int
+
+    def guard_int(self, file: str = "", line: int = 0) -> int:
+        return int(self.size)
+
+    int_ = guard_int
+
+
+def symint(n: Any) -> Any:
+    """Return a size for the user's code; a plain int as it is."""
+    if type(n) is not Size:
+        return n
+    known = n.known()
+    return SymbolicInt(n) if known is None else known
+
+
+def size_of(n: Any) -> Any:
+    """Return the Size that the user's code has as a SymbolicInt, also in a slice; anything else as it is."""
+    if type(n) is slice:
+        return slice(size_of(n.start), size_of(n.stop), size_of(n.step))
+    return n.size if type(n) is SymbolicInt else n
+
+
+def _leaked(n: SymbolicInt) -> tuple[str, str]:
+    raise InvalidTrace(f"the program would hold the size {n.size} as a constant; compile with dynamic=False")
+
+
+LITERALS[SymbolicInt] = _leaked
+
+
+def shape_of(shape: Iterable[Any]) -> torch.Size:
+    """Return sizes as a torch.Size for the user's code."""
+    return torch.Size([symint(n) for n in shape])
+
+
+_PLAIN_OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift, operator.rshift, divmod)
+_PINNING = (operator.truediv, operator.and_, operator.or_, operator.xor)
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def _is_other_number(x: Any) -> bool:
+    return isinstance(x, (float, complex)) or (type(x).__module__ == "numpy" and hasattr(x, "__index__"))
+
+
+def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Callable[[Any, Any], Any]:
+    """Return the method of an operator; with a float, or where it `pins`, it computes with the plain value."""
+
+    def method(self: SymbolicInt, other: Any) -> Any:
+        other = size_of(other)
+        if _is_other_number(other) or (pins and isinstance(other, (int, Size))):
+            return op(other, int(self)) if swapped else op(int(self), other if not isinstance(other, Size) else int(other))
+        if not isinstance(other, (int, Size)):
+            return NotImplemented
+        result = op(other, self.size) if swapped else op(self.size, other)
+        return tuple(map(symint, result)) if isinstance(result, tuple) else symint(result)
+
+    return method
+
+
+for _op in (*_PLAIN_OPERATORS, *_PINNING):
+    _name = _op.__name__.rstrip("_")
+    setattr(SymbolicInt, f"__{_name}__", _binary(_op, pins=_op in _PINNING))
+    setattr(SymbolicInt, f"__r{_name}__", _binary(_op, swapped=True, pins=_op in _PINNING))
+for _op in _COMPARISONS:
+    setattr(SymbolicInt, f"__{_op.__name__}__", _binary(_op))
