@@ -100,7 +100,7 @@ class _Program:
 
     def __init__(self, cache: Cache, args: tuple, kwargs: dict, executors: Priority):
         transforms = tuple(step for step in cache.passes if isinstance(step, Transform))
-        entry = cache.compile(args, kwargs, executors, transforms)
+        entry = cache.compile(args, kwargs, executors, transforms, symbolic=False)
         dispatched = {trace.name: trace for trace, _ in programs(entry)}
         self.backward = dispatched.pop("backward", None)
         dispatched.pop("epilogue", None)

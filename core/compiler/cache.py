@@ -14,7 +14,7 @@ from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from dovetail import options
+from dovetail import options, prims
 from dovetail.compiler.compilation import Pass
 from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
@@ -131,11 +131,14 @@ class Cache:
             return self.fn(*args, **kwargs)
         return result
 
-    def compile(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...]) -> Entry:
-        """Compile the function for calls like this one, without keeping the program."""
+    def compile(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], *, symbolic: bool = True) -> Entry:
+        """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`."""
         account, began = Account(), perf_counter()
         how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
-        entry = self.compile_symbolic(args, kwargs, executors, passes, how)
+        if symbolic and self.mode == "guards" and (self.interpretation or options.INTERPRETATION.read()) != "native":
+            entry = self.compile_symbolic(args, kwargs, executors, passes, how)
+        else:
+            entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), entry)
         account.gradients = gradients_differ
@@ -143,8 +146,6 @@ class Cache:
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
         """Compile the function with symbols for the sizes that move; with ints where what it does cannot be done with symbols."""
-        if self.mode != "guards" or (self.interpretation or options.INTERPRETATION.read()) == "native":
-            return compile_call(self.fn, args, kwargs, executors, passes, **how)
         automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic"
         sizes = SymbolicSizes(self.sizes, None if automatic else self.dynamic is True)
         try:
@@ -331,9 +332,11 @@ def _is_symbolic(entry: Entry) -> bool:
 
 def _unless(others: Sequence[Entry], call: Call) -> Call:
     """Let `call` miss where the guards of one of the `others` hold: `slow_call` then runs that."""
-    if not others:
+    prologues = [other.prologue_traces[-1] for other in others]
+    prologues = [each for each in prologues if not any([line.symbol is prims.unpack_fresh for line in each.lines])]  # those have effects
+    fits = [GENERATE(bound(each, lambda *inputs, objects=(): None)) for each in prologues]
+    if not fits:
         return call
-    fits = [GENERATE(bound(other.prologue_traces[-1], lambda *inputs, objects=(): None)) for other in others]
 
     def guarded(args: tuple, kwargs: dict) -> Any:
         for fit in fits:

@@ -146,7 +146,7 @@ class TorchRecorder(Recorder):
     returns_tensors = True  # whether results are those of the computation
 
     def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None):
-        self.sizes = sizes
+        self.sizes, self.symbolic_ints = sizes, sizes is not None and sizes.dynamic is not False
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
         self.atoms = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}) | _numpy_numbers()
         self.inputs = environment.constants  # id of a real tensor -> its proxy
@@ -235,8 +235,7 @@ class TorchRecorder(Recorder):
         return proxy.item()
 
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
-        size = self.sizes.integer(value, source) if self.sizes is not None else None
-        if size is None:
+        if (size := self.sizes.integer(value, source)) is None:
             return value
         self.trace.relations = self.sizes.relations
         atom = self.sizes.places[repr(source), None]
@@ -313,7 +312,7 @@ class TorchRecorder(Recorder):
         return bool(tensor)
 
     def is_symbolic(self, value: Any) -> bool:
-        return type(value) is torch.Size and any([type(n) is SymbolicInt for n in value])
+        return type(value) is SymbolicInt or (type(value) is torch.Size and any([type(n) is SymbolicInt for n in value]))
 
     def words(self, tensor: Any) -> None:
         float(tensor)

@@ -9,7 +9,9 @@ import pkgutil
 import programs
 import pytest
 
-from dovetail.trace import JointTrace, Trace, passes, proxies
+from dovetail.prims import NumberSpec
+from dovetail.prims.sizes import Relations
+from dovetail.trace import JointTrace, NumberProxy, Trace, passes, proxies
 from dovetail.trace.checking import check
 
 FACTORIES = {"watch"}  # make a pass of functions of the user's
@@ -23,8 +25,22 @@ def joint(trace: Trace) -> JointTrace:
     return made
 
 
-INPUT = {"grad": programs.SPEC.like(requires_grad=True)}  # what the inputs of an example are, where it matters
-READ_AS = {"split": joint}
+RELATIONS = Relations()
+S0 = RELATIONS.symbol(3)
+RELATIONS.atoms[0].proxy = NumberProxy("s0", NumberSpec("int"))
+
+
+def symbolic(trace: Trace) -> Trace:
+    """A program of symbolic sizes."""
+    trace.relations = RELATIONS
+    return trace
+
+
+INPUT = {  # what the inputs of an example are, where it matters
+    "grad": programs.SPEC.like(requires_grad=True),
+    "sizes": programs.SPEC.like(shape=(S0,)),
+}
+READ_AS = {"split": joint, "sizes": symbolic}
 
 
 def examples(docstring: str) -> list[str]:
@@ -47,7 +63,7 @@ def test_the_example_in_the_docstring_is_what_the_pass_does(name):
     before, *after = examples(module.__doc__)
     assert after, f"{module.__name__} shows a program before and none after"
     inputs = len(inspect.signature(_function(before)).parameters)
-    read = programs.read(before, *[INPUT.get(name, programs.SPEC)] * inputs)
+    read = programs.read(before, *[INPUT.get(name, programs.SPEC)] * inputs, scope={"s0": S0})
     made = getattr(module, name)(READ_AS.get(name, lambda trace: trace)(read))
     made = made if isinstance(made, tuple) else (made,)
     assert [programs.renamed(str(trace)) for trace in made] == [programs.renamed(text) for text in after]

@@ -47,11 +47,26 @@ def print_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((Maker(dtype, device)(2),), {"message": "x is"})
 
 
+def size_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    yield SampleInput((make(2, 3),), {"dim": 1})
+    yield SampleInput((make(0),), {"dim": 0})
+
+
+def size_errors(device: Device) -> Iterator[ErrorSample]:
+    yield ErrorSample((unwritten((2,)),), {"dim": 1}, RuntimeError, "expected a dimension of")
+
+
+def integer_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    yield SampleInput((), {"value": 7})
+
+
 def delete_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     make = Maker(dtype, device)
     yield SampleInput((make(2), make(3)))
 
 
+STATEMENT = "it prints as a statement of Python, which no executor runs"
 OPINFOS += [
     OpInfo(prims.clone, plain_samples, reference=by_numpy(lambda x: x), dtypes=STORED, grad=True),
     OpInfo(prims.stride_order, transpose_samples, transpose_errors, by_numpy(lambda x, order: x), ANY, grad=True),
@@ -59,5 +74,7 @@ OPINFOS += [
     OpInfo(prims.device_put, device_put_samples, reference=lambda x, device: x.clone().to(str(device)), dtypes=STORED, grad=True),
     OpInfo(prims.item, item_samples, item_errors, lambda x: x.tolist() if x.ndim == 0 else x.flatten().tolist()[0], dtypes=ANY),
     OpInfo(prims.print_, print_samples),
+    OpInfo(prims.size, size_samples, size_errors, lambda x, dim: x.shape[dim], directives=(Directive("skip", STATEMENT),)),
+    OpInfo(prims.integer, integer_samples, reference=lambda value: value, directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.delete, delete_samples, directives=(Directive("skip", "it prints as the statement `del`, which no executor runs"),)),
 ]

@@ -113,7 +113,7 @@ class Executor:
 
     def declaration(self) -> dict[str, Any]:
         """Return what it supports as plain data, which JSON can hold; None stands for anything."""
-        declared = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort}
+        declared = {"name": self.name, "version": self.version, "kind": "executor", "last_resort": self.last_resort, "symbolic": self.symbolic}
         return declared | words_of(self.dtypes, self.devices) | {"grad": self.grad, "operations": {}}
 
 

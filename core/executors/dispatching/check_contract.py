@@ -10,6 +10,8 @@ import torch
 
 from dovetail.executors.discovery.plugin_errors import ASKED, ContractError, call, named, way_out
 from dovetail.langs.torch import spec_of
+from dovetail.prims import TensorSpec
+from dovetail.prims.sizes import is_symbolic
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, proxies
 from dovetail.trace.aliases import root_of, view_bases
 
@@ -103,12 +105,26 @@ def _other_tensor(expected: TensorProxy, got: Any) -> str | None:
     returned = spec_of(got)
     if returned.dtype is not spec.dtype:
         return f"{name} has dtype {spec.dtype.name.removesuffix('_')} by its meta, and {returned.dtype.name.removesuffix('_')} was returned"
+    if is_symbolic((spec.shape, spec.strides)):
+        return _other_sizes(name, spec, returned)
     if returned.shape != spec.shape:
         return f"{name} has shape {list(spec.shape)} by its meta, and {list(returned.shape)} was returned"
     if returned.device is not spec.device:
         return f"{name} is on {spec.device} by its meta, and on {returned.device} it was returned"
     if returned.strides != spec.strides:
         return f"{name} has strides {list(spec.steps)} by its meta, and {list(returned.steps)} were returned"
+    return None
+
+
+def _other_sizes(name: str, spec: TensorSpec, returned: TensorSpec) -> str | None:
+    """Compare what is known of symbolic sizes: the rank, the sizes that are ints, the device, whether the layout is row-major."""
+    fits = len(returned.shape) == len(spec.shape) and all([is_symbolic(n) or n == m for n, m in zip(spec.shape, returned.shape, strict=True)])
+    if not fits:
+        return f"{name} has shape {list(spec.shape)} by its meta, and {list(returned.shape)} was returned"
+    if returned.device is not spec.device:
+        return f"{name} is on {spec.device} by its meta, and on {returned.device} it was returned"
+    if spec.strides is None and returned.strides is not None:
+        return f"{name} is row-major by its meta, and has strides {list(returned.steps)} as it was returned"
     return None
 
 

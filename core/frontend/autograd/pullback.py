@@ -100,7 +100,7 @@ class Pullback:
 
     def _program(self) -> Trace:
         joint = self.joint
-        program = Trace("pullback", names=joint.names, constants=dict(joint.constants), made_by="pullback")
+        program = Trace("pullback", names=joint.names, relations=joint.relations, constants=dict(joint.constants), made_by="pullback")
         cotangents = {p: program.tensor(p.spec.like(requires_grad=True)) for p in joint.cotangents}
         program.inputs = [*self.needs, *cotangents.values()]
         program.lines = [substitute(line, cotangents) for line in self.lines]

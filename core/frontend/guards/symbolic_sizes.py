@@ -103,6 +103,8 @@ class SymbolicSizes:
 
     def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]]]:
         """Return the spec of an input with symbols, and which dimensions have them."""
+        if self.dynamic is False and not hasattr(tensor, _MARKS):
+            return spec, []
         symbols = {dim: self._symbol((repr(source), dim), spec.shape[dim], *bounds) for dim, bounds in self._dynamic_dims(tensor, source)}
         if not symbols:
             return spec, []

@@ -303,6 +303,14 @@ def print_(x: Tensor, *, message: str) -> None:
     print(message, x)
 
 
+def size(x: Tensor, *, dim: int) -> int:
+    return x.shape[dim]
+
+
+def integer(*, value: int) -> int:
+    return value
+
+
 def delete(*tensors: Tensor) -> None:
     """Do nothing: the program that prints as `del` drops its names."""
 
@@ -466,6 +474,8 @@ PRIMS: dict[Symbol, Callable] = {
     prims.item: Tensor.item,
     prims.print_: print_,
     prims.delete: delete,
+    prims.size: size,
+    prims.integer: integer,
     prims.get_grad: get_grad,
     prims.put_grad: put_grad,
 }

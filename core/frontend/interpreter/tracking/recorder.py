@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Recorder:
     """Records operations on tensors.  Methods return NULL for values that they do not handle."""
 
-    sizes: Any = None  # decides which ints are symbols; None where none is
+    symbolic_ints = False  # whether `symbolic` decides what the program sees of the ints in its arguments
     atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
 
     def start(self, tracker: Tracker) -> None:
@@ -77,7 +77,7 @@ class Recorder:
         return value
 
     def is_symbolic(self, value: Any) -> bool:
-        """Return whether a value that is guarded as a whole, such as a torch.Size, holds symbols."""
+        """Return whether a value is a symbolic size, or one of the framework's that hold them, such as a torch.Size."""
         return False
 
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:

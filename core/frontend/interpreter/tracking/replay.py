@@ -100,7 +100,9 @@ class Templates:
             parts = [self.of(item) for item in value]
             return lambda values: kind(part(values) for part in parts), None
         if isinstance(value, tuple):
-            parts, new = [self.of(item) for item in value], kind if hasattr(kind, "n_sequence_fields") or not kind.__flags__ & _HAS_DICT else partial(tuple.__new__, kind)
+            parts = [self.of(item) for item in value]
+            own_new = hasattr(kind, "n_sequence_fields") or not kind.__flags__ & _HAS_DICT  # classes in C, such as torch.Size
+            new = kind if own_new else partial(tuple.__new__, kind)
             return lambda values: new([part(values) for part in parts]), None
         if kind is FunctionType:
             return self._function(value)

@@ -147,7 +147,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         """Guard a value that was read from outside at `source`, or remember where it is; return what the program sees."""
         kind = type(value)
         if kind in self.atoms:
-            if kind is int and self.recorder.sizes is not None and (size := self.recorder.symbolic(self, value, source)) is not value:
+            if kind is int and self.recorder.symbolic_ints and (size := self.recorder.symbolic(self, value, source)) is not value:
                 return size
             self.guard("equal", source, value)
             return value

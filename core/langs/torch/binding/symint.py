@@ -25,7 +25,7 @@ class SymbolicInt(torch.SymInt):
         self.size = size
 
     def __hash__(self) -> int:
-        return hash(int(self))
+        return hash(int(self.size))
 
     def __index__(self) -> int:
         return int(self.size)
@@ -36,18 +36,18 @@ class SymbolicInt(torch.SymInt):
         return bool(self.size)
 
     def __float__(self) -> float:
-        return float(int(self))
+        return float(int(self.size))
 
     def __complex__(self) -> complex:
-        return complex(int(self))
+        return complex(int(self.size))
 
     def __str__(self) -> str:
-        return str(int(self))
+        return str(int(self.size))
 
     __repr__ = __str__
 
     def __format__(self, spec: str) -> str:
-        return format(int(self), spec)
+        return format(int(self.size), spec)
 
     def __neg__(self) -> Any:
         return symint(-self.size)
@@ -59,7 +59,7 @@ class SymbolicInt(torch.SymInt):
         return symint(-self.size - 1)
 
     def __round__(self, digits: Any = None) -> Any:
-        return self if digits is None else round(int(self), digits)
+        return self if digits is None else round(int(self.size), digits)
 
     def __pos__(self) -> Any:
         return self
@@ -73,12 +73,12 @@ class SymbolicInt(torch.SymInt):
         return self
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return int, (int(self),)
+        return int, (int(self.size),)
 
     def __getattr__(self, name: str) -> Any:
         if name == "size" or not hasattr(int, name):
             raise AttributeError(f"'int' object has no attribute {name!r}")
-        return getattr(int(self), name)
+        return getattr(int(self.size), name)
 
 
 class _Node:
@@ -151,7 +151,7 @@ def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Calla
     def method(self: SymbolicInt, other: Any) -> Any:
         other = size_of(other)
         if _is_other_number(other) or (pins and isinstance(other, (int, Size))):
-            return op(other, int(self)) if swapped else op(int(self), other if not isinstance(other, Size) else int(other))
+            return op(other, int(self.size)) if swapped else op(int(self.size), other if not isinstance(other, Size) else int(other))
         if not isinstance(other, (int, Size)):
             return NotImplemented
         result = op(other, self.size) if swapped else op(self.size, other)
