@@ -21,6 +21,7 @@ from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_mod
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.environment import SHARING, RecordingMode, TorchEnvironment, lift_leaf
 from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
+from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
@@ -204,8 +205,8 @@ class TorchRecorder(Recorder):
             return tensor
         proxy = self.inputs.get(id(tensor))
         if proxy is None:
-            spec, symbols = spec_of(traceable(tensor)), []
-            if self.sizes is not None:
+            spec, symbols = spec_of(traceable(tensor)), ()
+            if self.sizes is not None and (self.symbolic_ints or is_marked(tensor)):
                 spec, symbols = self.sizes.spec(spec, tensor, source)
             proxy = self.inputs[id(tensor)] = self.trace.tensor(spec)
             self.trace.inputs.append(proxy)

@@ -51,6 +51,11 @@ def _mark(tensor: torch.Tensor, dims: int | tuple[int, ...], value: Any) -> None
     setattr(tensor, _MARKS, marks)
 
 
+def is_marked(tensor: torch.Tensor) -> bool:
+    """Return whether `mark_dynamic` or `mark_static` was called for a tensor."""
+    return hasattr(tensor, _MARKS)
+
+
 Place = tuple[str, int | None]  # a source as text, and a dimension; None for an int
 
 
@@ -103,8 +108,6 @@ class SymbolicSizes:
 
     def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]]]:
         """Return the spec of an input with symbols, and which dimensions have them."""
-        if self.dynamic is False and not hasattr(tensor, _MARKS):
-            return spec, []
         symbols = {dim: self._symbol((repr(source), dim), spec.shape[dim], *bounds) for dim, bounds in self._dynamic_dims(tensor, source)}
         if not symbols:
             return spec, []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -131,9 +131,9 @@ def _leaked(n: SymbolicInt) -> tuple[str, str]:
 LITERALS[SymbolicInt] = _leaked
 
 
-def shape_of(shape: Iterable[Any]) -> torch.Size:
+def shape_of(shape: tuple[Any, ...]) -> torch.Size:
     """Return sizes as a torch.Size for the user's code."""
-    return torch.Size([symint(n) for n in shape])
+    return torch.Size([symint(n) for n in shape] if Size in map(type, shape) else shape)
 
 
 _PLAIN_OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift, operator.rshift, divmod)
