@@ -193,7 +193,7 @@ def is_plain(result: Any) -> bool:
     if type(result) in (tuple, list):
         return all(map(is_plain, result))
     if type(result) is dict:
-        return all(map(is_plain, result.values()))
+        return all(map(is_plain, result.values())) and not any([isinstance(key, torch.SymInt) for key in result])
     return is_proxy(result) or isinstance(result, torch.Tensor) or type(result) in _PLAIN
 
 

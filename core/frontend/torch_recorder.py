@@ -255,11 +255,11 @@ class TorchRecorder(Recorder):
         """Refuse inputs that the program writes and cannot write."""
 
     def place_of(self, tensor: Any) -> int:
-        if not is_proxy(tensor):
+        if type(tensor) is SymbolicInt:
+            size = tensor.size
+            tensor = self.numbers[size] = self.numbers[size] if size in self.numbers else prims.integer(value=size)
+        elif not is_proxy(tensor):
             tensor = self.environment._lifted(tensor)
-        if type(tensor) is not Size:
-            return self.results.setdefault(tensor, len(self.results))
-        tensor = self.numbers[tensor] = self.numbers.get(tensor) or prims.integer(value=tensor)
         return self.results.setdefault(tensor, len(self.results))
 
     def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:

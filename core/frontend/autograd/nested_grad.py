@@ -15,6 +15,7 @@ import torch
 from dovetail import prims
 from dovetail.errors import Unsupported, require
 from dovetail.executors import GradRules, Priority, resolve_executors
+from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.frontend import trees
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import zeros_like
@@ -52,7 +53,9 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
             x,
             error=TypeError,
         )
-    inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
+    depth = 0 if outer.relations is not None else 1  # at depth 0 the sizes that the user's code has are taken as symbols
+    changes = {"language": outer.language, "environment": outer.environment, "constants": outer.constants, "depth": depth}
+    inner = outer.derive("tracing", inputs=[], **changes)
     inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in inputs]
     differentiated = tree.build(list(inner.inputs))
     at = {n: differentiated[i] for i, n in enumerate(argnums)}
@@ -111,8 +114,9 @@ def _joint(inner: Trace, again: bool) -> JointTrace:
     if any([line.mutates for line in epilogue.lines]):
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
     pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
-    executors = _executors.get()
-    rules = {} if again else {"rules": GradRules(pure, resolve_executors() if executors is None else executors)}
+    executors = resolve_executors() if (current := _executors.get()) is None else current
+    executors = executors if inner.relations is None else SymbolicOrder(executors)
+    rules = {} if again else {"rules": GradRules(pure, executors)}
     with torch.no_grad():
         return grad(pure, constant=constants_of(inner), environment=inner.environment, **rules)
 

@@ -27,6 +27,8 @@ def to_fx(trace: Trace) -> fx.GraphModule:
     A torch operation is one node, a prim one or a few.  Fused regions are opened, and constants are attributes.  Each placeholder has its
     spec as `meta["spec"]`, which `from_fx` reads, and each other node the user's file:line, where it is known, as `meta["where"]`.
     """
+    if trace.relations is not None:
+        raise Unsupported("a program with symbolic sizes is not written as a torch.fx graph yet; compile the function with dynamic=False")
     return _Graph(trace).module()
 
 

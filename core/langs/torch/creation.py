@@ -382,6 +382,7 @@ def _data_dtype(numbers: list[Any]) -> DType:
 def _nested(data: Any, dtype: DType) -> Any:
     if isinstance(data, (tuple, list, range)):
         return tuple([_nested(x, dtype) for x in data])
+    data = int(data) if type(data) is Size else data
     require(isinstance(data, (bool, int, float, complex)), "new(): invalid data type {!r}", type(data).__name__, error=TypeError)
     if dtype.kind == "bool":
         return bool(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ class SymbolicInt(torch.SymInt):
     `isinstance(n, int)`, `type(n)` and `isinstance(n, torch.SymInt)` say in traced code what they say of an int; arithmetic gives other such
     numbers, comparisons give bools, and what needs a plain int pins the size: see `dovetail.prims.sizes.Size`.
     """
+
+    __array_ufunc__ = None  # so that NumPy's numbers leave arithmetic to the methods here
 
     def __init__(self, size: Size):
         super().__init__(_Node(size))
@@ -64,7 +67,7 @@ class SymbolicInt(torch.SymInt):
     def __pos__(self) -> Any:
         return self
 
-    __floor__ = __ceil__ = __trunc__ = __pos__
+    __floor__ = __ceil__ = __trunc__ = conjugate = __pos__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
@@ -166,3 +169,32 @@ for _op in (*_PLAIN_OPERATORS, *_PINNING):
     setattr(SymbolicInt, f"__r{_name}__", _binary(_op, swapped=True, pins=_op in _PINNING))
 for _op in _COMPARISONS:
     setattr(SymbolicInt, f"__{_op.__name__}__", _binary(_op))
+
+
+def _method_of_int(name: str) -> Callable:
+    """Return a method of int, which pins: torch.SymInt has some of its own, in Python."""
+
+    def method(self: SymbolicInt, *args: Any, **kwargs: Any) -> Any:
+        return getattr(int(self.size), name)(*args, **kwargs)
+
+    return method
+
+
+for _name in dir(int):
+    if not _name.startswith("_") and callable(getattr(int, _name)) and _name != "conjugate":
+        setattr(SymbolicInt, _name, _method_of_int(_name))
+
+
+class _Native:
+    """A method that runs as it is where bytecode is interpreted, as one of int does: only Python functions are interpreted."""
+
+    def __init__(self, function: Callable):
+        self.function = function
+
+    def __get__(self, owner: Any, cls: type) -> Any:
+        return self if owner is None else MethodType(self.function, owner)
+
+
+for _name, _method in list(vars(SymbolicInt).items()):
+    if isinstance(_method, FunctionType) and _name not in ("__init__", "__getattr__"):
+        setattr(SymbolicInt, _name, _Native(_method))
