@@ -17,6 +17,7 @@ EXECUTED = (
     "docs/explain.md",
     "docs/configuration.md",
     "docs/conformance.md",
+    "docs/dynamic_shapes.md",
     "docs/dynamo.md",
     "docs/plugins.md",
     "docs/numpy.md",

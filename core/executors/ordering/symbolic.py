@@ -16,7 +16,7 @@ class SymbolicOrder(Priority):
         """Return the order without the executors that take only sizes that are ints; notes say which those are."""
         order = super().__new__(cls, [ex for ex in whole if ex.symbolic])
         order._whole, order.key, order.provenance, order.sources = whole, whole.key, whole.provenance, whole.sources
-        left_out = [f"{ex.name} is not asked: it takes no program with symbolic sizes" for ex in whole if not ex.symbolic]
+        left_out = [f"{ex.name} is not used: it takes no program with symbolic sizes" for ex in whole if not ex.symbolic]
         order.notes = (*whole.notes, *left_out)
         return order
 
