@@ -50,7 +50,7 @@ def test_a_sample_is_the_same_for_the_same_seed_and_spread_over_families() -> No
 
 
 def test_a_plugin_without_implementations_is_refused() -> None:
-    with pytest.raises(ValueError, match="idle has no implementation of an operation"):
+    with pytest.raises(ValueError, match="idle has no implementation of a requested operation"):
         next(campaign(OperatorExecutor("idle")))
 
 

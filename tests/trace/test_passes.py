@@ -80,7 +80,7 @@ def test_check_names_the_pass_and_the_line_of_a_value_read_before_it_is_made():
     trace = programs.record(lambda x: prims.sin(prims.cos(x)), programs.SPEC)
     trace.lines.reverse()
     trace.made_by = "shuffle"
-    with pytest.raises(InvalidTrace, match=r"made by shuffle is invalid: t1 is read by prims.sin before it is computed"):
+    with pytest.raises(InvalidTrace, match=r"the trace of shuffle is invalid: t1 is read by prims.sin before it is computed"):
         check(trace)
 
 
