@@ -11,7 +11,7 @@ from dovetail.dtypes import DType
 from dovetail_conformance.case import Case, cases, chosen
 from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import OpInfo
-from dovetail_conformance.sampling import dealt, pairwise
+from dovetail_conformance.sampling import covering, dealt
 from dovetail_conformance.subject import Subject
 from dovetail_conformance.twins import is_in_place
 
@@ -66,7 +66,7 @@ class Cell:
         if not self.first:
             accepted = self.level.dtypes_for(self.info.dtypes)
             return dealt(candidates, accepted.index(self.dtype) - 1, len(accepted) - 1)
-        return dealt(candidates, 0, 1) if is_in_place(self.info.symbol.id) else pairwise(candidates)
+        return dealt(candidates, 0, 1) if is_in_place(self.info.symbol.id) else covering(candidates)
 
     @property
     def first(self) -> bool:

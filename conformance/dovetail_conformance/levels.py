@@ -15,7 +15,7 @@ class Level:
 
     `first` means the first of `dtypes` alone that an operation takes; `extremes` are the dtypes whose samples also come with large values,
     infinities and NaN.  `dealt` means that an operation runs with its first dtype and with one of the others, which its name chooses; the first
-    runs a sample for each pair of layout and style of arguments, each other dtype and each operation in place a share of all samples (see
+    runs each layout and each style of arguments in a sample, each other dtype and each operation in place a share of all samples (see
     `sampling.py`), and checks that hardly depend on the dtype are made of the first alone.
     """
 

@@ -1,4 +1,4 @@
-"""Which samples of an operation level quick runs: pairs of layout and style with its first dtype, a share of all with each of the others."""
+"""Which samples of an operation level quick runs: each layout and style with its first dtype, a share of all with each of the others."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 SMALL, DEALT = 24, 1  # elements of a plain sample, of which finite differences can be taken; samples dealt to a dtype besides it
 
 
-def pairwise(cases: Sequence[Case]) -> list[Case]:
-    """Choose the first case for each pair of a layout and a style of arguments."""
-    first: dict[Hashable, Case] = {}
-    for case in cases:
-        first.setdefault((_layout(case), _style(case)), case)
-    return list(first.values())
+def covering(cases: Sequence[Case]) -> list[Case]:
+    """Choose cases so that each layout and each style of arguments comes once: the one that adds two of them, else the first that adds one."""
+    pairs = [(("layout", _layout(case)), ("style", _style(case))) for case in cases]
+    missing, chosen = {value for pair in pairs for value in pair}, []
+    for wanted in (2, 1):
+        for at, pair in enumerate(pairs):
+            if len(missing.intersection(pair)) >= wanted:
+                missing.difference_update(pair)
+                chosen.append(at)
+    return [cases[at] for at in sorted(chosen)]
 
 
 def dealt(cases: Sequence[Case], at: int, of: int) -> list[Case]:

@@ -135,6 +135,7 @@ def test_the_declaration_is_plain_data():
         "dtypes": ["float16", "float32"],
         "devices": ["cpu"],
         "grad": True,
+        "symbolic": False,
         "family": True,
         "operations": {
             "prims.exp": {

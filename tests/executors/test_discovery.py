@@ -37,7 +37,7 @@ print(json.dumps({"rows": [row.row() for row in rows], "ran": message, "left": l
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ecosystem(tmp_path_factory, new_process) -> dict:
     """What a process says in whose environment pip has installed every broken plugin, and one that works."""
     folder = tmp_path_factory.mktemp("plugins")

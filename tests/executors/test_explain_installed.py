@@ -24,13 +24,13 @@ def brought(name: str):
     return ex
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def executors():
     pytest.importorskip("llvmlite", reason="the LLVM executor compiles with llvmlite")
     return [brought("apex_xentropy"), brought("llvm_exec"), "torch"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(executors):
     """A GPT, called once with its loss, and its backward."""
     torch.manual_seed(0)
@@ -39,7 +39,7 @@ def trained(executors):
     return jitted
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def inferred(executors):
     """The GPT alone, called once without gradients."""
     torch.manual_seed(0)

@@ -33,7 +33,7 @@ PAGES = (*EXECUTED, *PLUGINS, "CONTRIBUTING.md", "CHANGELOG.md", "docs/api.md", 
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def build(root):
     found = importlib.util.spec_from_file_location("docs_build", root / "docs" / "build.py")
     module = importlib.util.module_from_spec(found)

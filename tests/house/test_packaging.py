@@ -147,7 +147,7 @@ def test_importing_core_raises_with_a_hint(root):
     assert done.returncode and "write `import dovetail`" in done.stderr
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dist(root):
     """The module release/dist.py."""
     sys.path.insert(0, str(root / "release"))
@@ -157,7 +157,7 @@ def dist(root):
         sys.path.remove(str(root / "release"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def distributions(dist, tmp_path_factory) -> Path:
     """A folder with the sdist and the wheel of every distribution, as `make dist` builds them."""
     out = tmp_path_factory.mktemp("dist")
@@ -165,13 +165,13 @@ def distributions(dist, tmp_path_factory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wheels(distributions) -> dict[str, Path]:
     """The wheel of each distribution."""
     return {name: next(distributions.glob(f"{name.replace('-', '_')}-*.whl")) for name in DISTRIBUTIONS.values()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def beside_torch(tmp_path_factory) -> Path:
     """A folder with everything that is installed here except Dovetail."""
     folder = tmp_path_factory.mktemp("site")
@@ -348,7 +348,7 @@ def test_the_readme_installs_from_the_clone_what_the_extra_brings(root, project,
     assert {DISTRIBUTIONS[folder.removeprefix("./")] for folder in line.split()} == wanted
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stranger(distributions, beside_torch, tmp_path_factory) -> Path:
     """A new environment into which `dovetail[cpu]` was installed, from the built files and what is here already."""
     folder = tmp_path_factory.mktemp("stranger")

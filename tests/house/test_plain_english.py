@@ -69,7 +69,7 @@ def names_bound(tree: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def imperatives() -> set[str]:
     return {word for package in PACKAGES for word in openers(package).values()} - OPENERS
 

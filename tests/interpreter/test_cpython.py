@@ -29,7 +29,7 @@ def _load(name):
 REASONS = _load("not_passing").REASONS
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def results():
     modules = _load("cpython").REQUIRED
     if importlib.util.find_spec("test.test_grammar") is None:

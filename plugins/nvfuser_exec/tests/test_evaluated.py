@@ -32,7 +32,7 @@ lacking = next((message for message, holds in REASONS.items() if holds), "")
 pytestmark = pytest.mark.skipif(bool(lacking), reason=lacking)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def evaluated(tmp_path_factory):
     library = tmp_path_factory.mktemp("shim") / "no_device.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(HERE / "no_device.c")], check=True)
@@ -45,7 +45,7 @@ def evaluated(tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rows(evaluated):
     return evaluated()
 
