@@ -165,6 +165,14 @@ def test_closed_relations_decide_what_is_known_and_refuse_the_rest():
         int(a)
 
 
+@pytest.mark.parametrize("value", [8.0, 8.5, 9.0, 9.5, 1.5, -3.0, math.inf, -math.inf, math.nan])
+def test_floats_are_compared_without_a_plain_int(value):
+    for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+        relations, (a,) = symbols(9)
+        assert op(a, value) == op(9, value) and op(value, a) == op(value, 9)
+        assert not relations.pins
+
+
 def test_places_say_who_asked():
     lines = iter(["model.py:3", "model.py:3", "model.py:9"])
     relations = Relations(lambda: next(lines))

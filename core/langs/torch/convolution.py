@@ -10,6 +10,7 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims.shape import flat_reshape
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import prod
 
 Ints = int | Sequence[int]
@@ -124,7 +125,7 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
 def ints(values: Any, count: int, name: str) -> tuple[int, ...]:
     """Return `count` ints from an int or a sequence of 1 or `count` of them."""
     values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
-    if not all([isinstance(n, int) and not isinstance(n, bool) for n in values]):
+    if not all([isinstance(n, (int, Size)) and not isinstance(n, bool) for n in values]):
         wrong_type("the operation", name, f"an int or {count} of them", next(n for n in values if not isinstance(n, int) or isinstance(n, bool)))
     require(len(values) in (1, count), "expected one or {} values for {}, got {}", count, name, values)
     return values if len(values) == count else values * count

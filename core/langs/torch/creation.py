@@ -249,7 +249,7 @@ def _scalar(x: Any, dtype: DType) -> Any:
     if isinstance(x, TensorProxy):
         require(not x.spec.shape, "linspace only supports 0-dimensional start and end tensors, but got {} dimension(s).", len(x.spec.shape))
         return core.convert(x, dtype)
-    return as_number(x, dtype)
+    return as_number(int(x) if type(x) is Size else x, dtype)
 
 
 def _end(x: Any, dtype: DType) -> Any:

@@ -13,6 +13,7 @@ from dovetail.langs import core
 from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
 from dovetail.prims.op import register
+from dovetail.prims.sizes import Size
 from dovetail.trace import NumberProxy, TensorProxy
 
 _MASKED = "x[mask] is not traced: its shape depends on values; use torch.where(mask, x, other) or x.masked_fill(mask, value), which keep the shape"
@@ -106,6 +107,8 @@ def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
     if isinstance(value, complex) and dtype.kind != "complex":
         require(value.imag == 0, "value cannot be converted to type {} without overflow, got {}", dtype.short, value)
         value = value.real
+    if type(value) is Size and dtype.kind != "bool":
+        return value
     return {"bool": bool, "int": int, "float": float, "complex": complex}[dtype.kind](value)
 
 

@@ -18,6 +18,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.comparison import clamp_min
 from dovetail.langs.torch.elementwise import sub
 from dovetail.langs.torch.special import xlogy
+from dovetail.prims.sizes import float_of
 
 
 def reduction_of(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
@@ -46,7 +47,7 @@ def reduced(loss: Any, mode: str) -> Any:
     if mode == "sum":
         return total(loss)
     require(loss.spec.dtype.inexact, "expected a floating loss to take the mean of, got {}; convert the input first", loss.spec)
-    return core.div(total(loss), float(loss.spec.numel))
+    return core.div(total(loss), float_of(loss.spec.numel))
 
 
 def once_rounded(compute: Callable[..., Any], *operands: Any) -> Any:

@@ -12,6 +12,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.elementwise import row_major
 from dovetail.prims.shape import flat_reshape
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
 from dovetail.prims.spec import prod as product
 from dovetail.torch_internals import ATEN
@@ -236,7 +237,9 @@ def batch_norm(
     out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
     if training and count:
         _update(running_mean, mean, momentum)
-        _update(running_var, core.mul(variance, count / (count - 1)), momentum)
+        symbolic = type(count) is Size
+        unbiased = core.div(core.mul(variance, count), count - 1) if symbolic else core.mul(variance, count / (count - 1))
+        _update(running_var, unbiased, momentum)
     return core.convert(out, input.spec.dtype)
 
 

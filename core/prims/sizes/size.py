@@ -196,21 +196,31 @@ class Size:
     def __eq__(self, other: object) -> Any:
         if self is other:
             return True
+        if isinstance(other, float):
+            return other.is_integer() and self == int(other)
         return self.relations.is_zero(self - other) if isinstance(other, (Size, int)) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return not self == other if isinstance(other, (Size, int)) else NotImplemented
+        return not self == other if isinstance(other, (Size, int, float)) else NotImplemented
 
     def __ge__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self >= math.ceil(other) if math.isfinite(other) else other < 0
         return self.relations.is_nonnegative(self - other) if isinstance(other, (Size, int)) else NotImplemented
 
     def __gt__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self > math.floor(other) if math.isfinite(other) else other < 0
         return self.relations.is_nonnegative(self - other - 1) if isinstance(other, (Size, int)) else NotImplemented
 
     def __le__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self <= math.floor(other) if math.isfinite(other) else other > 0
         return self.relations.is_nonnegative(other - self) if isinstance(other, (Size, int)) else NotImplemented
 
     def __lt__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self < math.ceil(other) if math.isfinite(other) else other > 0
         return self.relations.is_nonnegative(other - self - 1) if isinstance(other, (Size, int)) else NotImplemented
 
     def __bool__(self) -> bool:
@@ -250,6 +260,11 @@ def hint_of(x: Any) -> int:
 def index_of(x: Any) -> Any:
     """Return operator.index(x), and a Size as it is."""
     return x if type(x) is Size else operator.index(x)
+
+
+def float_of(x: Any) -> Any:
+    """Return float(x), and a Size as it is: an operand of a floating operation."""
+    return x if type(x) is Size else float(x)
 
 
 def is_symbolic(tree: Any) -> bool:

@@ -36,6 +36,7 @@ from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import normal_strides
 from dovetail.torch_internals import (
     FAKE_TENSOR_LOG,
@@ -106,6 +107,8 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Record a call of `func` as one line.  Return its result, with traced tensors in the place of tensors."""
     trace = recorder.get()
     args, kwargs = trace.environment.lift((args, kwargs), trace)
+    if trace.relations is not None:  # torch's own rules take plain numbers
+        args, kwargs = tree_map(lambda x: int(x) if type(x) is Size else x, (args, kwargs))
     if func not in NAMED and (twin := _out_of_place(func)) is not None:
         write(args[0], trace.environment.call(twin, args, kwargs))
         return args[0]

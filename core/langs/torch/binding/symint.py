@@ -153,6 +153,8 @@ def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Calla
 
     def method(self: SymbolicInt, other: Any) -> Any:
         other = size_of(other)
+        if isinstance(other, float) and op in _COMPARISONS:
+            return op(self.size, other)
         if _is_other_number(other) or (pins and isinstance(other, (int, Size))):
             return op(other, int(self.size)) if swapped else op(int(self.size), other if not isinstance(other, Size) else int(other))
         if not isinstance(other, (int, Size)):
