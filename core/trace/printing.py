@@ -137,7 +137,9 @@ def literal(value: Any, scope: Scope | None = None) -> str:
 
 
 def _registered(value: Any, kind: type, scope: Scope | None) -> str:
-    if kind is Size or kind is Form:
+    if kind is Size:
+        return str(value)
+    if kind is Form:
         return value.text()
     for base in kind.__mro__:
         if base in LITERALS:

@@ -231,9 +231,10 @@ class Relations:
 
     def _answer(self, difference: Size, question: str) -> bool:
         mark = (question, id(difference))
-        if mark not in self.memo:
-            self.memo[mark] = self._decided(difference.terms, question), difference
-        return self.memo[mark][0]
+        known = self.memo.get(mark)
+        if known is None:
+            known = self.memo[mark] = self._decided(difference.terms, question), difference
+        return known[0]
 
     def _decided(self, terms: Terms, question: str) -> bool:
         if any(terms) and () not in terms and (shared := self._positive(common_factor(terms))) and any([monomial != shared for monomial in terms]):

@@ -43,10 +43,11 @@ class Size:
     the size is what it is in this call.  An int subclass would let C code read the hint unseen.
     """
 
-    __slots__ = ("_terms", "_version", "hint", "relations")
+    __slots__ = ("_terms", "_text", "_version", "hint", "relations")
 
     def __init__(self, relations: Relations, terms: Terms):
         self.relations, self._terms, self._version = relations, terms, relations.version
+        self._text: tuple[int, str] | None = None
         atoms = relations.atoms
         self.hint: int = sum([c * math.prod([atoms[i].hint for i in monomial]) for monomial, c in terms.items()])
 
@@ -107,7 +108,9 @@ class Size:
         return "//".join([words if words.isidentifier() or words.isdigit() else f"({words})" for words in (top, bottom)])
 
     def __str__(self) -> str:
-        return self.text()
+        if self._text is None or self._text[0] != self.relations.version:
+            self._text = self.relations.version, self.text()
+        return self._text[1]
 
     __repr__ = __str__
 
@@ -180,7 +183,8 @@ class Size:
         """Return the result of an operator; equal operations on equal operands are computed once."""
         relations = self.relations
         mark = (sign, id(self), id(other)) if type(other) is Size else (sign, id(self), None, other)
-        if mark not in relations.memo:
+        known = relations.memo.get(mark)
+        if known is None:
             terms = other.terms if type(other) is Size else {(): int(other)} if other else {}
             if sign == "//":
                 result = relations.quotient(self, other)
@@ -188,43 +192,60 @@ class Size:
                 result = relations.size(multiply(self.terms, terms))
             else:
                 result = relations.size(add(self.terms, terms, 1 if sign == "+" else -1))
-            relations.memo[mark] = result, self, other
-        return relations.memo[mark][0]
+            known = relations.memo[mark] = result, self, other
+        return known[0]
 
     # comparisons
 
-    def __eq__(self, other: object) -> Any:
-        if self is other:
-            return True
-        if isinstance(other, float):
+    def _compared(self, sign: str, other: Any) -> Any:
+        """Return the answer to a comparison with a number; equal questions are decided once."""
+        kind = type(other)
+        if kind is not Size and kind is not int:
+            if isinstance(other, float):
+                return self._compared_with_float(sign, other)
+            if not isinstance(other, int):
+                return NotImplemented
+        memo = self.relations.memo
+        mark = (sign, id(self), id(other)) if kind is Size else (sign, id(self), None, other)
+        known = memo.get(mark)
+        if known is None:
+            known = memo[mark] = self._decided(sign, other), self, other  # the operands stay alive, and so do their ids
+        return known[0]
+
+    def _decided(self, sign: str, other: Any) -> bool:
+        if sign == "==":
+            return self.relations.is_zero(self - other)
+        difference = other - self if sign in ("<", "<=") else self - other
+        return self.relations.is_nonnegative(difference if sign in ("<=", ">=") else difference - 1)
+
+    def _compared_with_float(self, sign: str, other: float) -> bool:
+        if not math.isfinite(other):
+            return sign != "==" and (other > 0 if sign in ("<", "<=") else other < 0)
+        if sign == "==":
             return other.is_integer() and self == int(other)
-        return self.relations.is_zero(self - other) if isinstance(other, (Size, int)) else NotImplemented
+        return self._compared(sign, math.ceil(other) if sign in ("<", ">=") else math.floor(other))
+
+    def __eq__(self, other: object) -> Any:
+        return True if self is other else self._compared("==", other)
 
     def __ne__(self, other: object) -> Any:
-        return not self == other if isinstance(other, (Size, int, float)) else NotImplemented
+        equal = True if self is other else self._compared("==", other)
+        return equal if equal is NotImplemented else not equal
 
     def __ge__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return self >= math.ceil(other) if math.isfinite(other) else other < 0
-        return self.relations.is_nonnegative(self - other) if isinstance(other, (Size, int)) else NotImplemented
+        return self._compared(">=", other)
 
     def __gt__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return self > math.floor(other) if math.isfinite(other) else other < 0
-        return self.relations.is_nonnegative(self - other - 1) if isinstance(other, (Size, int)) else NotImplemented
+        return self._compared(">", other)
 
     def __le__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return self <= math.floor(other) if math.isfinite(other) else other > 0
-        return self.relations.is_nonnegative(other - self) if isinstance(other, (Size, int)) else NotImplemented
+        return self._compared("<=", other)
 
     def __lt__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return self < math.ceil(other) if math.isfinite(other) else other > 0
-        return self.relations.is_nonnegative(other - self - 1) if isinstance(other, (Size, int)) else NotImplemented
+        return self._compared("<", other)
 
     def __bool__(self) -> bool:
-        return not self.relations.is_zero(self)
+        return not self._compared("==", 0)
 
     def __hash__(self) -> int:
         known = self.known()

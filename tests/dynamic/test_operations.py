@@ -1,0 +1,106 @@
+"""Which operations run for all sizes as one program, and which need a size as a plain number: the lists of the docs, held by this test."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dovetail
+
+# of a matrix x of n rows
+ONE_PROGRAM = (
+    "x ** n",
+    "torch.clamp(x, max=n)",
+    "x.masked_fill(x > 0, n)",
+    "torch.where(x > 0, x, n)",
+    "x > n",
+    "x // n",
+    "x % n",
+    "n - x",
+    "n / (x.abs() + 1)",
+    "torch.full_like(x, n)",
+    "x.new_full((n, 2), 1.5)",
+    "torch.add(x, n, alpha=2)",
+    "x.addcmul(x, x, value=n)",
+    "torch.lerp(x, x * 2, n)",
+    "x.fill_(n) * 1",
+    "x.topk(n - 1, 0).values",
+    "torch.triu(x, n - 3)",
+    "x.roll(n, 0)",
+    "x[-n]",
+    "x.select(0, n - 1)",
+    "x.narrow(0, 1, n - 1)",
+    "x.split([1, n - 1])[1]",
+    "x.unfold(0, n - 1, 1)",
+    "F.pad(x, (n, 0))",
+    "x.repeat_interleave(n, 0)",
+    "x.expand(n, n, 4)",
+    "torch.arange(n, dtype=torch.float32)",
+    "torch.eye(n, 3)",
+    "F.avg_pool1d(x[None], 2)",
+    "x.view(n, 2, 2).sum(0)",
+    "x.unflatten(0, (n, 1))",
+    "torch.meshgrid(torch.arange(n), torch.arange(n), indexing='ij')[0]",
+    "torch.einsum('ij,kj->ik', x, x)",
+    "torch.diag(x[:, 0])",
+    "x.var(0, correction=1)",
+    "x.logsumexp(0)",
+    "x.argsort(0)",
+    "torch.gather(x, 0, torch.zeros(n, 4, dtype=torch.long))",
+    "torch.zeros(n, 4).index_add(0, torch.arange(n), x)",
+    "x[torch.arange(n)]",
+    "F.glu(x)",
+    "F.cross_entropy(x, torch.zeros(n, dtype=torch.long))",
+    "F.mse_loss(x, x * 2)",
+    "F.scaled_dot_product_attention(x[None], x[None], x[None])",
+    "F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)",
+    "F.conv1d(x.t()[None], torch.ones(2, 4, 2))",
+    "F.normalize(x)",
+    "x.norm()",
+    "x.diff(dim=0)",
+    "torch.rot90(x)",
+)
+PINNING = (
+    "torch.linspace(0, n, 5)",
+    "torch.arange(0, n, 0.5)",
+    "F.interpolate(x[None, None], size=(n * 2, 4))",
+    "x.chunk(n)[0]",
+    "torch.cdist(x, x)",
+    "x.median(0).values",
+    "x.kthvalue(2, 0).values",
+    "torch.searchsorted(torch.arange(9) * 1.0, x)",
+    "x.svd().S",
+    "torch.fft.rfft(x, dim=0)",
+    "torch.trapz(x, dim=0)",
+)
+QUICK = 6  # one of so many is tested without -m ""
+
+
+def programs(expression: str) -> int:
+    """Return how many programs four numbers of rows need; each result agrees with eager's."""
+    fn = eval(f"lambda x: (lambda n: {expression})(x.shape[0])", {"torch": torch, "F": F})
+    compiled = dovetail.jit(fn, dynamic=True)
+    for n in (4, 6, 5, 8):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x.clone()), fn(x.clone()), rtol=1e-4, atol=1e-4)
+    return compiled.cache_info().misses
+
+
+def shares(expressions: tuple[str, ...]) -> list:
+    return [pytest.param(each, marks=[] if i % QUICK == 0 else [pytest.mark.slow]) for i, each in enumerate(expressions)]
+
+
+@pytest.mark.parametrize("expression", shares(ONE_PROGRAM))
+def test_one_program_runs_every_size(expression):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert programs(expression) == 1
+
+
+@pytest.mark.parametrize("expression", shares(PINNING))
+def test_an_operation_that_pins_is_right_and_warns(expression):
+    with pytest.warns(UserWarning, match="is compiled for each value, since"):
+        assert programs(expression) == 4
