@@ -193,8 +193,15 @@ def batch_norm_functional(
     variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
     out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
     rstd = core.rsqrt(core.add(prims.detach(variance), eps))
-    new_mean, new_var = _moved(running_mean, mean, momentum), _moved(running_var, core.mul(variance, count / (count - 1)), momentum)
+    new_mean, new_var = _moved(running_mean, mean, momentum), _moved(running_var, unbiased(variance, count), momentum)
     return out, prims.detach(mean), rstd, new_mean, new_var
+
+
+def unbiased(variance: Tensor, count: int) -> Tensor:
+    """Return a variance over `count` elements with Bessel's correction."""
+    if type(count) is Size:
+        return core.div(core.mul(variance, count), count - 1)
+    return core.mul(variance, count / (count - 1))
 
 
 @torchsymbol("torch.nn.functional.batch_norm")
@@ -237,9 +244,7 @@ def batch_norm(
     out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
     if training and count:
         _update(running_mean, mean, momentum)
-        symbolic = type(count) is Size
-        unbiased = core.div(core.mul(variance, count), count - 1) if symbolic else core.mul(variance, count / (count - 1))
-        _update(running_var, unbiased, momentum)
+        _update(running_var, unbiased(variance, count), momentum)
     return core.convert(out, input.spec.dtype)
 
 
