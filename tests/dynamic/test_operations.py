@@ -55,6 +55,7 @@ ONE_PROGRAM = (
     "F.glu(x)",
     "F.cross_entropy(x, torch.zeros(n, dtype=torch.long))",
     "F.mse_loss(x, x * 2)",
+    "F.binary_cross_entropy_with_logits(x, x.sigmoid())",
     "F.scaled_dot_product_attention(x[None], x[None], x[None])",
     "F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)",
     "F.conv1d(x.t()[None], torch.ones(2, 4, 2))",
