@@ -47,7 +47,7 @@ FEW = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
 MANY = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_, dtypes.complex64)
 LEVELS = {
     "smoke": Level("smoke", 0, FEW, samples=3, programs=10, first=True),
-    "quick": Level("quick", 1, MANY, samples=10, programs=20, extremes=(dtypes.float32,), dealt=True),
+    "quick": Level("quick", 1, MANY, samples=10, programs=8, extremes=(dtypes.float32,), dealt=True),
     "core": Level("core", 1, MANY, samples=10, programs=50, extremes=(dtypes.float32, dtypes.float16), rows=(24, 8), calls=1100),
     "full": Level("full", 2, dtypes.ALL, samples=400, programs=300, extremes=dtypes.ALL, rows=(200, 30), calls=2000),
     "stress": Level("stress", 3, dtypes.ALL, samples=400, programs=3000, extremes=dtypes.ALL, rows=(200, 200), calls=2000),

@@ -61,6 +61,7 @@ def test_a_row_that_exists_is_not_measured_again(asked, run):
     assert asked == [("add-4", ["eager", "dovetail"]), ("mlp-1", ["eager", "dovetail"]), ("add-4", ["eager", "dovetail:torch"])]
 
 
+@pytest.mark.slow
 def test_without_continue_it_begins_anew(asked, run, tmp_path):
     run("--only", "add-4", "--subjects", "dovetail")
     run("--only", "mlp-1", "--subjects", "dovetail")

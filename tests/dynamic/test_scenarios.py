@@ -476,6 +476,7 @@ def test_23_operations_without_a_symbolic_rule_are_right_at_each_size(fn):
 # 25 to 27
 
 
+@pytest.mark.slow
 def test_25_neither_the_package_nor_a_symbolic_program_imports_sympy():
     program = (
         "import sys, torch, dovetail\n"
@@ -502,6 +503,7 @@ def test_26_each_relation_negated_misses():
         torch.testing.assert_close(compiled(*args), fn(*args))
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_27_threads_with_different_lengths_get_right_results():
     compiled = dovetail.jit(chain, dynamic=True)

@@ -68,6 +68,7 @@ def test_row_14_wrong_results_and_the_plugins_own_checks_are_rows(findings):
     assert checks["driver"] == ("failed", "RuntimeError: no driver")
 
 
+@pytest.mark.slow
 def test_row_14_a_plugin_that_hangs_is_stopped(site):
     site("doc_hangs", "import time; time.sleep(600)")
     found = examine(Selection(allow=("doc_hangs",), allowed_by="this test"), timeout=8)

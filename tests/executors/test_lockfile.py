@@ -80,6 +80,7 @@ def test_row_23_changed_content_fails_before_the_plugin_is_imported(command, tmp
         assert not (tmp_path / "plugin" / "imported").exists()
 
 
+@pytest.mark.slow
 def test_row_23_another_order_fails(command):
     command("lock")
 
@@ -91,6 +92,7 @@ def test_row_23_another_order_fails(command):
         assert "  - order: mine, torch\n  + order: torch, mine\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_row_23_a_plugin_more_or_less_fails(command, tmp_path):
     command("lock")
     (tmp_path / "dovetail.toml").write_text("frozen = true\n")

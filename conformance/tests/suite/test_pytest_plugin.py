@@ -23,6 +23,7 @@ def run(new_process, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
     return call
 
 
+@pytest.mark.slow
 def test_an_installed_executor_by_its_name(run) -> None:
     done = run('test_it = suite("torch", level="smoke", devices=["cpu"])\n', "-v", "-k", "unfold")
 
@@ -47,6 +48,7 @@ def test_a_crash_fails_one_test(run) -> None:
     assert "2 failed" in done.stdout and "crashed with SIGSEGV" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_executor_of_the_test_file_itself(run) -> None:
     text = (
         "import torch\nfrom dovetail.extend import OperatorExecutor\n"
@@ -61,6 +63,7 @@ def test_an_executor_of_the_test_file_itself(run) -> None:
     assert "conformance: 1 cells of mine are deselected: its declaration excludes them" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_declaration_that_excludes_everything_is_an_error(run) -> None:
     text = (
         "import torch\nfrom dovetail.extend import OperatorExecutor\n"
@@ -73,7 +76,8 @@ def test_a_declaration_that_excludes_everything_is_an_error(run) -> None:
     assert "the declaration of mine excludes every requested operation" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "2"])
 def test_the_report_of_a_run(run, tmp_path, workers) -> None:
     file = tmp_path / "report.json"
 

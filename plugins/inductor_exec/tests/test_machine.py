@@ -77,6 +77,7 @@ def status_of(**environment: str) -> list:
 
 
 @pytest.mark.skipif(machine.compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.slow
 def test_it_is_asked_where_somebody_names_it():
     assert status_of() == [["ready", ""], False, [True, True]]
 

@@ -168,6 +168,7 @@ def status_of(**environment: str) -> list:
     return json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True))
 
 
+@pytest.mark.slow
 def test_the_plugin_is_a_row_and_everything_else_works(wheel):
     broken = wheel(code="raise SystemExit('it was imported')")
     status, reason, imported = status_of(PYTHONPATH=os.pathsep.join([str(broken), *filter(None, sys.path)]))

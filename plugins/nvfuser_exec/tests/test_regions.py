@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from itertools import islice
 
 import pytest
 import stand_in
@@ -62,16 +61,16 @@ def test_every_translator_computes_its_prim(name, dtype):
     same(region(*inputs), tuple(eager(trace, inputs)))
 
 
-@pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.slow)])
-def test_samples_of_the_conformance_suite(every):
+@pytest.mark.slow
+def test_samples_of_the_conformance_suite():
     count = 0
-    for name, dtype, trace, inputs in islice(samples(), 0, None, every):
+    for name, dtype, trace, inputs in samples():
         for got, p, want in zip(Definitions().region(stand_in, trace)(*inputs), trace.outputs, eager(trace, inputs), strict=True):
             assert torch.allclose(got.double(), want.double(), rtol=2e-2, atol=2e-2, equal_nan=True), f"{name} of {dtype}: {got} and {want}"
             assert spec_of(got) == p.spec.like(requires_grad=False)
         count += 1
 
-    assert count > 1000 // every
+    assert count > 1000
 
 
 def several(x, w):
