@@ -181,6 +181,15 @@ def test_places_say_who_asked():
     assert [form.places for form in relations.guards()] == [["model.py:3"], ["model.py:9"]]
 
 
+def test_a_quotient_of_a_pinned_size_is_an_int():
+    relations, (a, b) = symbols(9, 5)
+    half, part = a // 2, (a + 3) // b
+    assert int(a) == 9
+    assert half.known() == 4 and str(half + b) == "s1 + 4" and half == 4
+    assert int(b) == 5 and part.known() == 2 and part * 2 == 4
+    assert conditions(relations) == []
+
+
 # helpers
 
 

@@ -132,16 +132,26 @@ class Relations:
         return size
 
     def substituted(self, terms: Terms) -> Terms:
-        """Return terms with the symbols replaced that are known to equal something."""
-        while any([i in self.equal for monomial in terms for i in monomial]):
+        """Return terms with the symbols replaced that are known to equal something, and the quotients of ints."""
+        while replaced := {i: value for monomial in terms for i in monomial if (value := self._replacement(i)) is not None}:
             total: Terms = {}
             for monomial, c in terms.items():
                 part: Terms = {(): c}
                 for i in monomial:
-                    part = multiply(part, self.equal.get(i, {(i,): 1}))
+                    part = multiply(part, replaced.get(i, {(i,): 1}))
                 total = add(total, part)
             terms = total
         return terms
+
+    def _replacement(self, number: int) -> Terms | None:
+        """Return what an atom is known to equal, None for most."""
+        parts = self.atoms[number].parts
+        if parts is None:
+            return self.equal.get(number)
+        a, b = map(self._constant, parts)
+        if type(a) is Size or type(b) is Size:
+            return None
+        return {(): a // b} if a // b else {}
 
     def symbols(self) -> list[Atom]:
         """Return the symbols in the order in which they were created."""
@@ -367,6 +377,8 @@ class Relations:
         """Replace the youngest symbol of `terms`, which are 0, by what it equals, where that is a size over older symbols."""
         inside = {atom.number: atom for atom in self.size(terms).atoms()}
         symbols = [number for number, atom in inside.items() if atom.parts is None]
+        if not symbols:
+            return
         youngest = max(symbols)
         c = terms.get((youngest,), 0)
         rest = {monomial: k for monomial, k in terms.items() if monomial != (youngest,)}
