@@ -101,12 +101,13 @@ def np_cov(x: np.ndarray, correction: int = 1, **weights: np.ndarray) -> np.ndar
     return np.cov(x, ddof=correction, **weights)
 
 
+MEANS = ("large", "nan")  # the mean of an infinity is one or NaN, as it is summed up
 # name: (samples, error samples, reference, dtypes, extremes); whether a covariance of large halves overflows depends on the order of its steps
 STATISTICS: dict[str, tuple[Callable, Callable, Callable, tuple[DType, ...], tuple[str, ...]]] = {
     "torch.var": (var_samples, var_errors, np_var, INEXACT, EXTREMES),
     "torch.std": (var_samples, var_errors, np_std, INEXACT, EXTREMES),
-    "torch.var_mean": (var_samples, var_errors, moments, INEXACT, EXTREMES),
-    "torch.std_mean": (var_samples, var_errors, np_std_mean, INEXACT, EXTREMES),
+    "torch.var_mean": (var_samples, var_errors, moments, INEXACT, MEANS),
+    "torch.std_mean": (var_samples, var_errors, np_std_mean, INEXACT, MEANS),
     "torch.cov": (cov_samples, cov_errors, np_cov, NUMBERS, ("inf", "nan")),
     "torch.corrcoef": (corrcoef_samples, matrix_errors, np.corrcoef, NUMBERS, ("inf", "nan")),
 }
