@@ -73,13 +73,14 @@ BINARY = (
         *(f"torch.{name}(x, y)" for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_or")),
     ),
     *("torch.logical_and(x, y)", "torch.logical_xor(x, y)", "torch.where(x > y, x, y)", "torch.where(y == y, x, y)"),
-    *(f"F.{name}(x, y, reduction='none')" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "kl_div")),
+    *(f"F.{name}(x, y, reduction='none')" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")),
     *("F.kl_div(x, y, reduction='none', log_target=True)", "F.binary_cross_entropy_with_logits(x, y, reduction='none')"),
     *("F.gaussian_nll_loss(x, y, torch.ones_like(x), reduction='none')", "F.gaussian_nll_loss(x, x, y.abs(), full=True, reduction='none')"),
     *("F.poisson_nll_loss(x, y, reduction='none')", "F.poisson_nll_loss(x, y, log_input=False, full=True, reduction='none')"),
     *("F.hinge_embedding_loss(x, torch.where(y > 0, 1.0, -1.0).to(x.dtype), reduction='none')",),
     *("F.margin_ranking_loss(x, y, torch.ones_like(x), reduction='none')", "F.glu(torch.stack([x, y], -1)).squeeze(-1)"),
-    *("F.binary_cross_entropy(x.nan_to_num().clamp(0, 1), y, reduction='none')",),
+    *("F.binary_cross_entropy(x.nan_to_num().clamp(0, 1), y.nan_to_num().clamp(0, 1), reduction='none')",),
+    *("F.soft_margin_loss(x, y.detach(), reduction='none')",),
 )
 SCANS = (
     *("torch.cumsum(x, {d})", "torch.cumprod(x, {d})", "torch.cummax(x, {d})", "torch.cummin(x, {d})", "torch.logcumsumexp(x, {d})"),
@@ -109,8 +110,9 @@ ALSO = {  # what a formula gives that is as good as eager's, which overflows or 
     "torch.lerp(x, y, 0.25)": "x + (y - x) * 0.25",
     "torch.lerp(x, y, 0.75)": "y - (y - x) * (1 - 0.75)",
     "torch.lerp(x, y, x)": "torch.where(x.abs() < 0.5, x + (y - x) * x, y - (y - x) * (1 - x))",
+    "torch.frexp(x)": "(x * torch.exp2(-torch.frexp(x.detach())[1].double()).to(x.dtype), torch.frexp(x.detach())[1])",  # in float32 even of float64
     "F.hardsigmoid(x)": "torch.clamp((x + 3) / 6, 0, 1)",  # eager multiplies by a sixth in float32
-    "F.soft_margin_loss(x, y, reduction='none')": "F.softplus(-x * y)",  # eager's exponential overflows
+    "F.soft_margin_loss(x, y.detach(), reduction='none')": "F.softplus(-x * y.detach())",  # eager's exponential overflows
 }
 ALL = (*UNARY, *BINARY, *SCANS, *REDUCTIONS, *REDUCTIONS_ALONG, *REDUCTIONS_OF_ALL)
 CALLS = 26  # at most, for each program
@@ -130,7 +132,7 @@ def specials(dtype: torch.dtype) -> Tensor:
     info = torch.finfo(dtype)
     double = dtype is torch.float64  # whose overflows no wider eager can judge
     tiny, huge = (2.0**-300, 2.0**300) if double else (info.smallest_normal, info.max if dtype is torch.float32 else info.max / 4)
-    subnormal = 0.0 if double else tiny * info.eps * 2
+    subnormal = tiny * info.eps * 2 if dtype is torch.float32 else 0.0
     bounds = (0.5, 1.0, 2.0, 3.0, 6.0, 20.0, 100.0, 0.1)
     signed = (math.inf, 0.0, subnormal, tiny, huge, huge / 3, math.sqrt(huge) * 2, math.sqrt(tiny) / 2, *bounds, 0.3, 1.7)
     return torch.tensor([math.nan, *signed, *(-n for n in signed)], dtype=torch.float64).to(dtype)
@@ -167,7 +169,7 @@ def filled(dtype: torch.dtype, n: int, numbers: Sequence[float], generator: torc
 def rows(text: str, dtype: torch.dtype, shape: tuple[int, ...], dim: Any, turn: int) -> Tensor:
     """Return a tensor to reduce over `dim`, special in every row or as a whole."""
     generator, kinds = torch.Generator().manual_seed(turn), planted(dtype, text)
-    constants = [0.0, -0.0, 1000.1, math.nan, *([] if "_mean" in text else [math.inf])]
+    constants = [0.0, -0.0, 1000.1 if dtype is torch.float32 else 1000.0, math.nan, *([] if "_mean" in text else [math.inf])]
     if isinstance(dim, int) and len(shape) == 2:
         n, m = (shape[0], shape[1]) if dim in (1, -1) else (shape[1], shape[0])
         made = [filled(dtype, m, kinds[(i + turn) % len(kinds)], generator) for i in range(n)]
@@ -208,8 +210,8 @@ def run(fn: Callable[..., Any], arguments: Sequence[Tensor], gradient: bool, lay
 
 
 def cotangent(shape: torch.Size) -> Tensor:
-    """Return the same numbers between 0.5 and 1.5 each time."""
-    return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    """Return the same eighths between 0.5 and 1.5 each time, which every dtype holds."""
+    return torch.randint(4, 13, shape, generator=torch.Generator().manual_seed(0)) / 8.0
 
 
 @dataclass

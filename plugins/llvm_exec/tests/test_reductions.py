@@ -166,3 +166,11 @@ def test_the_same_bits_with_any_number_of_threads():
 def test_many_short_rows(shape, dtype):
     x, dims = filled(shape, dtype), tuple(range(len(shape) - 1))
     assert_like_eager(lambda x: ((x * 2).sum(dims, dtype=x.dtype), x.amax(dims), x > 1), x, scale=2000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_variances_whose_squares_overflow_are_infinite_and_norms_of_such_rows_zero(dtype):
+    x = torch.randn(7, 65, dtype=dtype)
+    x[3, 5] = torch.finfo(dtype).max * 2.0**-8
+    assert_same(compiled(lambda x: x.var(1))(x), x.var(1), scale=100)
+    assert_same(compiled(lambda x: F.layer_norm(x, (65,)))(x), F.layer_norm(x, (65,)), scale=100)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
-from dovetail.dtypes import DType, bfloat16, float16, float32
+from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
 from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import ExecutorError, prims_of
 from dovetail.prims import row_major
@@ -234,7 +235,9 @@ def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> 
         rest = graph.make("mul", (reduced(graph, "sum", off, dims, dtype), 1.0 / count), shape, dtype)
         mean = graph.make("add", (mean, rest), shape, dtype)
         lost = graph.make("mul", (graph.make("mul", (rest, rest), shape, dtype), float(count)), shape, dtype)
-        total = graph.make("maximum", (graph.make("sub", (total, lost), shape, dtype), 0.0), shape, dtype)
+        less = graph.make("maximum", (graph.make("sub", (total, lost), shape, dtype), 0.0), shape, dtype)
+        finite = graph.make("lt", (total, inf), shape, bool_)
+        total = graph.make("where", (finite, less, total), shape, dtype)  # where squares overflow, infinite and not NaN
     freedom = max(float(count - correction), 0.0)
     var = graph.make("mul" if freedom else "div", (total, 1.0 / freedom if freedom else 0.0), shape, dtype)
     return _convert(graph, var, x.dtype), _convert(graph, mean, x.dtype)
