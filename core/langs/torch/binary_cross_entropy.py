@@ -30,8 +30,7 @@ def binary_cross_entropy(
     Whether input lies in [0, 1] depends on values, and is checked where torch itself runs the operation.
     """
     mode = reduction_of(reduction, size_average, reduce)
-    same = input.spec.shape == target.spec.shape
-    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
+    _require_same_size(input, target)
     for x in (target, *([weight] if weight is not None else [])):
         require(x.spec.dtype is input.spec.dtype, "expected the dtype of input, {}, got {}; convert it first", input.spec.dtype.short, x.spec)
 
@@ -60,6 +59,11 @@ def binary_cross_entropy_vjp(g: Any, out: Any, input: Any, target: Any, *rest: A
     weights = [] if weight is None else [weight]
     gx = cotangent(in_wide(slope, share, input, target, *weights), input)
     return gx, cotangent(in_wide(odds, share, input, *weights), target), *(None for _ in rest)
+
+
+def _require_same_size(input: Any, target: Any) -> None:
+    same = input.spec.shape == target.spec.shape
+    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
 
 
 def _share(g: Any, input: Any, options: dict[str, Any]) -> Any:
@@ -95,8 +99,7 @@ def binary_cross_entropy_with_logits(
 ):
     """The binary cross entropy of sigmoid(input), without overflow; `pos_weight` multiplies what positive targets cost."""
     mode = reduction_of(reduction, size_average, reduce)
-    same = input.spec.shape == target.spec.shape
-    require(same, "expected a target of the size of input, got {} and {}", target.spec, input.spec, error=ValueError)
+    _require_same_size(input, target)
     require_float_loss(input)
     require_castable(target, input)
 
