@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -76,7 +75,7 @@ class Report(tuple[Graph, ...]):
     def breaks(self) -> list[str]:
         """The reasons for graph breaks, each with the user's line where that is known; once for each graph that ends so."""
         seen = [graph.ended for graph in self if graph.ended]
-        counted = map(_short, _breaks_of_dynamo() - _counted_before)
+        counted = map(_short, graph_break_counts() - _counted_before)
         return seen + [reason for reason in counted if not any([reason in each for each in seen])]
 
     def __str__(self) -> str:
@@ -86,7 +85,7 @@ class Report(tuple[Graph, ...]):
 
 
 _graphs: list[weakref.ref[Graph]] = []  # the registry: every graph since Dynamo was last reset, as long as Dynamo keeps it
-_counted_before: Counter[str] = Counter()  # graph breaks that Dynamo had counted before
+_counted_before = graph_break_counts()  # graph breaks that Dynamo had counted before, for whatever backend
 
 
 def report() -> Report:
@@ -101,7 +100,7 @@ def reset() -> None:
     """Clear the registry of graphs."""
     _graphs.clear()
     _counted_before.clear()
-    _counted_before.update(_breaks_of_dynamo())
+    _counted_before.update(graph_break_counts())
 
 
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None) -> Callable:
@@ -183,11 +182,6 @@ def _short(reason: str) -> str:
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     explanations = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
     return explanations[0] if explanations else lines[0] if lines else "no reason given"
-
-
-def _breaks_of_dynamo() -> Counter[str]:
-    """Return all graph breaks that Dynamo has counted, also those without a graph before them."""
-    return graph_break_counts()
 
 
 def _all(line: BoundSymbol) -> Iterator[BoundSymbol]:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.xdist_group("dynamo")
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
+    dynamo.reset()  # Dynamo does so only after it has used the backend, and other tests have used other backends
     torch.manual_seed(0)
     yield
     torch.set_grad_enabled(True)
