@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from dovetail.errors import require
 
 KINDS = ("bool", "int", "float", "complex")
@@ -54,6 +56,30 @@ ALL = (
 PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}  # the dtype of a Python number, with float32 as the default float
 REAL_OF = {complex64: float32, complex128: float64}
 COMPLEX_OF = {bfloat16: complex64, float16: complex64, float32: complex64, float64: complex128}
+
+_LARGEST = {bfloat16: (2 - 2**-7) * 2.0**127, float16: (2 - 2**-10) * 2.0**15, float32: (2 - 2**-23) * 2.0**127, float64: (2 - 2**-52) * 2.0**1023}
+
+
+def bounds(dtype: DType) -> tuple[float, float]:
+    """Return the smallest and the largest finite number of an integer dtype, or of a floating or complex one that supports arithmetic."""
+    if dtype.inexact:
+        largest = _LARGEST[REAL_OF.get(dtype, dtype)]
+        return -largest, largest
+    bits = 8 * dtype.bytes
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.signed else (0, 2**bits - 1)
+
+
+def overflows(number: complex, dtype: DType) -> bool:
+    """Return whether eager PyTorch refuses to convert a Python number to `dtype`; a negative int wraps in an unsigned one."""
+    if dtype.kind == "bool" or dtype.storage_only:
+        return False
+    if isinstance(number, complex):
+        parts = (number.real, number.imag) if dtype.kind == "complex" else (number.real,)
+        return any([overflows(part, dtype) for part in parts]) or (dtype.kind != "complex" and number.imag != 0)
+    if isinstance(number, float) and not isfinite(number):
+        return not dtype.inexact
+    low, high = bounds(dtype)
+    return not (-high if isinstance(number, int) and not dtype.signed else low) <= number <= high
 
 
 def rank(kind: str) -> int:

@@ -75,6 +75,10 @@ class InputNotImplementedError(InputError, NotImplementedError):
     """A dtype or combination that the operation does not support."""
 
 
+class InputDtypeError(InputNotImplementedError, InputTypeError):
+    """A dtype that the operation does not support; PyTorch's versions raise RuntimeError, NotImplementedError or TypeError, and this is all three."""
+
+
 _RAISED = {
     RuntimeError: InputRuntimeError,
     IndexError: InputIndexError,
@@ -92,3 +96,9 @@ def require(condition: bool, message: str, *details: object, error: type[Excepti
     """
     if not condition:
         raise _RAISED[error](message.format(*details))
+
+
+def require_dtype(condition: bool, message: str, *details: object) -> None:
+    """Raise the `InputDtypeError` with `message`, formatted with `details`, unless `condition` holds."""
+    if not condition:
+        raise InputDtypeError(message.format(*details))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dovetail.dtypes import DType
+from dovetail.dtypes import DType, bfloat16
 from dovetail.errors import Unsupported
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
@@ -53,6 +53,11 @@ class TorchEnvironment(Environment):
     def default_float(self) -> DType:
         self.read.add("default_dtype")
         return dtype_of(torch.get_default_dtype())
+
+    def complex_of(self, dtype: DType) -> DType | None:
+        if dtype is bfloat16 and hasattr(torch, "bcomplex32"):  # from torch 2.14 on
+            return None
+        return super().complex_of(dtype)
 
     def watching(self) -> RecordingMode:
         """Return a context in which torch calls of the user's code are recorded."""

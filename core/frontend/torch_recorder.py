@@ -63,6 +63,9 @@ WAYS_OUT = (
 )
 
 
+_ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
+
+
 def _numpy_numbers() -> frozenset[type]:
     numpy = sys.modules.get("numpy")
     return frozenset() if numpy is None else frozenset({kind for kind in numpy.sctypeDict.values() if issubclass(kind, numpy.number | numpy.bool_)})
@@ -149,7 +152,7 @@ class TorchRecorder(Recorder):
     def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None):
         self.sizes, self.symbolic_ints = sizes, sizes is not None and sizes.dynamic is not False
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
-        self.atoms = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}) | _numpy_numbers()
+        self.atoms = _ATOMS | _numpy_numbers()
         self.inputs = environment.constants  # id of a real tensor -> its proxy
         self.real: dict[Proxy, torch.Tensor] = {}
         self.sources: list[tuple[Source, Proxy]] = []

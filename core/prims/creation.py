@@ -7,7 +7,7 @@ from typing import Any
 from dovetail.devices import Device
 from dovetail.dtypes import PYTHON, DType
 from dovetail.dtypes import rank as kind_rank
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.sizes import Size
 from dovetail.prims.spec import NumberSpec, TensorSpec
@@ -53,9 +53,7 @@ def full(*, shape: tuple[int, ...], value: float, dtype: DType, device: Device) 
 @prim(tags=CREATION | {Tag.CHEAP})
 def iota(*, length: int, start: float, step: float, dtype: DType, device: Device) -> TensorSpec:
     """start, start + step, ..., start + (length - 1) * step; computed in float64 for floating dtypes, then rounded."""
-    require(
-        dtype.kind in ("int", "float") and not dtype.storage_only, "expected an integer or floating dtype, got {}", dtype, error=NotImplementedError
-    )
+    require_dtype(dtype.kind in ("int", "float") and not dtype.storage_only, "expected an integer or floating dtype, got {}", dtype)
     require_number(start, dtype)
     require_number(step, dtype)
     return TensorSpec(sized((length,)), dtype, device)

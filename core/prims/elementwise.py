@@ -10,7 +10,7 @@ from numbers import Number, Real
 from typing import Any
 
 from dovetail.dtypes import COMPLEX_OF, DType, bool_
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.prims.creation import full, require_number, zeros_like
 from dovetail.prims.elementary import log
 from dovetail.prims.op import prim
@@ -331,7 +331,7 @@ def where_vjp(g, out, condition, a, b):
 def complex(re: Operand, im: Operand) -> TensorSpec:
     """re + i * im, of float32 or float64 operands."""
     out = same(re, im, kinds=FLOAT)
-    require(out.dtype.bytes >= 4, "expected float32 or float64 parts, got {}", out)
+    require_dtype(out.dtype.bytes >= 4, "expected float32 or float64 parts, got {}", out)
     return dense(*(x for x in (re, im) if type(x) is TensorSpec), dtype=COMPLEX_OF[out.dtype])
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from dovetail.dtypes import COMPLEX_OF, REAL_OF, bool_, uint8
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.prims.creation import full, require_number, sized, zeros_like
 from dovetail.prims.elementwise import where
 from dovetail.prims.memory import clone
@@ -279,7 +279,7 @@ def flip_vjp(g, out, x, *, dims):
 @prim(tags=VIEW)
 def view_as_real(x: TensorSpec) -> TensorSpec:
     """The real and imaginary parts of a complex tensor in a new last dimension of size 2."""
-    require(x.dtype.kind == "complex", "view_as_real is only supported for complex tensors, got {}", x)
+    require_dtype(x.dtype.kind == "complex", "view_as_real is only supported for complex tensors, got {}", x)
     return TensorSpec(x.shape, REAL_OF[x.dtype], x.device).view((*x.shape, 2), (*(2 * s for s in x.steps), 1))
 
 
@@ -302,7 +302,7 @@ def paired(x: Any) -> Any:
 @prim(tags=VIEW)
 def view_as_complex(x: TensorSpec) -> TensorSpec:
     """The last dimension, of size 2, as the real and imaginary parts of complex numbers."""
-    require(x.dtype.kind == "float" and x.dtype.bytes in (4, 8), "view_as_complex is only supported for floating point tensors, got {}", x)
+    require_dtype(x.dtype.kind == "float" and x.dtype.bytes in (4, 8), "view_as_complex is only supported for floating point tensors, got {}", x)
     require(x.rank > 0 and x.shape[-1] == 2, "Tensor must have a last dimension of size 2, got {}", x)
     *steps, last = x.steps
     paired = last == 1 and not any(s % 2 for s in steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.dtypes import DType, bool_, int32, real_of
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.spec import TensorSpec, dense
@@ -23,13 +23,7 @@ FLOAT = ("float",)
 
 def require_kind(x: TensorSpec, kinds: tuple[str, ...] = ANY) -> None:
     """Raise unless x's dtype is of one of `kinds` and supports arithmetic."""
-    require(
-        x.dtype.kind in kinds and not x.dtype.storage_only,
-        "expected a tensor of kind {}, got {}; convert it first",
-        " or ".join(kinds),
-        x,
-        error=NotImplementedError,
-    )
+    require_dtype(x.dtype.kind in kinds and not x.dtype.storage_only, "expected a tensor of kind {}, got {}; convert it first", " or ".join(kinds), x)
 
 
 def of_kind(x: TensorSpec, kinds: tuple[str, ...], dtype: DType | None = None) -> TensorSpec:

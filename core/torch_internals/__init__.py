@@ -17,6 +17,7 @@ from dovetail.torch_internals.autograd import apply_function as apply_function
 from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply
 from dovetail.torch_internals.autograd import function_applied as function_applied
+from dovetail.torch_internals.clamping import clamp_saturates as clamp_saturates
 from dovetail.torch_internals.dynamo import INLINES_PARAMETERS as INLINES_PARAMETERS
 from dovetail.torch_internals.dynamo import compile_fx_inner as compile_fx_inner
 from dovetail.torch_internals.dynamo import current_compile_id as current_compile_id

@@ -89,6 +89,10 @@ class Environment:
         """Return the dtype of a Python float, and of a quotient of integers."""
         return dtypes.float32
 
+    def complex_of(self, dtype: dtypes.DType) -> dtypes.DType | None:
+        """Return the dtype of a floating tensor of `dtype` with a complex number; None where Dovetail lacks it."""
+        return None if dtype is dtypes.float16 else dtypes.COMPLEX_OF[dtype]
+
 
 @dataclass(eq=False)
 class Trace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dovetail.errors import InputTypeError, NotTracing, TracedValueError
+from dovetail.errors import InputDtypeError, InputTypeError, NotTracing, TracedValueError
 from dovetail.prims import NumberSpec, TensorSpec, recorder
 from dovetail.prims.sizes import is_symbolic
 from dovetail.trace.source_location import user_line
@@ -39,6 +39,8 @@ def _binary(name: str) -> Callable:
             return meaning(self, other)
         try:
             return meaning(self, other)
+        except InputDtypeError:
+            raise
         except InputTypeError:
             return NotImplemented
 

@@ -237,3 +237,39 @@ def test_gradients_at_corners_are_eagers(name):
         return x.grad
 
     torch.testing.assert_close(gradient(dovetail.jit(GRADIENTS[name])), gradient(GRADIENTS[name]), equal_nan=True)
+
+
+HALF, BYTES = torch.tensor([1.0, 2.0, 3.0, 4.0]).half(), torch.tensor([0, 1, 2, 200], dtype=torch.uint8)
+INT8, MASK = torch.tensor([-128, -1, 5, 127], dtype=torch.int8), torch.tensor([False, True, False, True])
+STORING = {
+    "fill_": lambda x, v: x.clone().fill_(v),
+    "full_like": torch.full_like,
+    "masked_fill": lambda x, v: x.masked_fill(MASK, v),
+    "threshold": lambda x, v: torch.nn.functional.threshold(x, 1, v),
+    "pad": lambda x, v: torch.nn.functional.pad(x, (1, 1), value=v),
+    "clamp_min": lambda x, v: x.clamp(min=v),
+    "clamp_max": lambda x, v: x.clamp(max=v),
+    "hardtanh": lambda x, v: torch.nn.functional.hardtanh(x, min(v, 0), max(v, 0)),
+    "addcmul": lambda x, v: torch.addcmul(x, x, x, value=v),
+    "add": lambda x, v: torch.add(x, x, alpha=v),
+    "setitem": lambda x, v: torch.ones_like(x).index_put_((MASK,), torch.ones_like(x[0])).__setitem__(0, v),
+}
+
+
+@pytest.mark.parametrize("name", STORING)
+def test_a_number_beyond_a_dtype_is_stored_or_refused_as_in_eager(name):
+    """Eager wraps a negative int in an unsigned dtype and refuses the others; which bounds of a clamp it refuses depends on its version."""
+    different = []
+    for x in (HALF, BYTES, INT8):
+        for number in (-1, -256, 300, -1000, 2**40, 1e6, -2.5, 1e39):
+            want, got = outcome(STORING[name], x, number), outcome(dovetail.jit(STORING[name]), x, number)
+            if want != got:
+                different.append(f"{name}({x.dtype}, {number}): {got} instead of {want}")
+    assert not different, "\n".join(different)
+
+
+def outcome(fn, x, number):
+    try:
+        return str(fn(x, number))
+    except RuntimeError:
+        return "refused"

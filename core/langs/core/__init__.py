@@ -7,6 +7,7 @@ from dovetail.langs.core.broadcasting import convert as convert
 from dovetail.langs.core.broadcasting import expand as expand
 from dovetail.langs.core.broadcasting import fit as fit
 from dovetail.langs.core.broadcasting import keep_dims as keep_dims
+from dovetail.langs.core.broadcasting import stored as stored
 from dovetail.langs.core.broadcasting import unsqueezed as unsqueezed
 from dovetail.langs.core.elementwise import *  # noqa: F403
 from dovetail.langs.core.indexing import clone as clone

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail import prims
 from dovetail.devices import Device, cpu
-from dovetail.dtypes import DType
+from dovetail.dtypes import DType, overflows
 from dovetail.errors import require
 from dovetail.prims import NumberSpec
 from dovetail.prims.sizes import Size
@@ -54,6 +54,15 @@ def fit(x: Any, shape: tuple[int, ...], dtype: DType, device: Device | None = No
             x = prims.device_put(x, device=device)
         return expand(convert(x, dtype), shape)
     return x if isinstance(x, NumberProxy) and x.spec == NumberSpec(dtype.kind) else _number(x, dtype)
+
+
+def stored(x: Any, dtype: DType) -> Any:
+    """Return a number as an element of `dtype`, truncated as by a cast; one that the program computes as a 0-d operand."""
+    if isinstance(x, (bool, int, float, complex)):
+        require(not overflows(x, dtype), "value cannot be converted to type {} without overflow, got {}; pass one that it can hold", dtype.short, x)
+        if isinstance(x, complex) and dtype.kind in ("int", "float"):
+            x = x.real
+    return fit(x, (), dtype)
 
 
 def _number(x: Any, dtype: DType) -> Any:

@@ -18,10 +18,10 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
-from dovetail.langs.torch.comparison import above
+from dovetail.langs.torch.comparison import above, stored_bounds
 from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
 from dovetail.prims.unary import conjugated
-from dovetail.torch_internals import C_NN
+from dovetail.torch_internals import C_NN, clamp_saturates
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -78,8 +78,9 @@ def relu_vjp(g: Any, out: Any, input: Any, *rest: Any, **_: Any) -> tuple:
 def _hardtanh(x: Any, low: Any, high: Any) -> Any:
     require_float(x, "int")
     dtype = x.spec.dtype
-    require(low >= 0 or dtype.signed, "cannot bound an unsigned type below by {}, got {}; convert it first", low, x.spec)
-    low, high = core.fit(low, (), dtype), core.fit(high, (), dtype)
+    bounded = low >= 0 or dtype.signed or clamp_saturates()
+    require(bounded, "cannot bound an unsigned type below by {}, got {}; convert it first", low, x.spec)
+    low, high = stored_bounds(low, high, dtype)
     return core.where(core.lt(x, low), low, core.where(core.gt(x, high), high, x))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.activation import softmax
 from dovetail.langs.torch.binding.opaque import opaque_symbol
@@ -57,7 +57,7 @@ def _require_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Tensor
     require(q.dtype is k.dtype is v.dtype, "Expected query, key, and value to have the same dtype, got {}, {} and {}", q, k, v)
     require(q.device is k.device is v.device, "Expected query, key, and value to have the same device, got {}, {} and {}", q, k, v)
     require(min(q.rank, k.rank, v.rank) >= 2, "Expected query, key, and value to all be at least 2 dimensional, got {}, {} and {}", q, k, v)
-    require(q.dtype.kind == "float", "attention is not implemented for {}; convert to a floating dtype", q, error=NotImplementedError)
+    require_dtype(q.dtype.kind == "float", "attention is not implemented for {}; convert to a floating dtype", q)
     require(q.shape[-1] == k.shape[-1], "expected query and key of one width, got {} and {}", q, k)
     require(k.shape[-2] == v.shape[-2], "expected one value for each key, got {} and {}", k, v)
     if mask is not None:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import Unsupported, require
+from dovetail.errors import Unsupported, require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, require_float, row_major
-from dovetail.torch_internals import CLAMP_BY_NUMBERS, CLAMP_BY_TENSORS, FMAX
+from dovetail.torch_internals import CLAMP_BY_NUMBERS, CLAMP_BY_TENSORS, FMAX, clamp_saturates
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by its aliases in torch
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
@@ -106,7 +106,7 @@ def isneginf(input: Tensor):
 
 
 def _is_infinity(x: Any, infinity: float) -> Any:
-    require(x.spec.dtype.kind != "complex", "expected a real tensor, got {}; test x.real and x.imag", x.spec)
+    require_dtype(x.spec.dtype.kind != "complex", "expected a real tensor, got {}; test x.real and x.imag", x.spec)
     return core.eq(x, infinity) if x.spec.dtype.kind == "float" else core.isinf(x)
 
 
@@ -173,7 +173,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number):
     if isinstance(value, Tensor):
         require(not value.spec.shape, "masked_fill only supports a 0-dimensional value tensor, got {}; choose with torch.where", value.spec)
     require(core.promote(value).kind != "complex" or dtype.kind == "complex", "expected a real value for {}, got {}", dtype.short, value)
-    value = core.convert(value, dtype) if isinstance(value, Tensor) else core.fit(value, (), dtype)
+    value = core.convert(value, dtype) if isinstance(value, Tensor) else core.stored(value, dtype)
     return core.where(row_major(mask), value, row_major(input))
 
 
@@ -231,8 +231,23 @@ def _in_one_dtype(*operands: Any) -> list:
     return [v if v is None else core.convert(v, dtype) if isinstance(v, Tensor) else core.fit(v, (), dtype) for v in operands]
 
 
+def stored_bounds(low: Any, high: Any, dtype: dtypes.DType) -> tuple[Any, Any]:
+    """Return the bounds of a clamp as elements of `dtype`; beyond an integer dtype the nearest that it has, where this torch saturates them."""
+    if dtype.kind == "int" and clamp_saturates():
+        least, largest = dtypes.bounds(dtype)
+        for name, bound, fits in (("min", low, lambda x: x <= largest), ("max", high, lambda x: x >= least)):
+            known = isinstance(bound, (int, float))
+            require(not known or fits(bound), "Clamp {} value {} is outside the representable range of {}", name, bound, dtype.short)
+        low = max(low, least) if isinstance(low, (int, float)) else low
+        high = min(high, largest) if isinstance(high, (int, float)) else high
+    return tuple([bound if bound is None else core.stored(bound, dtype) for bound in (low, high)])
+
+
 def _clamped(x: Any, low: Any, high: Any) -> Any:
     """Return x, `low` where x lies below it, then `high` where that lies above it; NaN where x or a bound is."""
+    dtype = core.promote(*[v for v in (x, low, high) if v is not None])
+    if not isinstance(low, Tensor) and not isinstance(high, Tensor):
+        low, high = stored_bounds(low, high, dtype)
     x, low, high = _in_one_dtype(x, low, high)
     for bound, beyond in ((low, core.lt), (high, core.gt)):
         if bound is not None:
@@ -364,7 +379,7 @@ def copysign(input: Tensor, other: Tensor | Number):
 def nextafter(input: Tensor, other: Tensor):
     """The next representable number after input towards other."""
     dtype = core.promote(input, other)
-    require(dtype.kind == "float", "expected floating tensors, got {} and {}; convert them first", input.spec, other.spec, error=NotImplementedError)
+    require_dtype(dtype.kind == "float", "expected floating tensors, got {} and {}; convert them first", input.spec, other.spec)
     return core.nextafter(input, other)
 
 
@@ -373,7 +388,7 @@ def heaviside(input: Tensor, values: Tensor):
     """0 where input is negative, 1 where it is positive, `values` where it is 0."""
     same = input.spec.dtype is values.spec.dtype
     require(same, "heaviside is not implemented for tensors with different dtypes, got {} and {}; convert one", input.spec, values.spec)
-    require(input.spec.dtype.kind != "complex", "heaviside is not implemented for complex tensors, got {}; pass their real parts", input.spec)
+    require_dtype(input.spec.dtype.kind != "complex", "heaviside is not implemented for complex tensors, got {}; pass their real parts", input.spec)
     zero = core.fit(0, (), input.spec.dtype)
     return core.where(core.eq(input, zero), values, core.convert(core.gt(input, zero), input.spec.dtype))
 
@@ -407,13 +422,13 @@ def above(x: Any, threshold: Any, value: Any) -> Any:
     """x where it lies above the threshold, else `value`, both in x's dtype."""
     require_float(x, "int")
     dtype = x.spec.dtype
-    return core.where(core.le(x, core.fit(threshold, (), dtype)), core.fit(value, (), dtype), x)
+    return core.where(core.le(x, core.fit(threshold, (), dtype)), core.stored(value, dtype), x)
 
 
 def invert(input: Tensor):
     """~input: bitwise_not, which raises TypeError for other than integers and booleans."""
     fits = input.spec.dtype.kind in ("bool", "int")
-    require(fits, "~ is only implemented on integer and Boolean-type tensors, got {}; use logical_not", input.spec, error=TypeError)
+    require_dtype(fits, "~ is only implemented on integer and Boolean-type tensors, got {}; use logical_not", input.spec)
     return bitwise_not(input)
 
 

@@ -249,7 +249,7 @@ def _scalar(x: Any, dtype: DType) -> Any:
     if isinstance(x, TensorProxy):
         require(not x.spec.shape, "linspace only supports 0-dimensional start and end tensors, but got {} dimension(s).", len(x.spec.shape))
         return core.convert(x, dtype)
-    return as_number(int(x) if type(x) is Size else x, dtype)
+    return core.fit(int(x) if type(x) is Size else x, (), dtype)
 
 
 def _end(x: Any, dtype: DType) -> Any:
@@ -387,7 +387,7 @@ def _nested(data: Any, dtype: DType) -> Any:
     if dtype.kind == "bool":
         return bool(data)
     require(not isinstance(data, complex) or dtype.kind == "complex", "must be real number, not complex", error=TypeError)
-    return as_number(data, dtype)
+    return float(data) if dtype.kind == "float" else as_number(data, dtype)  # beyond a floating dtype it is infinite
 
 
 @factory("torch.tensor", in_place=False)

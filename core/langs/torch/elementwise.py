@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
@@ -85,7 +85,7 @@ def require_float(x: Any, *kinds: str) -> None:
     """Raise unless the dtype of x is floating, or of one of `kinds`."""
     allowed = ("float", *kinds)
     fits = x.spec.dtype.kind in allowed
-    require(fits, "expected a tensor of kind {}, got {}; convert it first", " or ".join(allowed), x.spec, error=NotImplementedError)
+    require_dtype(fits, "expected a tensor of kind {}, got {}; convert it first", " or ".join(allowed), x.spec)
 
 
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
@@ -100,7 +100,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     fits = kind != "bool" or dtype.kind == "bool"
     require(fits, "Boolean alpha only supported for Boolean results, got {!r} for {}; pass 1 or 0", factor, dtype.short)
     if isinstance(x, Tensor):
-        return core.mul(core.convert(x, dtype), factor)
+        return core.mul(core.convert(x, core.wide(dtype)), core.stored(factor, dtype))
     return x * factor
 
 
@@ -110,7 +110,7 @@ def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
     if type(alpha) is int and alpha == 1:
         return core.add(input, other)
     dtype = core.promote(input, other)
-    return in_wide(lambda a, b: core.add(a, _scaled(b, alpha, core.wide(dtype))), input, other, inexact=False)
+    return in_wide(lambda a, b: core.add(a, _scaled(b, alpha, dtype)), input, other, inexact=False)
 
 
 @torchsymbol("torch.sub", "torch.subtract", methods=("sub", "subtract"))
@@ -126,11 +126,11 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1):
 
 
 def _difference(a: Any, b: Any, alpha: Any) -> Any:
-    require(not (is_bool(a) or is_bool(b)), "the - operator of a boolean is not supported; use ^ or logical_xor, or ~ to invert a mask")
+    require_dtype(not (is_bool(a) or is_bool(b)), "the - operator of a boolean is not supported; use ^ or logical_xor, or ~ to invert a mask")
     if type(alpha) is int and alpha == 1:
         return core.sub(a, b)
     dtype = core.promote(a, b)
-    return in_wide(lambda a, b: core.sub(a, _scaled(b, alpha, core.wide(dtype))), a, b, inexact=False)
+    return in_wide(lambda a, b: core.sub(a, _scaled(b, alpha, dtype)), a, b, inexact=False)
 
 
 @torchsymbol("torch.mul", "torch.multiply", methods=("mul", "multiply"))
@@ -148,9 +148,7 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
         return core.floordiv(input, other)
     require(rounding_mode == "trunc", "expected rounding_mode None, 'trunc' or 'floor', got {!r}", rounding_mode)
     kind = core.promote(input, other).kind
-    require(
-        kind in ("int", "float"), "expected integer or floating operands with rounding_mode, got {} and {}", input, other, error=NotImplementedError
-    )
+    require_dtype(kind in ("int", "float"), "expected integer or floating operands with rounding_mode, got {} and {}", input, other)
     if kind == "int":
         return _truncdiv(input, other)
     # Eager rounds the quotient of bfloat16, too, before it drops the fraction.
@@ -221,14 +219,14 @@ def square(input: Tensor):
 @torchsymbol("torch.neg", "torch.negative", methods=("neg", "negative"))
 def neg(input: Tensor):
     """-input."""
-    require(not is_bool(input), "the - operator of a boolean tensor is not supported; use ~ or logical_not to invert a mask")
+    require_dtype(not is_bool(input), "the - operator of a boolean tensor is not supported; use ~ or logical_not to invert a mask")
     return core.neg(input)
 
 
 @torchsymbol("torch.positive", methods=("positive",))
 def positive(input: Tensor):
     """input itself."""
-    require(not is_bool(input), "the + operator of a boolean tensor is not supported; convert it to an integer first")
+    require_dtype(not is_bool(input), "the + operator of a boolean tensor is not supported; convert it to an integer first")
     return input
 
 
@@ -309,7 +307,7 @@ def atan2(input: Tensor, other: Tensor):
 def hypot(input: Tensor, other: Tensor):
     """sqrt(input**2 + other**2), without overflow on the way."""
     kind = core.promote(input, other).kind
-    require(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
+    require_dtype(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec)
 
     def compute(a: Any, b: Any) -> Any:
         a, b = core.abs(a), core.abs(b)
@@ -358,9 +356,7 @@ def lerp_vjp(g: Any, out: Any, input: Any, end: Any, weight: Any) -> tuple:
 @torchsymbol("torch.addcmul", methods=("addcmul",))
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
     """input + value * tensor1 * tensor2."""
-    require(
-        core.promote(input, tensor1, tensor2) is not dtypes.bool_, "expected numbers, got booleans; convert one of them", error=NotImplementedError
-    )
+    require_dtype(core.promote(input, tensor1, tensor2) is not dtypes.bool_, "expected numbers, got booleans; convert one of them")
     return in_wide(lambda x, a, b: core.add(x, core.mul(_times(a, value), b)), input, tensor1, tensor2, inexact=False)
 
 
@@ -368,7 +364,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
     """input + value * tensor1 / tensor2."""
     dtype = core.promote(input, tensor1, tensor2)
-    require(core.promote(tensor1, tensor2).inexact, "expected a floating quotient, got {}; convert tensor1 or tensor2 first", dtype.short)
+    require_dtype(core.promote(tensor1, tensor2).inexact, "expected a floating quotient, got {}; convert tensor1 or tensor2 first", dtype.short)
     return in_wide(lambda x, a, b: core.add(x, core.div(_times(a, value), b)), input, tensor1, tensor2)
 
 
@@ -380,7 +376,7 @@ def _times(x: Any, value: Any) -> Any:
     require(
         core.promote(value).kind != "complex" or kind == "complex", "expected a value of kind {} for operands of that kind, got {!r}", kind, value
     )
-    return core.mul(x, core.fit(value, (), x.spec.dtype))
+    return core.mul(x, core.stored(value, x.spec.dtype))
 
 
 @torchsymbol("torch.real")
@@ -392,7 +388,9 @@ def real(input: Tensor):
 @torchsymbol("torch.imag")
 def imag(input: Tensor):
     """The imaginary parts of a complex tensor, a view."""
-    require(input.spec.dtype.kind == "complex", "expected a complex tensor, got {}; the imaginary part of a real one is zeros_like(x)", input.spec)
+    require_dtype(
+        input.spec.dtype.kind == "complex", "expected a complex tensor, got {}; the imaginary part of a real one is zeros_like(x)", input.spec
+    )
     return _part(input, 1)
 
 
@@ -428,7 +426,7 @@ def angle(input: Tensor):
 def complex(real: Tensor, imag: Tensor):
     """real + i * imag, of float32 or float64."""
     require(real.spec.dtype is imag.spec.dtype, "expected parts of one dtype, got {} and {}; convert one of them", real.spec, imag.spec)
-    require(real.spec.dtype in dtypes.REAL_OF.values(), "expected float32 or float64 parts, got {}; convert them first", real.spec)
+    require_dtype(real.spec.dtype in dtypes.REAL_OF.values(), "expected float32 or float64 parts, got {}; convert them first", real.spec)
     return prims.complex(*core.alike(real, imag, dtype=real.spec.dtype))
 
 

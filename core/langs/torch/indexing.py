@@ -97,6 +97,8 @@ def _value(value: Any, place: Tensor) -> Any:
         return as_number(value, spec.dtype, spec.device)
     assignable = isinstance(value, (bool, int, float, complex))
     require(assignable, "can't assign a {} to a {} tensor; make a tensor of it first", type(value).__name__, spec.dtype.short, error=TypeError)
+    if spec.dtype.kind == "float" and isinstance(value, (int, float)):
+        return float(value)  # beyond the dtype it is infinite, where `fill_` refuses
     return as_number(value, spec.dtype)
 
 
@@ -104,12 +106,9 @@ def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
     """Convert a Python number to `dtype`'s kind, truncating as a cast does; a traced number becomes a 0-d tensor."""
     if isinstance(value, NumberProxy):
         return core.convert(prims.full(shape=(), value=value, dtype=core.number_dtype(value), device=device), dtype)
-    if isinstance(value, complex) and dtype.kind != "complex":
-        require(value.imag == 0, "value cannot be converted to type {} without overflow, got {}", dtype.short, value)
-        value = value.real
-    if type(value) is Size and dtype.kind != "bool":
-        return value
-    return {"bool": bool, "int": int, "float": float, "complex": complex}[dtype.kind](value)
+    if type(value) is Size:
+        return value if dtype.kind != "bool" else bool(value)
+    return core.stored(value, dtype)
 
 
 def put(chosen: Selection, value: Any, *, accumulate: bool = False) -> None:

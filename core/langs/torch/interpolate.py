@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Tensor, resolve, torchsymbol
@@ -109,7 +109,7 @@ def _resized(
 
 
 def _require_dtype(x: Tensor, is_supported: bool) -> None:
-    require(is_supported, "interpolation is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+    require_dtype(is_supported, "interpolation is not implemented for {}; convert it to a floating dtype", x.spec)
 
 
 def _pick(name: str, spatial: int, offset: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, operators, torchsymbol
@@ -30,7 +30,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     shapes = a.spec.shape == b.spec.shape
     require(shapes, "inconsistent tensor size, expected tensor {} and src {} to have the same number of elements", a.spec, b.spec)
     require(a.spec.dtype is b.spec.dtype, "dot : expected both vectors to have same dtype, but found {} and {}", a.spec, b.spec)
-    require(a.spec.dtype is not dtypes.bool_, "dot is not implemented for bool; convert first", error=NotImplementedError)
+    require_dtype(a.spec.dtype is not dtypes.bool_, "dot is not implemented for bool; convert first")
     wide = core.wide(a.spec.dtype)
     products = core.mul(core.convert(a, wide), core.convert(b, wide))
     return core.convert(prims.sum(products, dims=(0,)), a.spec.dtype)

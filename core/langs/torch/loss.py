@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log1p_exp
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
@@ -46,7 +46,7 @@ def reduced(loss: Any, mode: str) -> Any:
         return loss
     if mode == "sum":
         return total(loss)
-    require(loss.spec.dtype.inexact, "expected a floating loss to take the mean of, got {}; convert the input first", loss.spec)
+    require_dtype(loss.spec.dtype.inexact, "expected a floating loss to take the mean of, got {}; convert the input first", loss.spec)
     return core.div(total(loss), float_of(loss.spec.numel))
 
 
@@ -99,7 +99,7 @@ def _distance_of(x: Any, t: Any) -> Any:
 def require_float_loss(*operands: Any) -> None:
     """Raise unless `operands` promote to a floating dtype."""
     dtype = core.promote(*operands)
-    require(dtype.kind == "float", "expected floating tensors, got {}; convert one of them", dtype.short, error=NotImplementedError)
+    require_dtype(dtype.kind == "float", "expected floating tensors, got {}; convert one of them", dtype.short)
 
 
 def require_castable(out: Any, *operands: Any) -> None:
@@ -226,7 +226,7 @@ def kl_div(
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
     """log(1 + exp(-target * input)), without overflow."""
     inexact = core.promote(input, target).inexact
-    require(inexact, "expected floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec, error=NotImplementedError)
+    require_dtype(inexact, "expected floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec)
     require_castable(input, target)
     mode = reduction_of(reduction, size_average, reduce)
 
@@ -320,7 +320,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | Number, full:
     if not isinstance(var, Tensor):
         require(var >= 0, "var has negative entry/entries, got {}", var, error=ValueError)
         var = prims.full(shape=input.spec.shape, value=float(var), dtype=input.spec.dtype, device=input.spec.device)
-    require(var.spec.dtype.inexact, "expected a floating var, got {}; convert it first", var.spec)
+    require_dtype(var.spec.dtype.inexact, "expected a floating var, got {}; convert it first", var.spec)
     var_shape, input_shape = var.spec.shape, input.spec.shape
     if var_shape != input_shape and var_shape == input_shape[:-1]:
         var = prims.broadcast_in_dim(var, shape=(*var_shape, 1), dims=tuple(range(len(var_shape))))

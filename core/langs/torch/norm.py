@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.elementwise import row_major
@@ -23,7 +23,7 @@ EPSILON = {dtypes.float32: torch.finfo(torch.float32).eps, dtypes.float64: torch
 def require_float(x: Tensor, function: str, kinds: tuple[str, ...] = ("float",)) -> None:
     """Raise unless x is of one of `kinds`: normalisations are not defined for integers."""
     dtype = x.spec.dtype
-    require(dtype.kind in kinds, "{} is not implemented for {}; convert with .float() first", function, dtype.short, error=NotImplementedError)
+    require_dtype(dtype.kind in kinds, "{} is not implemented for {}; convert with .float() first", function, dtype.short)
 
 
 def in_image_format(x: Tensor) -> Tensor:

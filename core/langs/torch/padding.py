@@ -70,7 +70,7 @@ def _filled(x: Tensor, low: list[int], high: list[int], value: Any) -> Tensor:
     sizes = [n + a + b for n, a, b in zip(x.spec.shape, low, high, strict=True)]
     require(all([n >= 0 for n in sizes]), "padding {} and {} of {} leaves a negative size", low, high, x.spec)
     if any([n > 0 for n in (*low, *high)]):
-        value = core.fit(value, (), x.spec.dtype)
+        value = core.stored(float(value) if isinstance(value, int) else value, x.spec.dtype)
         return prims.pad(x, value=value, low=tuple(low), high=tuple(high), interior=(0,) * len(low))
     stops = tuple([n + b for n, b in zip(x.spec.shape, high, strict=True)])
     cropped = prims.strided_slice(x, starts=tuple([-a for a in low]), stops=stops, steps=(1,) * len(low))

@@ -11,7 +11,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.dtypes import DType
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.convolution import Ints, ints, sliding
@@ -244,14 +244,14 @@ def _last(count: int, rank: int) -> tuple[int, ...]:
 def _min_value(x: TensorSpec) -> float:
     if x.dtype.kind == "float":
         return -math.inf
-    require(x.dtype.kind == "int", "max pooling is not implemented for {}; convert it", x, error=NotImplementedError)
+    require_dtype(x.dtype.kind == "int", "max pooling is not implemented for {}; convert it", x)
     return -(2 ** (8 * x.dtype.bytes - 1)) if x.dtype.signed else 0
 
 
 def _max_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool) -> Any:
     windows = _Windows(x, spatial, kernel_size, stride, padding, dilation, ceil_mode)
     floating = spatial > 1 or return_indices or x.spec.dtype.kind == "float"
-    require(floating, "max_pool1d is not implemented for {} without return_indices; convert it", x.spec, error=NotImplementedError)
+    require_dtype(floating, "max_pool1d is not implemented for {} without return_indices; convert it", x.spec)
     extracted = windows.extract(_min_value(x.spec), x.spec.dtype)
     # In one dimension PyTorch has a kernel of its own, on the CPU and without indices, without memory formats.
     formatted = spatial if spatial > 1 or return_indices or x.spec.device is not cpu else 0
@@ -317,7 +317,7 @@ def _avg_pool(
 ) -> Tensor:
     dtype = x.spec.dtype
     is_supported = dtype.kind == "float" or dtype is dtypes.int64
-    require(is_supported, "average pooling is not implemented for {}; convert it to a floating dtype", x.spec, error=NotImplementedError)
+    require_dtype(is_supported, "average pooling is not implemented for {}; convert it to a floating dtype", x.spec)
     require(divisor != 0, "divisor must be not zero")
     windows = _Windows(x, spatial, kernel_size, stride, padding, 1, ceil_mode)
     wide = core.wide(dtype)
@@ -349,7 +349,7 @@ def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Te
 def _output_sizes(x: TensorSpec, spatial: int, output_size: Any) -> tuple[int, ...]:
     """Return the output sizes of adaptive pooling; None keeps the input's size."""
     _require_poolable(x, spatial)
-    require(x.dtype.kind == "float", "adaptive pooling is not implemented for {}; convert it to a floating dtype", x, error=NotImplementedError)
+    require_dtype(x.dtype.kind == "float", "adaptive pooling is not implemented for {}; convert it to a floating dtype", x)
     sizes = x.shape[x.rank - spatial :]
     if isinstance(output_size, (tuple, list)):
         require(len(output_size) == spatial, "expected {} output sizes, got {}", spatial, output_size)

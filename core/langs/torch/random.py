@@ -11,7 +11,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require
+from dovetail.errors import Unsupported, require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import device_of, dtype_of, placed
 from dovetail.langs.torch.binding.opaque import opaque
@@ -129,7 +129,7 @@ def _ends(*ends: Any) -> tuple[int, int]:
 
 def integers(shape: tuple[int, ...], low: int, high: int, dtype: DType, device: Device) -> Tensor:
     """Draw integers from low to high - 1 in any dtype that is not complex, bool by conversion."""
-    require(dtype.kind != "complex", "check_random_bounds handles only integral, floating-point and boolean types, got {}", dtype.short)
+    require_dtype(dtype.kind != "complex", "check_random_bounds handles only integral, floating-point and boolean types, got {}", dtype.short)
     if dtype is dtypes.bool_:
         return core.convert(prims.randint(shape=shape, low=low, high=high, dtype=dtypes.uint8, device=device), dtype)
     return prims.randint(shape=shape, low=low, high=high, dtype=dtype, device=device)
@@ -214,7 +214,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator=None):
         return _with_generator(torch.bernoulli, input, *(() if p is None else (p,)), generator=generator)
     if p is None:
         is_floating = input.spec.dtype.kind == "float"
-        require(is_floating, "bernoulli is not implemented for {}: expected floating point probabilities", input.spec, error=NotImplementedError)
+        require_dtype(is_floating, "bernoulli is not implemented for {}: expected floating point probabilities", input.spec)
         return prims.bernoulli(input)
     return _chances(input, p)
 
@@ -234,7 +234,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     """Positions along the last dimension, drawn with chances in proportion to the weights in the input."""
     if generator is not None:
         return _with_generator(torch.multinomial, input, num_samples, replacement, generator=generator)
-    require(input.spec.dtype.kind == "float", "multinomial only supports floating-point dtypes for input, got: {}", input.spec)
+    require_dtype(input.spec.dtype.kind == "float", "multinomial only supports floating-point dtypes for input, got: {}", input.spec)
     return prims.multinomial(input, num_samples=num_samples, replacement=replacement)
 
 
@@ -248,7 +248,7 @@ def _write(x: Tensor, value: Tensor) -> Tensor:
 
 def _place(name: str, x: Tensor) -> Tensor:
     """Return the view of x that floating numbers are drawn into: the parts of a complex tensor."""
-    require(x.spec.dtype.inexact, '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short, error=NotImplementedError)
+    require_dtype(x.spec.dtype.inexact, '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short)
     return prims.view_as_real(x) if x.spec.dtype.kind == "complex" else x
 
 
@@ -290,7 +290,7 @@ def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=No
 @torchsymbol(methods=("bernoulli_",))
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
     """Write 1 with probability p, else 0."""
-    require(self.spec.dtype.kind != "complex", "bernoulli_ is not implemented for {}", self.spec, error=NotImplementedError)
+    require_dtype(self.spec.dtype.kind != "complex", "bernoulli_ is not implemented for {}", self.spec)
     if generator is not None:
         return opaque(torch.Tensor.bernoulli_, (self, p), {"generator": generator})
     return _write(self, bernoulli(self, p) if not isinstance(p, TensorProxy) else _chances(self, p))
@@ -300,7 +300,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
 def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     """Write numbers of the exponential distribution with rate lambd."""
     message = "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified {}"
-    require(self.spec.dtype.kind == "float", message, self.spec.dtype.short)
+    require_dtype(self.spec.dtype.kind == "float", message, self.spec.dtype.short)
     require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
     if generator is not None:
         raise Unsupported("exponential_ with a generator is not traced: torch has no fake-tensor rule for it; leave the generator out")

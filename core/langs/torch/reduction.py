@@ -9,7 +9,7 @@ import torch
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
@@ -51,7 +51,9 @@ def total(prim: Symbol, x: Tensor, dim: Dims, keepdim: bool, dtype: DType) -> Te
 
 def require_inexact(x: Tensor, function: str) -> None:
     """Raise unless x is floating or complex."""
-    require(x.spec.dtype.inexact, "{}: expected a floating point or complex dtype, got {}; convert with .float() first", function, x.spec.dtype.short)
+    require_dtype(
+        x.spec.dtype.inexact, "{}: expected a floating point or complex dtype, got {}; convert with .float() first", function, x.spec.dtype.short
+    )
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
 @torchsymbol("torch.nansum", methods=("nansum",))
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
     """The sum over `dim` of what is not NaN."""
-    require(input.spec.dtype.kind != "complex", "nansum does not support complex inputs; sum the real and imaginary parts")
+    require_dtype(input.spec.dtype.kind != "complex", "nansum does not support complex inputs; sum the real and imaginary parts")
     target = total_dtype(input, dtype)
     return total(prims.sum, without_nan(input), dim, keepdim, target)
 
@@ -83,7 +85,7 @@ def without_nan(x: Tensor) -> Tensor:
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None):
     """The sum over `dim` by the number of its elements."""
     target = dtype_of(dtype, input.spec.dtype)
-    require(
+    require_dtype(
         target.inexact, "could not infer output dtype: expected a floating point or complex dtype, got {}; pass dtype=torch.float32", target.short
     )
     x = core.convert(input, core.wide(target))
@@ -204,7 +206,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False):
 
 def _position(prim: Symbol, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     comparable = x.spec.dtype.kind in ("int", "float")
-    require(comparable, "expected integers or floating point numbers, got {}; convert first", x.spec, error=RuntimeError)
+    require_dtype(comparable, "expected integers or floating point numbers, got {}; convert first", x.spec)
     require_nonempty(x, dim, prim.name, IndexError)
     d = None if dim is None or not x.spec.shape else core.canonical_dim(dim, len(x.spec.shape))
     if dim is not None:
@@ -257,5 +259,5 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False):
 def trace(input: Tensor):
     """The sum of the diagonal of a matrix."""
     require(len(input.spec.shape) == 2, "expected a matrix, but got tensor with dim {}", len(input.spec.shape))
-    require(input.spec.dtype is not dtypes.bool_, "trace is not implemented for bool; convert first", error=NotImplementedError)
+    require_dtype(input.spec.dtype is not dtypes.bool_, "trace is not implemented for bool; convert first")
     return total(prims.sum, prims.diagonal(input, offset=0, dim1=0, dim2=1), None, False, total_dtype(input, None))

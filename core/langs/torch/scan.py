@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.reduction import total_dtype
@@ -96,7 +96,7 @@ def _sort_arguments(input: Any = None, *args: Any, **kwargs: Any) -> tuple[tuple
 
 def _sorted(x: Tensor, dim: int, descending: bool, stable: bool | None) -> tuple[Tensor, Tensor]:
     d = core.canonical_dim(dim, len(x.spec.shape))
-    require(x.spec.dtype.kind != "complex", "sort does not support complex dtypes, got {}; sort its abs() or real part", x.spec)
+    require_dtype(x.spec.dtype.kind != "complex", "sort does not support complex dtypes, got {}; sort its abs() or real part", x.spec)
     return prims.sort(x, dim=d, descending=descending, stable=bool(stable)) if x.spec.shape else only(x)
 
 
@@ -122,7 +122,7 @@ def msort(input: Tensor):
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
     """(values, indices): the k largest elements along `dim`, or smallest."""
     d = core.canonical_dim(dim, len(input.spec.shape))
-    require(input.spec.dtype.kind in ("int", "float"), "topk: expected integers or floating point numbers, got {}; convert first", input.spec)
+    require_dtype(input.spec.dtype.kind in ("int", "float"), "topk: expected integers or floating point numbers, got {}; convert first", input.spec)
     if not input.spec.shape:
         require(0 <= k <= 1, "selected index k out of range: expected k of at most 1, got {}", k)
         return torch.return_types.topk(only(input))

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dovetail import prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, in_wide, is_bool, require_float, row_major, symbols
@@ -39,7 +39,7 @@ def mvlgamma(input: Tensor, p: int):
     """The logarithm of the gamma function of dimension p: the sum of lgamma(input - j / 2) for j < p, and p * (p - 1) / 4 * log(pi)."""
     require(p >= 1, "p has to be greater than or equal to 1, got {}", p)
 
-    require(not is_bool(input), "the input tensor may not be a boolean tensor, got {}; convert it first", input.spec)
+    require_dtype(not is_bool(input), "the input tensor may not be a boolean tensor, got {}; convert it first", input.spec)
 
     def compute(x: Any) -> Any:
         total = core.lgamma(core.add(x, 0.0))  # 0.0 for -0.0, whose digamma has the other sign
@@ -109,7 +109,7 @@ def xlog1py_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
 
 def _require_real(input: Tensor | Number, other: Tensor | Number) -> None:
     real = core.promote(input, other).kind != "complex"
-    require(real, "expected real arguments, got {} and {}; convert them to a real dtype", input, other, error=NotImplementedError)
+    require_dtype(real, "expected real arguments, got {} and {}; convert them to a real dtype", input, other)
 
 
 def _zero_first(x: Any, y: Any, log: Any) -> Any:
@@ -197,9 +197,7 @@ def sinc_vjp(g: Any, out: Any, input: Any) -> tuple:
 @torchsymbol("torch.logaddexp", methods=("logaddexp",))
 def logaddexp(input: Tensor, other: Tensor):
     """log(exp(input) + exp(other)), without overflow."""
-    require(
-        core.promote(input, other).inexact, "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError
-    )
+    require_dtype(core.promote(input, other).inexact, "expected floating tensors, got {} and {}; convert one", input.spec, other.spec)
     return in_wide(_logaddexp_complex if core.promote(input, other).kind == "complex" else _logaddexp, input, other)
 
 
@@ -241,7 +239,7 @@ def _logaddexp_complex(a: Any, b: Any) -> Any:
 def logaddexp2(input: Tensor, other: Tensor):
     """log2(2**input + 2**other), without overflow."""
     kind = core.promote(input, other).kind
-    require(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec, error=NotImplementedError)
+    require_dtype(kind == "float", "expected floating tensors, got {} and {}; convert one", input.spec, other.spec)
     return in_wide(lambda a, b: _logaddexp(a, b, core.exp2, 1 / math.log(2)), input, other)
 
 

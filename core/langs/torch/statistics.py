@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.linalg import conjugate
@@ -72,7 +72,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 def _covariance_dtype(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> dtypes.DType:
     """Return the result's dtype, after the checks of cov."""
     require(len(x.spec.shape) <= 2, "cov(): expected input to have two or fewer dimensions but got {}", x.spec)
-    require(x.spec.dtype is not dtypes.bool_, "cov(): bool dtype is not supported for input; convert with .float() first")
+    require_dtype(x.spec.dtype is not dtypes.bool_, "cov(): bool dtype is not supported for input; convert with .float() first")
     observations = x.spec.shape[-1:] or (1,)
     for name, weights, kinds in (("fweights", fweights, ("int",)), ("aweights", aweights, ("float",))):
         if weights is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.opaque import opaque
@@ -168,7 +168,9 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: Number = 2.0, eps: Number = 1e-
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: Number = 1e-8):
     """The cosine of the angle between x1 and x2 along `dim`; each length counts as at least `eps`."""
     dtype = core.promote(x1, x2)
-    require(dtype.kind == "float", "expected common dtype to be floating point, yet common dtype is {}; convert with .float() first", dtype.short)
+    require_dtype(
+        dtype.kind == "float", "expected common dtype to be floating point, yet common dtype is {}; convert with .float() first", dtype.short
+    )
     shape = core.broadcast_shapes(x1.spec.shape, x2.spec.shape)
     d = core.canonical_dim(dim, len(shape))
     a, b = [core.fit(x, shape, core.wide(dtype)) for x in (x1, x2)]

@@ -19,12 +19,11 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
+from dovetail.frontend.interpreter.tracking.remaking import VIEWS, c_base, maker
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
-
-_HAS_DICT = 1 << 9  # flag of classes that Python code created
 
 
 class Values:
@@ -101,7 +100,7 @@ class Templates:
             return lambda values: kind(part(values) for part in parts), None
         if isinstance(value, tuple):
             parts = [self.of(item) for item in value]
-            own_new = hasattr(kind, "n_sequence_fields") or not kind.__flags__ & _HAS_DICT  # classes in C, such as torch.Size
+            own_new = hasattr(kind, "n_sequence_fields") or c_base(kind) is kind  # classes in C, such as torch.Size
             new = kind if own_new else partial(tuple.__new__, kind)
             return lambda values: new([part(values) for part in parts]), None
         if kind is FunctionType:
@@ -127,16 +126,9 @@ class Templates:
             raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
         if lookup(kind, "__next__") is not NULL and type(lookup(kind, "__next__")) is not FunctionType:
             raise Unsupported(f"a {kind.__name__} leaves the program, which no later call could make again; return list(...) of it")
-        if kind in CONTAINERS or isinstance(value, (list, dict, set)):
+        if kind not in VIEWS and (kind in CONTAINERS or isinstance(value, (list, dict, set))):
             return self._emptied(value), lambda: self._content(value)
-        if isinstance(value, type) or not kind.__flags__ & _HAS_DICT or callable(getattr(value, "__get__", None)):
-            return None
-        new = next(method for base in kind.__mro__ if (method := base.__dict__.get("__new__")) is not None and not isinstance(method, staticmethod))
-        try:
-            new(kind)
-        except TypeError:
-            return None  # C code that knows no empty one
-        return lambda values: new(kind), lambda: self._attributes(value)
+        return maker(value, self.of, self._attributes)
 
     @staticmethod
     def _emptied(value: Any) -> Template:

@@ -199,6 +199,7 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "name": lambda x: None,
     "volatile": lambda x: False,
     "grad_dtype": lambda x: TO_TORCH[x.spec.dtype],
+    "_has_grad_dtype_override": lambda x: False,
     **dict.fromkeys(("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn"), lambda x: False),
     **dict.fromkeys(("is_xla", "is_xpu", "is_mps", "is_vulkan", "is_mtia", "is_maia", "is_ipu"), lambda x: False),
 }

@@ -1,0 +1,155 @@
+"""An object that a program creates and returns is created again by every call, with the content that C code keeps of it too."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import fractions
+import functools
+import hashlib
+import random
+import struct
+import threading
+import types
+import uuid
+
+import pytest
+import torch
+
+import dovetail
+
+
+class Plain(Exception):
+    pass
+
+
+class Own(ValueError):
+    def __init__(self, message, code):
+        super().__init__(message)
+        self.code = code
+
+
+class Text(str):
+    note = None
+
+
+class Number(int):
+    pass
+
+
+class Real(float):
+    pass
+
+
+class Raw(bytes):
+    pass
+
+
+class Money(decimal.Decimal):
+    pass
+
+
+class Moment(datetime.datetime):
+    pass
+
+
+class Settings(decimal.Context):
+    pass
+
+
+class Bound(functools.partial):
+    pass
+
+
+class Slots:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a):
+        self.a = a
+
+
+def noted(x, n):
+    text = Text("a")
+    text.note = x * n
+    return text
+
+
+def caused(x, n):
+    error = Plain("outer")
+    error.__cause__ = OSError(n, "inner", "file")
+    return error
+
+
+MUTABLE = {  # what eager creates anew at every call
+    "exception": lambda x, n: Plain("text", n),
+    "exception with an init": lambda x, n: Own("text", n),
+    "builtin exception": lambda x, n: KeyError(n),
+    "exception with members": lambda x, n: ImportError("text", name="module", path="file"),
+    "exception with a cause": caused,
+    "exception with a tensor": lambda x, n: Plain(x * 2),
+    "decimal context": lambda x, n: decimal.Context(prec=n),
+    "subclass of a decimal context": lambda x, n: Settings(prec=n),
+    "namespace": lambda x, n: types.SimpleNamespace(a=x + 1, b=[n]),
+    "partial": lambda x, n: functools.partial(max, n),
+    "subclass of partial": lambda x, n: Bound(max, x + n),
+    "slots": lambda x, n: Slots([x - 1]),
+    "view of keys": lambda x, n: {n: x}.keys(),
+    "view of values": lambda x, n: {n: x * 3}.values(),
+    "mapping proxy": lambda x, n: types.MappingProxyType({n: x * 3}),
+    "text with an attribute": noted,
+    "dictionary with a default": lambda x, n: collections.defaultdict(list, a=x * n),
+}
+IMMUTABLE = {
+    "decimal": lambda x, n: decimal.Decimal(n) + decimal.Decimal("1.5"),
+    "subclass of decimal": lambda x, n: Money("1.5"),
+    "subclass of str": lambda x, n: Text("text"),
+    "subclass of int": lambda x, n: Number(n),
+    "subclass of float": lambda x, n: Real(n),
+    "subclass of bytes": lambda x, n: Raw(b"text"),
+    "date": lambda x, n: datetime.date(2020, 1, n),
+    "subclass of datetime": lambda x, n: Moment(2020, 1, n),
+    "fraction": lambda x, n: fractions.Fraction(n, 7),
+    "uuid": lambda x, n: uuid.UUID(int=n),
+    "struct": lambda x, n: struct.Struct("i"),
+    "finfo": lambda x, n: torch.finfo(torch.float32),
+}
+
+
+def content(value):
+    """What can be compared of a value, to the bottom."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict | types.MappingProxyType):
+        return [(key, content(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple | type({}.keys()) | type({}.values())):
+        return [content(item) for item in value]
+    if isinstance(value, OSError):
+        return type(value), value.errno, value.strerror, value.filename
+    if isinstance(value, BaseException):
+        members = [getattr(value, name, None) for name in ("name", "path", "msg")]
+        return type(value), content(value.args), content(vars(value)), members, value.__cause__ and content(value.__cause__)
+    if isinstance(value, functools.partial):
+        return value.func, content(value.args)
+    if isinstance(value, types.SimpleNamespace | Text):
+        return str.__str__(value) if isinstance(value, str) else "", content(vars(value))
+    if isinstance(value, Slots):
+        return content(value.a), hasattr(value, "b")
+    return value.format if isinstance(value, struct.Struct) else repr(value)
+
+
+@pytest.mark.parametrize("name", [*MUTABLE, *IMMUTABLE])
+def test_every_call_returns_one_with_the_same_content(name):
+    fn, x = {**MUTABLE, **IMMUTABLE}[name], torch.arange(3.0)
+    want, run = fn(x, 3), dovetail.jit(fn)
+    results = [run(x, 3) for _ in range(3)]
+
+    assert [type(result) for result in results] == [type(want)] * 3
+    assert [content(result) for result in results] == [content(want)] * 3
+    assert name in IMMUTABLE or len({id(result) for result in results}) == 3
+
+
+@pytest.mark.parametrize("fn", [lambda: threading.Lock(), lambda: hashlib.sha256(b"a"), lambda: random.Random(3)], ids=["lock", "hash", "generator"])
+def test_what_no_later_call_could_create_again_is_refused(fn):
+    with pytest.raises(NotImplementedError, match="create it outside"):
+        dovetail.jit(fn)()
