@@ -367,6 +367,28 @@ RECOMPILE_LIMIT = Option(
     count,
     example="recompile_limit = 32",
 )
+DECISIONS = Option(
+    "DOVETAIL_DECISIONS",
+    "error",
+    "What becomes of a function that needs the value of a tensor, as for an `if`, where `jit` gets no `decisions`: `graph` compiles it piece by "
+    "piece, `eager` runs it in eager mode, `error` refuses it and names the line.",
+    one_of("graph", "error", "eager"),
+    example='decisions = "graph"',
+)
+DECISION_LIMIT = Option(
+    "DOVETAIL_DECISION_LIMIT",
+    64,
+    "How many values a function may need, each at a point of its own; calls that need more run in eager mode.",
+    count,
+    example="decision_limit = 256",
+)
+OUTCOME_LIMIT = Option(
+    "DOVETAIL_OUTCOME_LIMIT",
+    12,
+    "How many values or shapes a decision is compiled for; calls with others run in eager mode.",
+    count,
+    example="outcome_limit = 32",
+)
 DYNAMIC = Option(
     "DOVETAIL_DYNAMIC",
     "static",
@@ -407,6 +429,9 @@ OPTIONS: tuple[Option, ...] = (
         INTERPRETATION,
         RANDOM,
         RECOMPILE_LIMIT,
+        DECISIONS,
+        DECISION_LIMIT,
+        OUTCOME_LIMIT,
         DYNAMIC,
         UNKNOWN_C_CODE,
         CONFIG,

@@ -29,6 +29,7 @@ def jit(
     interpretation: str | None = None,
     cache: str = "guards",
     dynamic: bool | None = None,
+    decisions: str | None = None,
 ) -> Any:
     """Compile `fn`, a function or a torch.nn.Module, once for each kind of call.
 
@@ -46,13 +47,15 @@ def jit(
         cache: which calls run a program again: "guards", those that it fits; "same input", all of them, unchecked; "none" compiles each call.
         dynamic: which sizes are symbols, so that one program runs them all: True, the sizes and ints above 1 in the arguments; False, those alone
             that `dovetail.mark_dynamic` names; None is the option of that name.
+        decisions: what becomes of a function that needs the value of a tensor, as for an `if`: "graph" compiles it piece by piece, "eager" runs it
+            in eager mode, "error" refuses it and names the line; None is the option of that name.
 
     Raises:
         TypeError: `fn` is compiled already, or cannot be called.
         DovetailError: an argument has none of these values.
         ExecutorError: an executor is unknown, or cannot be used.
     """
-    more = {"recompute": recompute, "interpretation": interpretation, "cache": cache, "dynamic": dynamic}
+    more = {"recompute": recompute, "interpretation": interpretation, "cache": cache, "dynamic": dynamic, "decisions": decisions}
     again = functools.partial(jit, executors=executors, passes=passes, **more)
     if fn is None:
         return again
@@ -64,13 +67,15 @@ def jit(
         raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
     if cache not in ("guards", "same input", "none"):
         raise DovetailError(f"cache is 'guards', 'same input' or 'none', not {cache!r}")
+    if decisions not in (None, "graph", "eager", "error"):
+        raise DovetailError(f"decisions is 'graph', 'eager' or 'error', not {decisions!r}")
     if dynamic not in (None, True, False):
         raise DovetailError(f"dynamic is None, True or False, not {dynamic!r}")
     if dynamic and (interpretation == "native" or cache != "guards"):
         raise DovetailError(
             'dynamic=True needs interpretation="bytecode" and cache="guards", the defaults; other programs are compiled for each size'
         )
-    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic)
+    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from dovetail import options, prims
 from dovetail.compiler.compilation import Pass
+from dovetail.compiler.decisions import compile_graph
 from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import EagerCall
@@ -24,6 +25,7 @@ from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
 from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.frontend.decisions.requests import NeedsDecisions, Probe
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
@@ -69,7 +71,9 @@ class Cache:
         interpretation: str | None = None,
         mode: str = "guards",
         dynamic: bool | None = None,
+        decisions: str | None = None,
     ):
+        self.decisions = decisions
         self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
@@ -82,6 +86,7 @@ class Cache:
         self.retired: list[str] = []  # why programs were evicted since the last compilation
         self.retired_entry: Entry | None = None  # the program of the last call, where that gave it up
         self.trials_enabled = True
+        self.explored: list[str] = []  # outcomes of decisions that calls had first
         self.misses: list[str] = []  # why each program was compiled
         self.profiled: dict[str, tuple[int, float]] | None = None  # calls and seconds of each executor, after `dovetail.profile`
         self.lock = RLock()
@@ -135,10 +140,19 @@ class Cache:
         """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`."""
         account, began = Account(), perf_counter()
         how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
-        if symbolic and self.mode == "guards" and (self.interpretation or options.INTERPRETATION.read()) != "native":
-            entry = self.compile_symbolic(args, kwargs, executors, passes, how)
-        else:
-            entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
+        native = (self.interpretation or options.INTERPRETATION.read()) == "native"
+        decisions = "error" if native or self.mode == "same input" else self.decisions or options.DECISIONS.read()
+        if decisions != "error":
+            how["session"] = Probe()
+        try:
+            if symbolic and self.mode == "guards" and not native:
+                entry = self.compile_symbolic(args, kwargs, executors, passes, how)
+            else:
+                entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
+        except NeedsDecisions as needed:
+            entry = compile_graph(self.fn, args, kwargs, executors, passes, self.recompute, needed, self.explored.append)
+            entry.graph.compiles = decisions == "graph"
+            return entry
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), entry)
         account.gradients = gradients_differ

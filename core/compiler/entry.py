@@ -19,6 +19,8 @@ from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
+from dovetail.frontend.decisions.graph import Graph
+from dovetail.frontend.decisions.requests import Requester
 from dovetail.frontend.environment import Acquired, compiling
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.trace import Offer, Trace, requires_grad
@@ -42,6 +44,7 @@ class Entry:
         refusals: why executors did not differentiate lines that they implement.
         trial_call: the same call with its program beside the reference, None where nothing is tried.
         symbolic: whether sizes of the program are symbols.
+        graph: its decisions, where the function needs values; None for a straight line.
     """
 
     call: Call
@@ -54,6 +57,7 @@ class Entry:
     refusals: Sequence[Offer] = ()
     trial_call: TrialCall | None = None
     symbolic: bool = False
+    graph: Graph | None = None
 
 
 class TrialCall:
@@ -91,6 +95,7 @@ def compile_call(
     interpretation: str | None = None,
     account: Account | None = None,
     sizes: SymbolicSizes | None = None,
+    session: Requester | None = None,
 ) -> Entry:
     """Compile `fn` for calls like this one.
 
@@ -101,9 +106,11 @@ def compile_call(
         interpretation: how `fn` is traced, "bytecode" or "native"; None is the option of that name.
         account: what trials of the programs may cost; without one nothing is tried.
         sizes: which sizes are symbols; None where all are ints.
+        session: answers what the function needs to know of values; None refuses that.
     """
     with compiling_with(executors):
-        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes)
+        more = {} if session is None else {"session": session}
+        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes, **more)
         try:
             with compiling(), autocast_off():
                 if acquired.trace.relations is not None:

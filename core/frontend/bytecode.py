@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.frontend.arrays.detection import array_frontend, has_arrays
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
@@ -20,18 +20,25 @@ from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS
 
+if TYPE_CHECKING:
+    from dovetail.frontend.decisions.requests import Requester
 
-def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None = None) -> Acquired:
+
+def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None = None, session: Requester | None = None) -> Acquired:
     """Interpret `fn` with proxies for the tensors that it reads; those become inputs, in the order in which they are read.
 
     In a call with NumPy arrays and no tensors, arrays take the place of tensors, and their sizes are ints.  `sizes` decides which sizes are symbols.
+    `session` answers what the function needs to know of values; without one that is refused.
     """
     if has_arrays(fn, args, kwargs):
         acquired = array_frontend().acquire(_interpret, fn, args, kwargs)
         if acquired is not None:
             return acquired
     environment = TrackedEnvironment(LANGUAGE)
-    return _interpret(fn, args, kwargs, TorchRecorder(Trace(language=LANGUAGE, environment=environment), environment, sizes))
+    trace = Trace(language=LANGUAGE, environment=environment)
+    if session is not None:
+        session.attach(trace, environment)
+    return _interpret(fn, args, kwargs, TorchRecorder(trace, environment, sizes))
 
 
 def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder) -> Acquired:
@@ -49,6 +56,8 @@ def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder)
     except BaseException:
         environment.forget()
         raise
+    finally:
+        environment.session = None
     environment.finished = True
     return acquired
 

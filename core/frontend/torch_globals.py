@@ -74,10 +74,14 @@ class GlobalSettings:
                 tracker.effects.call(set_, [setting()], {})
         if autocast_state() != self.autocast:
             raise Unsupported("the program leaves autocast in another state than at its start; use `with torch.autocast(...)` in it")
+        self.guard(tracker, read)
+
+    def guard(self, tracker: Tracker, read: set[str]) -> None:
+        """Guard the settings that every program depends on, and those in `read`, as they were at the start."""
         guard = tracker.guard
         guard("equal", tracker.sources.setting(torch.is_grad_enabled), self.before[torch.is_grad_enabled])
-        guard("equal", tracker.sources.setting(any_autocast), any_autocast())
-        if any_autocast():
+        guard("equal", tracker.sources.setting(any_autocast), self.casts)
+        if self.casts:
             guard("equal", tracker.sources.setting(autocast_state), self.autocast)
         for setting, name in _READ.items():
             if name in read:

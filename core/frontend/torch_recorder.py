@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail import options, prims
+from dovetail import dtypes, options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autocast import cast
@@ -29,11 +29,12 @@ from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.torch_globals import GlobalSettings
-from dovetail.langs.torch import REFUSED, SymbolicInt, not_traced, size_of, spec_of, symint, traceable
+from dovetail.langs.torch import REFUSED, VALUE_DEPENDENT, SymbolicInt, not_traced, size_of, spec_of, symint, traceable
 from dovetail.prims import Symbol, recorder
 from dovetail.prims.sizes import Size
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
+from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -48,6 +49,8 @@ _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
+_WHERE = frozenset({torch.where, torch.Tensor.where})
+_MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 _MODULES = "/torch/nn/modules/"
 _TRANSFORMS = frozenset(
     getattr(torch.func, name)
@@ -77,6 +80,7 @@ class TrackedEnvironment(TorchEnvironment):
     def __init__(self, language: Any):
         super().__init__(language)
         self.tracker: Tracker | None = None
+        self.session: Any = None  # answers what the program needs to know of values; None where that is refused
         self.casting = self.finished = False
         self.most_guards: int | None = None  # how many there may be, once the prologue is complete
 
@@ -90,6 +94,20 @@ class TrackedEnvironment(TorchEnvironment):
         if tracker is not None:
             tracker.recorder.forget()
             vars(tracker).clear()
+
+    def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
+        return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
+
+    def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        if self.is_value_dependent(func, args, kwargs):
+            return self.session.listed(args[0]) if func is torch.Tensor.tolist else self.session.call_outside(func, args, kwargs)
+        return super().call(func, args, kwargs)
+
+    def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
+        """Return whether the session runs this call between two segments, since its result depends on values."""
+        if self.session is None or not self.session.is_open:
+            return False
+        return func in VALUE_DEPENDENT or func is torch.Tensor.tolist or (func in _WHERE and len(args) == 1 and not kwargs)
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""
@@ -285,7 +303,7 @@ class TorchRecorder(Recorder):
         if real is not None and not hasattr(torch.Tensor, name):
             tracker.guard("hasnot", tracker.sources.attr(tracker.source(owner), "__dict__"), name)
         if self.is_number(owner) and hasattr(self.class_of(owner), name):
-            float(owner)
+            return getattr(self.concrete(owner), name)
         return getattr(owner, name)
 
     def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
@@ -296,6 +314,14 @@ class TorchRecorder(Recorder):
             )
 
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        session = self.environment.session
+        if session is None:
+            return self._operate(op, *args)
+        if op == "get_item" and session.is_open and picks_by_mask(args[1]):
+            return session.call_outside(torch.Tensor.__getitem__, args, {})
+        return session.attempt(self._operate, (op, *args), {})
+
+    def _operate(self, op: Any, *args: Any) -> Any:
         if op == "get_item":
             return args[0][args[1]]
         if op == "set_item":
@@ -319,7 +345,10 @@ class TorchRecorder(Recorder):
         return type(value) is SymbolicInt or (type(value) is torch.Size and any([type(n) is SymbolicInt for n in value]))
 
     def words(self, tensor: Any) -> None:
-        float(tensor)
+        raise no_value(tensor)
+
+    def concrete(self, number: Any) -> Any:
+        return self.environment.value(number, "value", ())
 
     def is_number(self, value: Any) -> bool:
         return type(value) is NumberProxy
@@ -413,6 +442,14 @@ class TorchRecorder(Recorder):
         """Call a function of this package, with arguments that native code may read."""
         guard_same(tracker, function)
         args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
+        return self._recorded(function, args, kwargs)
+
+    def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call what records operations, where need be with numbers in the place of values of the program."""
+        session = self.environment.session
+        return self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs)
+
+    def _called(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except (TypeError, AttributeError) as error:
@@ -423,10 +460,7 @@ class TorchRecorder(Recorder):
         """Raise TracedValueError for native code that cannot take a number that the program computes, in the place of its own error."""
         number = next(filter(self.is_number, leaves(arguments)), None)
         if number is not None and not isinstance(error, TracedValueError):
-            try:
-                float(number)
-            except TracedValueError as needed:
-                raise needed from error
+            raise no_value(number) from error
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Record an operation of torch; run one that has nothing to do with tensors."""
@@ -437,12 +471,9 @@ class TorchRecorder(Recorder):
         kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_same(tracker, generator)
-        if type(function) is not BuiltinFunctionType or any([type(x) in _UNPARSED for x in leaves((args, kwargs))]):
-            try:
-                return self.environment.call(function, args, kwargs)
-            except (TypeError, AttributeError) as error:
-                self.refused(error, args, kwargs)
-                raise
+        unparsed = any([type(x) in _UNPARSED for x in leaves((args, kwargs))])
+        if unparsed or type(function) is not BuiltinFunctionType or self.environment.is_value_dependent(function, args, kwargs):
+            return self._recorded(self._by_table, [function, *args], kwargs)
         if function in REFUSED:  # before torch's own parser, which knows no traced tensors
             raise not_traced(function, REFUSED[function])
         if function.__module__ == FUNCTORCH_MODULE:
@@ -456,6 +487,9 @@ class TorchRecorder(Recorder):
                 return value
         with RecordingMode():  # torch's own parser looks at the arguments first
             return function(*args, **kwargs)
+
+    def _by_table(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        return self.environment.call(function, args, kwargs)
 
     def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         if not is_foreign(function) or options.UNKNOWN_C_CODE.read() == "run":
@@ -473,6 +507,11 @@ class TorchRecorder(Recorder):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
             raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
+
+
+def picks_by_mask(key: Any) -> bool:
+    """Return whether an index has a mask in it: the shape of what it picks depends on values."""
+    return any([isinstance(p, TensorProxy) and p.spec.dtype in _MASKS for p in (key if isinstance(key, tuple) else (key,))])
 
 
 def native_argument(tracker: Tracker, value: Any) -> Any:

@@ -15,7 +15,7 @@ from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.sizes import Relations
 from dovetail.trace import printing
 from dovetail.trace.dispatch_record import DispatchRecord
-from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
+from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, no_value, proxies, tree_map
 from dovetail.trace.source_location import user_line
 
 
@@ -92,6 +92,10 @@ class Environment:
     def complex_of(self, dtype: dtypes.DType) -> dtypes.DType | None:
         """Return the dtype of a floating tensor of `dtype` with a complex number; None where Dovetail lacks it."""
         return None if dtype is dtypes.float16 else dtypes.COMPLEX_OF[dtype]
+
+    def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
+        """Return `proxy.question(*others)`, a method such as `__bool__` that depends on the value.  Raises TracedValueError where it is unknown."""
+        raise no_value(proxy)
 
 
 @dataclass(eq=False)

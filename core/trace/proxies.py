@@ -99,21 +99,31 @@ class NumberProxy(Proxy):
     spec: NumberSpec
 
 
-def _value_asked(self: Proxy, *_: Any) -> Any:
-    raise TracedValueError(_no_value(self), self)  # a name for it here would keep this frame, and the caller's tensors, alive
+def _value_needed(question: str) -> Callable:
+    """Return the method `question`, which depends on the value of a proxy: the environment of its trace answers it, or raises."""
+
+    def method(self: Proxy, *others: Any) -> Any:
+        environment = getattr(recorder.get(), "environment", None)
+        if environment is None:
+            raise no_value(self)
+        return environment.value(self, question, others)
+
+    return method
 
 
-def _no_value(proxy: Proxy) -> str:
-    return (
+def no_value(proxy: Proxy) -> TracedValueError:
+    """Return the error for Python code that needs the value of a proxy."""
+    return TracedValueError(
         f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes; '
-        "choose with torch.where, or compute the value outside and pass it as an argument"
+        "choose with torch.where, or compute the value outside and pass it as an argument",
+        proxy,
     )
 
 
 ASKING = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__round__", "__trunc__", "__floor__", "__ceil__")
 for _name in (*ASKING, *_dunders()):
     if _name not in ("__getitem__", "__setitem__"):
-        setattr(NumberProxy, _name, _value_asked)
+        setattr(NumberProxy, _name, _value_needed(_name))
 NumberProxy.__hash__ = object.__hash__
 
 
@@ -131,7 +141,7 @@ class TensorProxy(Proxy):
 for _name, _dunder in _dunders().items():
     setattr(TensorProxy, _name, _dunder)
 for _name in ASKING:
-    setattr(TensorProxy, _name, _value_asked)
+    setattr(TensorProxy, _name, _value_needed(_name))
 TensorProxy.__hash__ = object.__hash__
 
 

@@ -7,6 +7,10 @@ from typing import Any
 from dovetail.frontend.interpreter.frame import EXC_CHANGED, YIELD, Frame
 
 
+class Abandon(BaseException):
+    """Leaves an interpreted program at once: no handler of the program sees it, and no `finally` runs."""
+
+
 def loop(frame: Frame) -> int:
     """Run `frame` until it returns, yields, or changes the exception that it handles; return which."""
     instructions, pc = frame.decoded.instructions, frame.pc

@@ -49,6 +49,7 @@ from dovetail.langs.torch.binding.opaque import opaque as opaque
 from dovetail.langs.torch.binding.opaque_user import opaque_function as opaque_function
 from dovetail.langs.torch.binding.proxy import TorchProxy as TorchProxy
 from dovetail.langs.torch.binding.queries import REFUSED as REFUSED
+from dovetail.langs.torch.binding.refused import VALUE_DEPENDENT as VALUE_DEPENDENT
 from dovetail.langs.torch.binding.symbol import FACTORIES as FACTORIES
 from dovetail.langs.torch.binding.symbol import LANGUAGE as LANGUAGE
 from dovetail.langs.torch.binding.symbol import TABLE as TABLE

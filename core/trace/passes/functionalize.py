@@ -24,6 +24,7 @@ or with another result of it, as a real view.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dovetail import prims
@@ -41,11 +42,9 @@ def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
 
     Where nothing will be differentiated, `history` False saves what keeps the gradients of values that are written behind autograd's back.
     """
-    storages = _Storages(trace.derive("functionalize"), trace, history)
-    with recording(storages.new):
-        for line in trace.lines:
-            storages.visit(line, outermost=True)
-        return storages.finish()
+    functionalizer = Functionalizer(trace.derive("functionalize"), trace, history)
+    functionalizer.extend(trace.lines)
+    return functionalizer.finish()
 
 
 def written_inputs(epilogue: Trace) -> list[Proxy]:
@@ -80,8 +79,8 @@ def _overwritten_vjp(g: Any, out: Any, x: Any, value: Any) -> tuple:
     return zeros_like(x), g
 
 
-class _Storages:
-    """Which values view which storage, and what is in it now.
+class Functionalizer:
+    """The pure program of a trace, built line by line: which values view which storage, and what is in it now.
 
     A root owns its storage, and `writes` counts the writes to it; a proxy whose value belongs to an earlier count is derived again.
     """
@@ -98,14 +97,26 @@ class _Storages:
         self.first = 0  # the number of the first line of the new trace that stands for the line that is visited
         self.hidden: set[Proxy] = set()  # views computed inside a line that only its own decomposition sees
 
+    def extend(self, lines: Iterable[BoundSymbol]) -> None:
+        """Add the next lines of the trace, which may have got more inputs since."""
+        self.provided.update(self.old.inputs, self.old.constants)
+        with recording(self.new):
+            for line in lines:
+                self.visit(line, outermost=True)
+
+    def current(self, p: Proxy) -> Proxy:
+        """Return what a proxy of the trace holds now, as a value of the pure program."""
+        with recording(self.new):
+            return self.read(p)
+
     def root(self, p: Proxy) -> Proxy:
-        """The owner of the storage that `p` looks into."""
+        """Return the owner of the storage that `p` looks into."""
         while p in self.parent:
             p = self.parent[p].args[0]
         return p
 
     def read(self, p: Proxy) -> Proxy:
-        """What `p` holds now."""
+        """Return what `p` holds now."""
         count = self.writes.get(self.root(p), 0)
         if self.seen.get(p, 0) != count or p in self.hidden:
             view = self.parent[p]
@@ -117,7 +128,7 @@ class _Storages:
         return self.value.get(p, p)
 
     def write(self, p: Proxy, new: Proxy) -> None:
-        """`p` and everything it views holds `new` from here on: a fold of put rules up to the root."""
+        """Let `p` and everything it views hold `new` from here on: a fold of put rules up to the root."""
         root = self.root(p)
         count = self.writes.get(root, 0) + 1
         before = self.value.get(root, root)
@@ -144,11 +155,11 @@ class _Storages:
         self.writes[root] = count
 
     def flows(self, value: Proxy) -> bool:
-        """Whether a value of the new trace requires grad."""
+        """Return whether a value of the new trace requires grad."""
         return value in self.flowing or (isinstance(value, TensorProxy) and value.spec.requires_grad)
 
     def keep_history(self, chain: list[tuple[Proxy, Proxy]], before: Proxy) -> list[tuple[Proxy, Proxy]]:
-        """`chain`, the new values of a written tensor and of all that it views, so that its root still requires grad where it did `before`."""
+        """Return `chain`, the values of a written tensor and of all that it views, so that its root still requires grad where it did `before`."""
         root, new = chain[-1]
         if not self.history or not isinstance(new, TensorProxy) or not new.spec.dtype.inexact:
             return chain
@@ -160,7 +171,7 @@ class _Storages:
         return chain
 
     def is_computed_from(self, new: Proxy, old: Proxy) -> bool:
-        """Whether the lines that stand for the line that is visited compute `new` from `old`."""
+        """Return whether the lines that stand for the line that is visited compute `new` from `old`."""
         maker = {p: line for line in prims_of(self.new.lines[self.first :]) for p in line.writes}
         waiting, done = [new], set()
         while waiting:
@@ -200,7 +211,11 @@ class _Storages:
             p = views[p].args[0]
 
     def finish(self) -> tuple[Trace, Trace]:
-        """What the computation returns, and the epilogue that copies it back and views it."""
+        """Return the computation, with what it returns, and the epilogue that copies it back and views it."""
+        with recording(self.new):
+            return self._finish()
+
+    def _finish(self) -> tuple[Trace, Trace]:
         old = self.old
         results = proxies(old.outputs)
         mutated = [p for p in (*old.inputs, *old.constants) if self.writes.get(p)]

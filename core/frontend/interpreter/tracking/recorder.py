@@ -87,6 +87,10 @@ class Recorder:
     def words(self, tensor: Any) -> None:
         """Refuse to write out the value of a tensor that is not known."""
 
+    def concrete(self, number: Any) -> Any:
+        """Return the value of a number that the computation returns; an error where it is not known."""
+        raise NotImplementedError
+
     def is_number(self, value: Any) -> bool:
         """Return whether `value` is a number that the computation returns, which cannot be hashed."""
         return False

@@ -32,6 +32,7 @@ from typing import Any
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.guards.guard import PLAIN, Guard
 from dovetail.frontend.guards.source import Source, Sources
+from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
@@ -73,7 +74,7 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
     `reach` is the one door through which outside values come in.  The program's values are never wrapped.
     """
 
-    refusals = (NoGradRule, TracedValueError, Unsupported)
+    refusals = (Abandon, NoGradRule, TracedValueError, Unsupported)
 
     def __init__(self, recorder: Recorder | None = None):
         super().__init__()

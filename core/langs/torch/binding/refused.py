@@ -99,4 +99,9 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     "read and write files outside the compiled function": (*_functions("save load"),),
     "set the seed outside the compiled function, before the call": (*_functions("seed initial_seed"),),
 }
+_SHAPES = "the shape of its result depends on values"
+_BOOLS = "it returns a Python bool that depends on values"
 REFUSED: dict[Any, str] = {fn: reason for reason, names in SENTENCES.items() for name in names if (fn := resolve(name)) is not None}
+VALUE_DEPENDENT = frozenset(
+    fn for fn, reason in REFUSED.items() if reason.startswith((_SHAPES, _BOOLS)) and fn is not resolve("torch.is_distributed")
+)

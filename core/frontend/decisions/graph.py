@@ -1,0 +1,279 @@
+"""A compiled function that asks for values: decisions, joined by straight-line segments, and the walk of a call through them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any, Protocol
+
+from dovetail import options
+from dovetail.frontend.decisions.generators import Generators, States
+from dovetail.frontend.guards.guard import Guard, Miss
+from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter.engine import Abandon
+from dovetail.trace import Proxy, Trace
+
+Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args and kwargs; see `Graph._explored` for the result
+Step = Callable[..., tuple[Any, tuple]]  # of the values that arrive; returns the outcome, and further values
+
+
+class GoEager(Abandon):
+    """This call cannot go on compiled: it starts again in eager mode.  `lasting` says that every call which comes here does so."""
+
+    def __init__(self, why: str, *, lasting: bool = True, raised: BaseException | None = None):
+        super().__init__(why)
+        self.lasting, self.raised = lasting, raised
+
+
+class Compiler(Protocol):
+    """What the compiler does for a graph."""
+
+    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy]) -> tuple[Callable[..., tuple], Sequence[Trace]]:
+        """Compile a pure program: return a function from its inputs to its outputs, and the steps of its compilation."""
+
+    def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:
+        """Compile what runs after the last segment."""
+
+    def prologue(self, program: Trace) -> Callable[[tuple, dict], Any]:
+        """Generate code for the checks of an edge."""
+
+
+@dataclass(eq=False)
+class Decision:
+    """A point at which the program needs a value.
+
+    Attributes:
+        key: the state of the interpreter, equal for decisions with an equal future; None where it equals no other.
+        problem: why there is no key.
+        where: the user's file and line.
+        what: what is needed, as "bool" or "the shape of nonzero".
+        path: the outcomes by which it was reached first.
+        step: computes the outcome, and values that come with it, from the values that arrive.
+        width: the specs of the values that arrive.
+        guards: facts that hold when it is reached.
+        inputs: the tensors that are known when it is reached: slot -> source and proxy.
+        edges: for each outcome the segments that follow, which differ in their guards.
+        count: how often calls came here.
+    """
+
+    key: Any
+    problem: str | None
+    where: str
+    what: str
+    path: tuple
+    step: Step | None
+    width: tuple
+    guards: dict[Any, Guard]
+    inputs: dict[int, tuple[Source, Proxy]]
+    edges: dict[Any, tuple[Edge, ...]] = field(default_factory=dict)
+    most: int = 1 << 30  # outcomes
+
+
+@dataclass(eq=False)
+class Leaf:
+    """The end of a path: `finish(inputs, values, objects)` returns the result after it has done the writes."""
+
+    finish: Callable[[dict[int, Any], tuple, tuple], Any]
+    steps: Sequence[Trace] = ()
+
+
+@dataclass(eq=False)
+class Edge:
+    """A segment between two decisions.
+
+    Attributes:
+        check: its guards, as a function of the call's arguments that returns tensors and objects, or a Miss; None where it adds none.
+        slots: where the tensors go that `check` returns.
+        run: the segment; None where it has no lines.
+        takes: where its inputs are: (True, position among the values) or (False, slot of an input).
+        gives: where the next values are: (0, position among its results), (1, position among the values) or (2, slot of an input).
+        target: what follows; None for the rest of an eager call.
+        trace: the pure program.
+        prologue: the guards as a program.
+        count: how often it was taken.
+    """
+
+    check: Callable[[tuple, dict], Any] | None = None
+    slots: Sequence[int] = ()
+    run: Callable[..., tuple] | None = None
+    takes: Sequence[tuple[bool, int]] = ()
+    gives: Sequence[tuple[int, int]] = ()
+    target: Decision | Leaf | None = None
+    trace: Trace | None = None
+    steps: Sequence[Trace] = ()
+    prologue: Trace | None = None
+    count: int = 0
+
+    def advance(self, values: tuple, inputs: dict[int, Any]) -> tuple:
+        """Run the segment; return the values that arrive at its target."""
+        run = self.run
+        results = run(*[values[i] if live else inputs[i] for live, i in self.takes]) if run is not None else ()
+        return tuple([results[i] if place == 0 else values[i] if place == 1 else inputs[i] for place, i in self.gives])
+
+
+EAGER = Edge()
+
+
+class Graph:
+    """The compiled form of one function for one set of root guards.
+
+    Attributes:
+        fn: the function.
+        compiler: compiles segments.
+        root: the first segment; its check is the prologue of the whole.
+        decisions: in the order of their discovery.
+        known: key of a state -> the decisions with it, which differ in what is known when they are reached.
+        programs: text of a segment -> its compiled program.
+        written: the inputs that some path writes.
+        explored: why calls compiled something, one sentence each.
+    """
+
+    def __init__(self, fn: Callable, compiler: Compiler, explore: Explore, grad: bool, on_explore: Callable[[str], Any] = lambda reason: None):
+        self.fn, self.compiler, self.explore, self.grad, self.on_explore = fn, compiler, explore, grad, on_explore
+        self.lock = RLock()
+        self.slots: dict[Any, int] = {}
+        self.generators = Generators()
+        self.written: set[int] = set()
+        self.eager_calls = 0
+        self.warned: set[str] = set()
+        self.compiles = True  # whether anything is compiled behind the root's guards
+        self.clear()
+
+    def begin(self, args: tuple, kwargs: dict) -> str | None:
+        """Compile the way to the first decision; return why that cannot be done, None where it is."""
+        try:
+            self.explore(self, self.origin, None, (), {}, args, kwargs)
+        except GoEager as reason:
+            return str(reason) or repr(reason.raised)
+        return None
+
+    def clear(self) -> None:
+        """Forget all decisions; the root's guards stay."""
+        self.origin = Decision(None, None, "", "the call", (), None, (), {}, {})
+        self.decisions: list[Decision] = []
+        self.known: dict[Any, tuple[Decision, ...]] = {}
+        self.programs: dict[Any, tuple[Callable[..., tuple], Sequence[Trace]]] = {}
+
+    @property
+    def root(self) -> Edge:
+        return self.origin.edges[None][0]
+
+    def slot(self, key: Any) -> int:
+        """Return the number of the input with this source."""
+        return self.slots.setdefault(key, len(self.slots))
+
+    def call(self, args: tuple, kwargs: dict) -> Any:
+        """Return the result of a call, or a Miss where a guard of the root fails."""
+        if not self.origin.edges:
+            with self.lock:
+                if not self.origin.edges and self.begin(args, kwargs) is not None:
+                    return self._eager(args, kwargs, None)
+        root = self.root
+        checked = root.check(args, kwargs)
+        if type(checked) is Miss:
+            return checked
+        if not self.compiles:
+            return self.fn(*args, **kwargs)
+        before = self.generators.state()
+        try:
+            return self._walk(root, dict(zip(root.slots, checked[0])), checked[1], before, args, kwargs)
+        except GoEager as reason:
+            self.eager_calls += 1
+            self.generators.restore(before)
+            why, raised = str(reason), reason.raised
+        if why:
+            self.warn(why)
+        return self._eager(args, kwargs, raised)
+
+    def _eager(self, args: tuple, kwargs: dict, raised: BaseException | None) -> Any:
+        """Call the function as it stands; `raised` is what it raised while it was traced."""
+        result = self.fn(*args, **kwargs)
+        if raised is not None:
+            self.warn(
+                f"it raised {type(raised).__name__} ({raised}) while it was traced, and does not raise it when it runs eagerly; it was not compiled. "
+                "Please report it as a bug"
+            )
+        return result
+
+    def _walk(self, edge: Edge, inputs: dict[int, Any], objects: tuple, before: States, args: tuple, kwargs: dict) -> Any:
+        """Run from segment to segment; `before` has the states of generators at the start, and gets those that are drawn from first in this call."""
+        values: tuple = ()
+        while True:
+            values = edge.advance(values, inputs)
+            edge.count += 1
+            target = edge.target
+            if type(target) is Leaf:
+                return target.finish(inputs, values, objects)
+            outcome, more = target.step(values)
+            values += more
+            following = self.follow(target, outcome, inputs, args, kwargs)
+            if following is None:
+                before |= self.generators.everything() | before
+                following = self._explored(target, outcome, values, inputs, args, kwargs)
+                if len(following) == 1:
+                    return following[0]
+                target, outcome, values = following[2:]
+            edge, objects = following[:2]
+            if edge is EAGER:
+                raise GoEager("")
+
+    def follow(self, decision: Decision, outcome: Any, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple[Edge, tuple] | None:
+        """Return the edge that fits this call, and the objects that it read; None where there is none yet."""
+        for edge in decision.edges.get(outcome, ()):
+            if edge.check is None:
+                return edge, ()
+            checked = edge.check(args, kwargs)
+            if type(checked) is not Miss:
+                inputs.update(zip(edge.slots, checked[0]))
+                return edge, checked[1]
+        return None
+
+    def _explored(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
+        """Compile what follows; return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
+        with self.lock:
+            following = self.follow(decision, outcome, inputs, args, kwargs)  # another thread may have been here
+            if following is not None:
+                return (*following, decision, outcome, values)
+            self.check_limits(decision, outcome)
+            self.on_explore(f"{decision.where}: {decision.what} was {describe(outcome)} for the first time")
+            return self.explore(self, decision, outcome, values, inputs, args, kwargs)
+
+    def check_limits(self, decision: Decision, outcome: Any) -> None:
+        alternatives = decision.edges.get(outcome, ())
+        if len(alternatives) >= options.RECOMPILE_LIMIT.read():
+            raise GoEager(f"what follows {decision.what} at {decision.where} was compiled {len(alternatives)} times; further calls run eagerly there")
+        limit = min(decision.most, options.OUTCOME_LIMIT.read())
+        if not alternatives and len(decision.edges) >= limit:
+            raise GoEager(
+                f"{decision.what} at {decision.where} had {len(decision.edges)} outcomes; calls with others run eagerly. Pad it to a fixed size, "
+                "or raise the option outcome_limit"
+            )
+
+    def check_count(self, where: str) -> None:
+        """Go eager where one more decision is too many."""
+        limit = options.DECISION_LIMIT.read()
+        if len(self.decisions) >= limit:
+            raise GoEager(f"it needs more than {limit} values, the last at {where}; calls run eagerly there. Raise the option decision_limit")
+
+    def add(self, decision: Decision) -> None:
+        """Keep a new decision."""
+        self.decisions.append(decision)
+        if decision.key is not None:
+            self.known[decision.key] = (*self.known.get(decision.key, ()), decision)
+
+    def connect(self, decision: Decision, outcome: Any, edge: Edge) -> None:
+        """Publish an edge; calls that walk at the same time see the edges from before, or all."""
+        decision.edges = decision.edges | {outcome: (*decision.edges.get(outcome, ()), edge)}
+
+    def warn(self, why: str) -> None:
+        """Warn once that calls run eagerly."""
+        if why not in self.warned:
+            self.warned.add(why)
+            warnings.warn(f"{getattr(self.fn, '__qualname__', type(self.fn).__name__)}: {why}", stacklevel=4)
+
+
+def describe(outcome: Any) -> str:
+    """Return an outcome as text."""
+    return outcome.text() if hasattr(outcome, "text") else repr(outcome)

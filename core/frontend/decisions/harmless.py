@@ -1,0 +1,55 @@
+"""The code of this package that may be running while the program needs a value, without holding more of its state than its arguments.
+
+Two runs that stop in such code at the same instruction, with equal arguments, go on alike.  Any other code, such as a sort in the middle of its
+comparisons, holds what cannot be seen from outside: a state with it equals no other.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from dovetail.frontend import nn_module_tracing
+from dovetail.frontend.environment import TorchEnvironment
+from dovetail.frontend.interpreter import drivers, engine
+from dovetail.frontend.interpreter.classes import instantiate, make
+from dovetail.frontend.interpreter.native import _call, call_in
+from dovetail.frontend.interpreter.opcodes import call, control, operators
+from dovetail.frontend.interpreter.protocols import Protocols
+from dovetail.frontend.interpreter.tracking.calls import Calls
+from dovetail.frontend.interpreter.tracking.capture import capture
+from dovetail.frontend.interpreter.tracking.containers import Containers
+from dovetail.frontend.interpreter.tracking.lookasides import TABLE
+from dovetail.frontend.interpreter.tracking.operators import Operators
+from dovetail.frontend.interpreter.world import OPCODES, World
+from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment
+from dovetail.trace import TensorProxy
+
+_FUNCTIONS: tuple[Any, ...] = (
+    *(engine.loop, engine.run, engine._handling, drivers.start, call.call_spread, capture, call_in, _call, instantiate, make, nn_module_tracing.call),
+    *(control.truth, control._jump_if_true, control._jump_if_false, operators.Operators.UNARY_NOT, operators.Operators.COMPARE_OP),
+    *(operators.Operators.BINARY_OP, operators.Operators.BINARY_SUBSCR, operators.Operators.STORE_SUBSCR, operators.Operators.UNARY_NEGATIVE),
+    *(World.call, World.call_function, World.make_native, World.truth, World.binary, World.compare, World.get_item, World.unary),
+    *(Protocols.compare, Protocols.binary, Protocols.inplace, Protocols.operator, Protocols.truth, Protocols.native_operator),
+    *(Calls.call, Calls.make_native, Operators.truth, Operators.operator, Operators.unary, Operators.inplace, Operators.native_operator),
+    *(Containers.get_item, Containers.set_item),
+    *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
+    *(
+        TorchRecorder._recorded,
+        TorchRecorder._called,
+        TorchRecorder._by_table,
+        TorchRecorder._ours,
+        TorchRecorder._python,
+        TrackedEnvironment.value,
+        TrackedEnvironment.call,
+    ),
+    *(TorchEnvironment.attribute, next(code for code in TorchEnvironment.attribute.__code__.co_consts if isinstance(code, CodeType))),
+    *(TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
+    *[
+        handler
+        for opcodes in OPCODES.values()
+        for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL")
+        if (handler := getattr(opcodes, name, None))
+    ],
+)
+HARMLESS: frozenset[CodeType] = frozenset([f if isinstance(f, CodeType) else f.__code__ for f in _FUNCTIONS])

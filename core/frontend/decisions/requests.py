@@ -1,0 +1,268 @@
+"""What a program may ask of a traced value: truth, a number, a comparison, or an operation whose result has a shape that depends on values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.errors import TracedValueError
+from dovetail.frontend.decisions.state import Machinery, Same
+from dovetail.frontend.interpreter.engine import Abandon
+from dovetail.frontend.torch_recorder import TrackedEnvironment
+from dovetail.langs.torch import spec_of
+from dovetail.prims import recorder
+from dovetail.torch_internals import no_torch_function
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, tree_map, user_line
+from dovetail.trace.proxies import no_value
+
+VALUE = "value"  # the question for the number itself
+LISTED = 64  # elements of a tensor that `tolist` returns one by one
+_COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
+_FEW = 2  # outcomes of a float: it hardly ever comes again
+
+
+class Outcome:
+    """An outcome that is no bool: a number, which equals others by what it prints as, since NaN equals nothing, or the facts about tensors."""
+
+    __slots__ = ("facts", "many", "value")
+
+    def __init__(self, value: Any, facts: tuple | None = None, many: bool = False):
+        self.value, self.facts, self.many = value, facts, many
+
+    @classmethod
+    def of_results(cls, results: Any) -> tuple[Outcome, tuple]:
+        """Return the outcome of an operation, and the tensors that come with it."""
+        many = isinstance(results, (tuple, list))
+        tensors = tuple(results) if many else (results,)
+        if not all([isinstance(x, torch.Tensor) for x in tensors]):
+            return cls(results), ()
+        facts = tuple([(tuple(x.shape), x.stride(), x.dtype, x.device, x.requires_grad) for x in tensors])
+        return cls(None, facts, many), tensors
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Outcome and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self.value).__name__} {self.value!r}" if self.facts is None else f"{self.many} {self.facts}"
+
+    def text(self) -> str:
+        """Return the outcome for messages."""
+        return repr(self.value) if self.facts is None else ", ".join([str(list(shape)) for shape, *_ in self.facts])
+
+    def specs(self) -> list[Any]:
+        """Return the specs of the tensors."""
+        with no_torch_function():
+            return [
+                spec_of(torch.empty_strided(shape, strides, dtype=dtype, device=device)).like(requires_grad=grad)
+                for shape, strides, dtype, device, grad in self.facts
+            ]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A value that the program needs.
+
+    Attributes:
+        what: a noun for messages.
+        mark: equal for requests that ask the same of the values that they read; None where that cannot be told.
+        reads: the traced values in question.
+        step: returns the outcome for real values, and the values that come with it.
+        most: how many outcomes there may be, None for the option `outcome_limit`.
+    """
+
+    what: str
+    mark: Any
+    reads: Sequence[Proxy]
+    step: Callable[..., tuple[Any, tuple]]
+    most: int | None = None
+
+
+def _truth(x: Any) -> tuple[bool, tuple]:
+    return bool(x), ()
+
+
+def _number(x: Any) -> tuple[Outcome, tuple]:
+    return Outcome(x), ()
+
+
+def meaning(question: str, value: Any, others: tuple) -> Any:
+    """Return what a method such as `__add__` returns for the number `value`."""
+    if question == VALUE:
+        return value
+    if question in _CONVERSIONS:
+        return _CONVERSIONS[question](value)
+    if question.startswith("__i") and question not in ("__int__", "__index__", "__invert__"):
+        question = f"__{question[3:]}"
+    return getattr(value, question)(*others)
+
+
+class Requester(Machinery):
+    """Answers what the program needs to know of traced values, by decisions.
+
+    Attributes:
+        numbers: numbers of the program whose values earlier decisions have fixed.
+    """
+
+    trace: Trace
+    environment: TrackedEnvironment
+
+    def __init__(self) -> None:
+        self.numbers: dict[Proxy, Any] = {}
+        self.cuts = 0
+
+    def attach(self, trace: Trace, environment: TrackedEnvironment) -> None:
+        """Answer the requests of a run from here on."""
+        self.trace, self.environment = trace, environment
+        environment.session = self
+
+    def decide(self, request: Request) -> tuple[Any, dict[Proxy, int]]:
+        """Return the outcome of a request, and where the values are that arrive at it, for those that come with it."""
+        raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the program is at a point where it can be cut: not inside an operation."""
+        return recorder.get() is self.trace and not self.trace.depth
+
+    def answer(self, proxy: Proxy, question: str, others: tuple) -> Any:
+        """Return `proxy.question(*others)`; raises TracedValueError where that cannot be known."""
+        if not self.is_open:
+            raise no_value(proxy)
+        if isinstance(proxy, TensorProxy):
+            return self._of_tensor(proxy, question)
+        if any([isinstance(x, TensorProxy) for x in others]):
+            return NotImplemented
+        if proxy not in self.numbers and (compare := _COMPARISONS.get(question)) is not None and type(others[0]) in (int, float, bool, NumberProxy):
+            return self._comparison(proxy, question, compare, others[0])
+        value = self.number(proxy)
+        return meaning(question, value, tuple([self.number(x) if isinstance(x, NumberProxy) else x for x in others]))
+
+    def number(self, number: Proxy) -> Any:
+        """Return the value of a number of the program."""
+        if number not in self.numbers:
+            most = _FEW if number.spec.kind in ("float", "complex") else None
+            outcome, _ = self.decide(Request("a number", VALUE, [number], _number, most))
+            self.numbers[number] = outcome.value
+        return self.numbers[number]
+
+    def _comparison(self, number: Proxy, question: str, compare: Callable, other: Any) -> bool:
+        other = self.numbers.get(other, other) if isinstance(other, NumberProxy) else other
+        if isinstance(other, NumberProxy):
+            return self.decide(Request("a comparison", question, [number, other], lambda x, y: (compare(x, y), ())))[0]
+        return self.decide(Request("a comparison", (question, type(other), repr(other)), [number], lambda x: (compare(x, other), ())))[0]
+
+    def _of_tensor(self, tensor: TensorProxy, question: str) -> Any:
+        if tensor.spec.numel != 1:
+            if question == "__bool__":
+                values = "more than one value" if tensor.spec.numel else "no values"
+                raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
+            raise no_value(tensor)
+        if question == "__bool__":
+            return self.decide(Request("a condition", question, [tensor], _truth))[0]
+        convert = _CONVERSIONS.get(question)
+        if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
+            raise no_value(tensor)
+        most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else _FEW
+        return self.decide(Request("a number", question, [tensor], lambda x: (Outcome(convert(x)), ()), most))[0].value
+
+    def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict) -> Any:
+        """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs."""
+        if not self.is_open:
+            return call(*args, **kwargs)
+        args, log = tuple(args), self.environment.tracker.effects.log
+        while True:
+            lines, cuts, writes = len(self.trace.lines), self.cuts, len(log)
+            try:
+                return call(*args, **kwargs)
+            except TracedValueError as error:
+                needed = error.proxy
+                if needed is None or self.cuts != cuts or len(log) != writes or needed not in set(_proxies((args, kwargs))):
+                    raise
+            del self.trace.lines[lines:]
+            value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, "__index__")
+            args, kwargs = _mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
+
+    def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
+        """Call an operation with a result whose shape depends on values: it runs by itself between two segments."""
+        arguments = tuple(args), dict(kwargs)
+        reads = list(dict.fromkeys(_proxies(arguments)))
+        place = {p: i for i, p in enumerate(reads)}
+        template = _mapped(lambda x: _Place(place[x]) if isinstance(x, Proxy) else x, arguments)
+        grad = torch.is_grad_enabled()
+
+        def step(*real: Any) -> tuple[Outcome, tuple]:
+            args, kwargs = _mapped(lambda x: real[x.index] if type(x) is _Place else x, template)
+            with no_torch_function(), torch.set_grad_enabled(grad):
+                return Outcome.of_results(function(*args, **kwargs))
+
+        name = getattr(function, "__name__", str(function)).strip("_")
+        outcome, arriving = self.decide(Request(f"the result of {name}", (Same(function), grad, _frozen(template)), reads, step))
+        if outcome.facts is None:
+            return _mapped(lambda x: x, outcome.value)  # the program may write to a list
+        results = [self.trace.tensor(spec) for spec in outcome.specs()]
+        count = len(arriving)
+        arriving.update({p: count + i for i, p in enumerate(results)})
+        return tuple(results) if outcome.many else results[0]
+
+    def listed(self, tensor: TensorProxy) -> Any:
+        """Return tensor.tolist(), with numbers of the program for its elements."""
+        if tensor.spec.numel > LISTED:
+            return self.call_outside(torch.Tensor.tolist, (tensor,), {})
+        return [self.listed(tensor[i]) for i in range(tensor.spec.shape[0])] if tensor.spec.shape else tensor.item()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Stands for the value number `index` of those that a step gets."""
+
+    index: int
+
+
+def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply `fn` to the leaves of an argument, and to the parts of slices in it."""
+    if type(tree) is slice:
+        return slice(*[_mapped(fn, part) for part in (tree.start, tree.stop, tree.step)])
+    if type(tree) in (list, tuple):
+        return type(tree)([_mapped(fn, item) for item in tree])
+    if type(tree) is dict:
+        return {key: _mapped(fn, item) for key, item in tree.items()}
+    return tree_map(fn, tree)
+
+
+def _proxies(tree: Any) -> list[Proxy]:
+    traced: list[Proxy] = []
+    _mapped(lambda x: traced.append(x) if isinstance(x, Proxy) else None, tree)
+    return traced
+
+
+def _frozen(tree: Any) -> Any:
+    if isinstance(tree, (tuple, list)):
+        return type(tree), tuple(map(_frozen, tree))
+    if isinstance(tree, dict):
+        return tuple([(key, _frozen(item)) for key, item in tree.items()])
+    if type(tree) is slice:
+        return slice, tuple(map(_frozen, (tree.start, tree.stop, tree.step)))
+    return (type(tree), repr(tree)) if type(tree) in (int, float, bool, str, type(None), _Place, type(...)) else Same(tree)
+
+
+class NeedsDecisions(Abandon):
+    """The program needs a value: it is no straight line.  `where` is the user's line, `error` what is raised where that is not allowed."""
+
+    def __init__(self, where: str, error: TracedValueError):
+        super().__init__(where)
+        self.where, self.error = where, error
+
+
+class Probe(Requester):
+    """Abandons a run that needs a value."""
+
+    def decide(self, request: Request) -> Any:
+        raise NeedsDecisions(user_line(), no_value(request.reads[0]))

@@ -1,0 +1,90 @@
+"""Pure programs between decisions: what of them is needed, and which of them are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import torch
+
+from dovetail.frontend.decisions.state import Same, source_key
+from dovetail.frontend.guards.guard import Guard
+from dovetail.frontend.guards.source import Source
+from dovetail.prims import Tag
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, requires_grad
+from dovetail.trace.ir import draws
+
+_FACTS = frozenset({torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format})
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbol]:
+    """Return the lines that compute the wanted values, and those that draw random numbers: the generator moves as in eager mode."""
+    kept, wanted = [], set(wanted)
+    for line in reversed(lines):
+        if draws(line) or any([p in wanted for p in line.writes]):
+            wanted.update(line.reads)
+            kept.append(line)
+    return kept[::-1]
+
+
+def follow_gradients(lines: Iterable[BoundSymbol], constant: Collection[Proxy]) -> None:
+    """Let values require grad where they are computed from values that do: a write may give a history to a tensor that was read without one."""
+    for line in lines:
+        if Tag.NO_GRAD not in line.symbol.tags and any(map(requires_grad, line.reads)):
+            for p in line.writes:
+                if isinstance(p, TensorProxy) and p.spec.dtype.inexact and not p.spec.requires_grad and p not in constant:
+                    p.spec = p.spec.like(requires_grad=True)
+
+
+def text_of(program: Trace, written: Collection[Proxy]) -> Any:
+    """Return a key that is equal for programs that do the same, whatever their values are called."""
+    numbers: dict[Proxy, int] = {}
+
+    def leaf(x: Any) -> Any:
+        if not is_proxy(x):
+            return (type(x), repr(x)) if type(x) in _PLAIN else _fixed(x)
+        if x in numbers:
+            return numbers[x]
+        numbers[x] = len(numbers)
+        constant = Same(program.constants[x]) if x in program.constants else None
+        facts = (x.spec.requires_grad, x.spec.strides) if isinstance(x, TensorProxy) else ()
+        return numbers[x], repr(x.spec), facts, constant
+
+    def line_key(line: BoundSymbol) -> Any:
+        return Same(line.symbol), frozen(line.args), frozen(line.kwargs), frozen(line.out), tuple(map(line_key, line.body))
+
+    def frozen(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return dict, tuple([(key, frozen(item)) for key, item in tree.items()])
+        if isinstance(tree, (list, tuple)):
+            return type(tree), tuple(map(frozen, tree))
+        return leaf(tree)
+
+    inputs = tuple([(leaf(p), p in written) for p in program.inputs])
+    return inputs, tuple(map(line_key, program.lines)), frozen(program.outputs)
+
+
+def _fixed(x: Any) -> Any:
+    """Return an argument that is no number or text as a key: by its value where it has one, else the object itself."""
+    try:
+        hash(x)
+    except TypeError:
+        return Same(x)
+    return (type(x), x) if type(x).__module__.partition(".")[0] in ("dovetail", "torch", "builtins") else Same(x)
+
+
+def guard_key(guard: Guard) -> Any:
+    """Return a key that is equal for equal guards of two runs."""
+    return guard.kind, source_key(guard.source), _fact(guard.value)
+
+
+def _fact(value: Any) -> Any:
+    kind = type(value)
+    if kind is Source:
+        return source_key(value)
+    if kind in (list, tuple):
+        return kind, tuple(map(_fact, value))
+    if kind is dict:
+        return tuple([(key, _fact(item)) for key, item in value.items()])
+    return (kind, repr(value)) if kind in _PLAIN or kind in _FACTS else Same(value)

@@ -1,0 +1,386 @@
+"""One exploration: the function is interpreted with the known outcomes forced, then segments are compiled and run as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from dovetail.errors import DovetailError
+from dovetail.frontend.autocast import autocast_state
+from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, GoEager, Graph, Leaf
+from dovetail.frontend.decisions.requests import Request, Requester
+from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
+from dovetail.frontend.decisions.state import Reader, State, source_key
+from dovetail.frontend.environment import compiling
+from dovetail.frontend.guards.guard import Miss
+from dovetail.frontend.guards.overlap import memory_overlap
+from dovetail.frontend.guards.prologue import prologue
+from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter.engine import Abandon
+from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
+from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment
+from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
+from dovetail.prims import recorder
+from dovetail.prims.op import no_recorder
+from dovetail.torch_internals import no_torch_function, set_grad_enabled
+from dovetail.trace import Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
+from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
+
+
+class Joined(Abandon):
+    """The rest of the call is known."""
+
+
+class Session(Requester):
+    """The exploration of one outcome of a decision; of the origin, the way to the first decision.
+
+    Attributes:
+        values: the real values that arrive at the decision in question, and those that came with its outcome.
+        here: which values of the pure program stand where among `values`.
+        inputs: the real tensors of this call: slot -> tensor.
+        forced: the outcomes that are known, the next first.
+        path: the outcomes so far.
+    """
+
+    def __init__(self, graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict):
+        super().__init__()
+        self.graph, self.decision, self.outcome, self.values, self.inputs = graph, decision, outcome, values, inputs
+        self.args, self.kwargs = args, kwargs
+        self.only_root = decision is graph.origin
+        self.forced = [] if self.only_root else [*decision.path, outcome]
+        self.path: tuple = ()
+        self.here: dict[Proxy, int] = {}
+        self.visited = 0  # lines of the trace that are in the pure program
+        self.places: dict[Proxy, int] = {}  # an input -> its slot
+
+    def run(self) -> tuple:
+        """Return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
+        graph = self.graph
+        self.drawn = torch.default_generator.get_state()
+        self.objects: tuple = ()
+        environment = TrackedEnvironment(LANGUAGE)
+        self.attach(Trace(language=LANGUAGE, environment=environment), environment)
+        self.recorder = TorchRecorder(self.trace, environment)
+        self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
+        try:
+            with compiling(), recording(self.trace), self.recorder.settings.restored():
+                environment.read |= {"default_dtype", "default_device", "inference_mode"}
+                leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
+        except Joined:
+            if self.only_root:
+                return (None,)
+            return (*graph.follow(self.decision, self.outcome, self.inputs, self.args, self.kwargs), self.decision, self.outcome, self.values)
+        except GoEager as reason:
+            self.give_up(reason.lasting)
+            raise
+        except Exception as error:
+            self.give_up(True)
+            raise self.eager(error) from error
+        finally:
+            environment.session = None
+            environment.forget()
+        return (leaf.finish(self.inputs, self.values, self.objects),)
+
+    def give_up(self, lasting: bool) -> None:
+        """Let all calls that come here run eagerly, where that is `lasting`."""
+        if lasting and not self.only_root and not self.decision.edges.get(self.outcome):
+            self.graph.connect(self.decision, self.outcome, EAGER)
+
+    def eager(self, error: Exception) -> GoEager:
+        """Return the reason to run eagerly after an error: nothing to tell where it is the program's own."""
+        if not isinstance(error, DovetailError):
+            return GoEager("", raised=error.__cause__ if isinstance(error, PendingWrites) else error)
+        return GoEager(f"calls run eagerly {self.place()}, since tracing what follows raised {type(error).__name__}: {error}")
+
+    def place(self) -> str:
+        """Return where this exploration is, for messages."""
+        return f"after {self.decision.what} at {self.decision.where}" if self.decision.where else "altogether"
+
+    # decisions
+
+    def decide(self, request: Request) -> tuple[Any, dict[Proxy, int]]:
+        self.cuts += 1
+        self.check_restartable()
+        self.environment.tracker.keep_apart()
+        self.flush()
+        reads = [self.functionalizer.current(p) for p in request.reads]
+        state = self.state(request, reads)
+        self.arriving = self.values_for(reads, state)
+        where = user_line()
+        if self.forced:
+            return self.replayed(request, state, where), self.here
+        decision, edge = self.next_decision(request, reads, state, where)
+        self.connect(edge)
+        if self.only_root:
+            raise Joined
+        self.advance(edge)
+        with self.native():
+            outcome, more = decision.step(self.values)
+        self.drawn = torch.default_generator.get_state()
+        self.decision, self.outcome, self.values = decision, outcome, self.values + more
+        self.here, self.path = self.arriving, (*self.path, outcome)
+        if outcome in decision.edges and self.graph.follow(decision, outcome, dict(self.inputs), self.args, self.kwargs) is not None:
+            raise Joined
+        self.graph.check_limits(decision, outcome)
+        return outcome, self.here
+
+    def replayed(self, request: Request, state: State, where: str) -> Any:
+        """Return an outcome that is known; what arrives at the last one has to be what arrived there before."""
+        outcome = self.forced.pop(0)
+        self.path += (outcome,)
+        self.functionalizer.new.lines.clear()
+        self.here = self.arriving
+        if not self.forced:
+            decision = self.decision
+            key = (request.mark, state.key) if state.key is not None else None
+            if (decision.where, decision.width) != (where, widths(self.here)) or (None not in (key, decision.key) and key != decision.key):
+                raise GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
+        return outcome
+
+    def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str) -> tuple[Decision, Edge]:
+        """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""
+        graph, key = self.graph, (request.mark, state.key) if state.key is not None else None
+        for known in graph.known.get(key, ()) if key is not None else ():
+            if known.width == widths(self.arriving) and (edge := self.edge(known, list(self.arriving))) is not None:
+                return known, edge
+        graph.check_count(where)
+        index = [self.arriving[p] for p in reads]
+        step = _step(request.step, index)
+        guards, inputs = self.guards(), self.known_inputs()
+        decision = Decision(key, state.problem, where, request.what, self.path, step, widths(self.arriving), guards, inputs)
+        decision.most = request.most or decision.most
+        edge = self.edge(decision, list(self.arriving))
+        if edge is None:
+            raise GoEager(f"the guards of this call do not hold at {where}")
+        graph.add(decision)
+        return decision, edge
+
+    def check_restartable(self) -> None:
+        """Go eager where the call could not start again after what runs before this point, or where tracing changed what is around it."""
+        tracker = self.environment.tracker
+        self.recorder.settings.guard(tracker, self.environment.read)
+        if tracker.refusal is not None:
+            raise tracker.refusal
+        if tracker.calls:
+            raise GoEager("it draws from a random generator of Python's or NumPy's, or reads a clock, besides")
+        if self.recorder.settings.entered:
+            raise GoEager("the value is needed inside torch.inference_mode, which the function enters itself")
+        if not torch.equal(self.drawn, torch.default_generator.get_state()):
+            raise GoEager("the function moves torch's generator while it is traced")
+
+    def flush(self) -> None:
+        """Add the lines since the last decision to the pure program."""
+        lines = self.trace.lines
+        self.functionalizer.extend(lines[self.visited :])
+        self.visited = len(lines)
+        for source, p in self.recorder.sources[len(self.places) :]:
+            self.places[p] = self.graph.slot(source_key(source))
+        if self.graph.grad:
+            follow_gradients(self.functionalizer.new.lines, constants_of(self.trace))
+        elif any([requires_grad(p) for line in self.functionalizer.new.lines for p in line.writes]):
+            raise GoEager("the function switches grad mode on itself")
+
+    def state(self, request: Request, reads: list[Proxy]) -> State:
+        """Return the state of the interpreter."""
+        reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
+        settings = torch.is_grad_enabled(), torch.get_default_dtype(), repr(torch.get_default_device()), repr(autocast_state())
+        state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads))))
+        self.flush_views()
+        return state
+
+    def flush_views(self) -> None:
+        """Reading a value may have derived views again, which are lines of the segment."""
+        if self.graph.grad:
+            follow_gradients(self.functionalizer.new.lines, constants_of(self.trace))
+
+    def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
+        """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
+        wanted = [*reads, *[p for p in state.live if p not in self.places]]
+        return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
+
+    def guards(self) -> dict[Any, Any]:
+        return {guard_key(guard): guard for guard in self.environment.tracker.all_guards()}
+
+    def known_inputs(self) -> dict[int, tuple[Source, Proxy]]:
+        return {self.places[p]: (source, p) for source, p in self.recorder.sources}
+
+    # segments
+
+    def edge(self, target: Decision | Leaf, wanted: list[Proxy], sources: Sequence[Source] = ()) -> Edge | None:
+        """Compile the lines since the last decision; None where `target` needs what does not hold in this call."""
+        source, lines = self.decision, list(self.functionalizer.new.lines)
+        if (why := self.graph.generators.note(lines)) is not None:
+            raise GoEager(f"{why}, which a call that starts again would repeat")
+        edge = Edge(target=target)
+        if not self.check(edge, source, target, sources):
+            return None
+        computed = {p for line in lines for p in line.writes}
+        lines = needed(lines, wanted)
+        reads = dict.fromkeys([p for line in lines for p in line.reads if p not in computed and p not in self.trace.constants])
+        outputs = list(dict.fromkeys([p for p in wanted if p in computed]))
+        position = {p: i for i, p in enumerate(outputs)}
+        edge.takes = [self.origin_of(p) for p in reads]
+        edge.gives = [
+            (0, position[p]) if p in computed else (1 if live else 2, i)
+            for p in wanted
+            for live, i in [(True, 0) if p in computed else self.origin_of(p)]
+        ]
+        edge.trace = self.functionalizer.new.derive(
+            "segment", inputs=list(reads), lines=lines, outputs=tuple(outputs), constants=self.trace.constants
+        )
+        if lines:
+            edge.run, edge.steps = self.program(edge.trace)
+        return edge
+
+    def origin_of(self, p: Proxy) -> tuple[bool, int]:
+        """Return where a value is before the segment: (True, position among the values), or (False, slot of an input)."""
+        if p in self.here:
+            return True, self.here[p]
+        if p in self.places:
+            return False, self.places[p]
+        raise GoEager(f"the value {p.name} is needed after {self.decision.what} at {self.decision.where}, which did not keep it")
+
+    def check(self, edge: Edge, source: Decision, target: Decision | Leaf, sources: Sequence[Source]) -> bool:
+        """Give an edge the guards and inputs that its target has and its source lacks; return whether they hold in this call."""
+        guards, inputs = self.guards(), self.known_inputs()
+        if isinstance(target, Decision):
+            guards, inputs = target.guards | guards, target.inputs | inputs
+        more = [guard for key, guard in guards.items() if key not in source.guards]
+        tensors = {slot: at for slot, at in inputs.items() if slot not in source.inputs}
+        if not (more or tensors or sources or self.only_root):
+            return True
+        trace = Trace(inputs=[p for _, p in tensors.values()], names=self.trace.names)
+        changing = {id(write.owner) for write in self.environment.tracker.effects.log}
+        edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing)
+        edge.check, edge.slots = self.graph.compiler.prologue(edge.prologue), list(tensors)
+        with self.native():
+            checked = edge.check(self.args, self.kwargs)
+        if type(checked) is Miss:
+            return False
+        self.inputs.update(zip(edge.slots, checked[0]))
+        self.objects = checked[1]
+        return True
+
+    def program(self, segment: Trace) -> tuple[Any, Sequence[Trace]]:
+        """Return a segment compiled; segments that are equal but for the names in them share one program."""
+        written = [p for p in segment.inputs if self.places.get(p) in self.graph.written]
+        key = text_of(segment, set(written)), repr(autocast_state())
+        known = self.graph.programs.get(key)
+        if known is None:
+            self.environment.session = None
+            try:
+                with self.native():
+                    known = self.graph.programs[key] = self.graph.compiler.segment(segment, self.trace, written)
+            except Exception as error:
+                raise GoEager(f"calls run eagerly {self.place()}, since compiling what follows raised {type(error).__name__}: {error}") from error
+            finally:
+                self.environment.session = self
+        return known
+
+    def connect(self, edge: Edge) -> None:
+        """Publish a segment."""
+        self.functionalizer.new.lines.clear()
+        self.graph.connect(self.decision, self.outcome, edge)
+
+    def advance(self, edge: Edge) -> None:
+        """Run a segment of this call."""
+        with self.native():
+            self.values = edge.advance(self.values, self.inputs)
+        edge.count += 1
+
+    @contextmanager
+    def native(self) -> Iterator[None]:
+        """Compute with real tensors while open, with grad mode as it is around the call."""
+        token, grad = recorder.set(no_recorder), torch.is_grad_enabled()
+        set_grad_enabled(self.graph.grad)
+        try:
+            with no_torch_function():
+                yield
+        finally:
+            set_grad_enabled(grad)
+            recorder.reset(token)
+
+    # the end
+
+    def finish(self, tracker: Tracker, captured: Captured) -> Leaf:
+        """Compile the end of the path, and run it but for what it writes."""
+        self.check_restartable()
+        if self.forced or self.only_root:
+            raise GoEager("the function does not do the same twice")
+        self.flush()
+        trace = self.trace
+        trace.outputs = tuple(self.recorder.results)
+        check_copies(trace)
+        check_positions(trace)
+        pure, epilogue = self.functionalizer.finish()
+        self.flush_views()
+        written = [self.places[p] for p in written_inputs(epilogue) if p in self.places]
+        self.note_written(set(written))
+        leaf = Leaf(self.finisher(epilogue, captured, written))
+        edge = self.edge(leaf, list(pure.outputs), captured.sources)
+        if edge is None:
+            raise GoEager("the guards of this call do not hold at its end")
+        self.advance(edge)
+        with self.native():
+            _refuse_overlap(self.inputs, written)
+        self.connect(edge)
+        return leaf
+
+    def note_written(self, written: set[int]) -> None:
+        """Compile all segments again where this path writes inputs that they may have saved for their backward."""
+        graph = self.graph
+        new = written - graph.written
+        graph.written |= new
+        if new and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
+            graph.clear()
+            raise GoEager("", lasting=False)
+
+    def finisher(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
+        """Return the function that writes inputs, makes views, and builds the result."""
+        run, _ = self.graph.compiler.epilogue(epilogue)
+        slots = [self.places[p] for p in self.trace.inputs]
+        build = self.recorder.build(captured)
+
+        def finish(inputs: dict[int, Any], values: tuple, objects: tuple) -> Any:
+            if written:
+                _refuse_overlap(inputs, written)
+            return build(run(*[inputs[slot] for slot in slots], *values), objects)
+
+        return finish
+
+
+def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
+    return inputs, objects
+
+
+def _step(step: Any, index: list[int]) -> Any:
+    if len(index) == 1:
+        only = index[0]
+        return lambda values: step(values[only])
+    return lambda values: step(*[values[i] for i in index])
+
+
+def widths(values: Collection[Proxy]) -> tuple:
+    """Return what is known of values: their specs."""
+    return tuple([(repr(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, p.spec.strides)) for p in values])
+
+
+def _refuse_overlap(inputs: dict[int, Any], written: Collection[int]) -> None:
+    """Go eager where an input that is written shares memory with another: segments read a copy that lacks the write."""
+    ours = set(written)
+    if written and memory_overlap(tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot not in ours])):
+        raise GoEager("", lasting=False)
+
+
+OWN = frozenset(
+    [function.__code__ for kind in (Session, Requester) for function in vars(kind).values() if hasattr(function, "__code__")]
+    + [Requester.is_open.fget.__code__]
+)
+
+
+def explore(graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
+    """Compile what follows an outcome, and run it for this call; return what `Session.run` does."""
+    return Session(graph, decision, outcome, values, inputs, args, kwargs).run()

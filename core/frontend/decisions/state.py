@@ -1,0 +1,247 @@
+"""The state of the interpreter at a decision, in a form that is equal where the future of two runs is equal.
+
+Traced values are numbered in the order in which they are met; containers, instances, functions and cells that the program created are written
+out by their content, objects from outside by their source.  What cannot be written out, as a generator, leaves a state that equals no other.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from functools import cache
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.decisions.harmless import HARMLESS
+from dovetail.frontend.decisions.liveness import live_locals
+from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter import engine
+from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.interpreter.tracking.recorder import Recorder
+from dovetail.frontend.interpreter.tracking.tracker import Tracker
+from dovetail.frontend.interpreter.world import World
+from dovetail.prims import Symbol
+from dovetail.trace import Environment, NumberProxy, Proxy, TensorProxy, Trace, is_proxy
+from dovetail.trace.passes.functionalize import Functionalizer
+
+_ATOMS = frozenset({int, bool, str, bytes, type(None), type(...), type(NotImplemented)})
+_ITERATORS = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "enumerate", "zip", "list_reverseiterator"})
+_VIEW_ITERATORS = frozenset({"dict_keyiterator", "dict_valueiterator", "dict_itemiterator"})
+_FIXED = (type, ModuleType, CodeType, BuiltinFunctionType, Symbol)
+_FIXED_NAMES = frozenset(
+    {"method_descriptor", "wrapper_descriptor", "classmethod_descriptor", "getset_descriptor", "member_descriptor", "ContextVar"}
+)
+_HEAP = 1 << 9
+
+
+class Machinery:
+    """A base of classes of this package whose instances hold no state of the program."""
+
+
+class Same:
+    """An object that equals itself alone, whatever its class makes of `==`; it keeps the object alive, so that its id stays its own."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Same and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def source_key(source: Source | None) -> Any:
+    """Return a source as a key that is equal for equal sources of two runs."""
+    if source is None:
+        return None
+    key = Same(source.key) if source.kind in ("const", "static", "array", "leaves", "fresh") else (type(source.key), source.key)
+    if source.kind == "static":
+        key = (source_key(source.parent), source.key)
+    return source.kind, key, source_key(source.parent)
+
+
+@dataclass
+class State:
+    """What a decision finds.
+
+    Attributes:
+        key: equal for states with an equal future; None where that cannot be told.
+        problem: why there is no key.
+        live: the values of the pure program that the rest of the run may read.
+    """
+
+    key: Any
+    problem: str | None
+    live: list[Proxy]
+
+
+class Reader:
+    """Writes out the state of one run."""
+
+    def __init__(self, tracker: Tracker, functionalizer: Functionalizer, place: Callable[[Proxy], int | None], numbers: dict[Proxy, Any]):
+        self.tracker, self.functionalizer, self.place, self.numbers = tracker, functionalizer, place, numbers
+        self.problem: str | None = None
+        self.seen: dict[int, int] = {}  # id of an object -> its number
+        self.kept: list[Any] = []  # holds those objects, so that their ids stay theirs
+        self.order: dict[Proxy, int] = {}
+        self.values: dict[Proxy, int] = {}  # values of the pure program -> their numbers
+
+    def read(self, own: Container[CodeType], end: CodeType, context: tuple) -> State:
+        """Return the state: that of all frames from the caller's up to the one that runs `end`.
+
+        Args:
+            own: code of the decision itself, which is passed over.
+            end: the code that runs the program.
+            context: global settings that the rest of the run may read.
+        """
+        parts: list[Any] = [context]
+        real, innermost = sys._getframe(1), True
+        while real is not None and real.f_code is not end:
+            code = real.f_code
+            if code is engine.loop.__code__:
+                frame: Frame = real.f_locals["frame"]
+                parts.append(self.frame(frame, real.f_locals["pc"]))
+                innermost = False
+            elif code not in own:
+                parts.append((Same(code), _place(real), self.machine(real, innermost)))
+                if code not in HARMLESS:
+                    self.give_up(f"{code.co_qualname} is in the middle of its work")
+            real = real.f_back
+        tracker, functionalizer = self.tracker, self.functionalizer
+        parts.append(self.of([(w.owner, w.what, w.name, w.value) for w in tracker.effects.log]))
+        for p in functionalizer.old.inputs:
+            if functionalizer.writes.get(p):
+                parts.append(("written", self.place(p), p in functionalizer.followed, self.held(functionalizer.current(p))))
+        if tracker.snapshots or tracker.annotations:
+            self.give_up("the program works with an array, or with annotations")
+        key = tuple(parts)
+        try:
+            hash(key)
+        except TypeError:
+            self.give_up("a value in it cannot be hashed")
+        return State(None if self.problem else key, self.problem, list(self.values))
+
+    def give_up(self, why: str) -> None:
+        """Note why this state equals no other."""
+        self.problem = self.problem or why
+
+    def machine(self, real: FrameType, innermost: bool) -> Any:
+        """Return what a frame of this package holds: of those between two frames of the program nothing is read again."""
+        if not innermost:
+            return None
+        return tuple([(name, self.of(x)) for name, x in real.f_locals.items()])
+
+    def frame(self, frame: Frame, pc: int) -> Any:
+        """Return what a frame of the program holds."""
+        live = live_locals(frame.code).get(frame.decoded.offsets[pc])
+        if live is None or frame.snapshot is not None or frame.thrown is not None or frame.reraised:
+            self.give_up("a frame is in an unusual state")
+            live = range(len(frame.slots))
+        slots = [(i, self.of(x)) for i, x in enumerate(frame.slots) if x is not NULL and (i in live or frame.is_cell(i))]
+        stack = [self.of(x) for x in frame.stack]
+        rest = (frame.keyword_names, self.of(frame.handled), self.of(frame.names), Same(frame.globals))
+        return Same(frame.code), pc, tuple(slots), tuple(stack), rest
+
+    def of(self, x: Any) -> Any:
+        """Return a value written out."""
+        kind = type(x)
+        if x is NULL:
+            return "NULL"
+        if is_proxy(x):
+            if kind is NumberProxy and x in self.numbers:
+                return self.of(self.numbers[x])
+            return self.proxy(x)
+        if kind in _ATOMS:
+            return kind, x
+        if kind in (float, complex):
+            return kind, repr(x)
+        if id(x) in self.seen:
+            return "again", self.seen[id(x)]
+        self.seen[id(x)] = len(self.seen)
+        self.kept.append(x)
+        if isinstance(x, (Machinery, World, Frame, Recorder, Environment, Trace, FrameType)):
+            return "machinery", kind
+        if self.tracker.source(x) is not None:
+            return "outside", source_key(self.tracker.source(x)), self.of(self.tracker.effects.shadows.get(id(x)))
+        return self._fresh(x, kind)
+
+    def _fresh(self, x: Any, kind: type) -> Any:
+        """Return an object written out that the program created."""
+        if kind in (list, tuple):
+            return kind, tuple([self.of(item) for item in x])
+        if kind is dict:
+            return kind, tuple([(self.of(key), self.of(item)) for key, item in x.items()])
+        if kind is slice:
+            return kind, tuple([self.of(part) for part in (x.start, x.stop, x.step)])
+        if kind is range:
+            return kind, (x.start, x.stop, x.step)
+        if kind in self.tracker.atoms:
+            return kind, repr(x)
+        if kind is CellType:
+            try:
+                return "cell", self.of(x.cell_contents)
+            except ValueError:
+                return "cell", None
+        if isinstance(x, _FIXED) or kind.__name__ in _FIXED_NAMES:
+            return "fixed", Same(x)
+        if kind is FunctionType:
+            parts = (x.__closure__, x.__defaults__, x.__kwdefaults__, vars(x) or None)
+            return "function", Same(x.__code__), Same(x.__globals__), tuple([self.of(part) for part in parts])
+        if kind is MethodType:
+            return "method", self.of(x.__func__), self.of(x.__self__)
+        if kind.__name__ in _ITERATORS and kind.__module__ == "builtins":
+            return kind.__name__, self._reduced(x.__reduce__())
+        if kind.__name__ in _VIEW_ITERATORS and kind.__module__ == "builtins":
+            return kind.__name__, self._reduced(x.__reduce__()), self._reduced(tuple(gc.get_referents(x)))
+        if _is_plain_instance(kind):
+            return "instance", Same(kind), self.of(vars(x))
+        self.give_up(f"a {kind.__qualname__} is alive")
+        for part in gc.get_referents(x):
+            if not isinstance(part, _FIXED) and id(part) not in self.seen and len(self.seen) < 10_000:
+                self.of(part)
+        return "unknown", Same(x)
+
+    def _reduced(self, parts: tuple) -> Any:
+        self.kept.append(parts)
+        return tuple([self.of(part) for part in parts])
+
+    def proxy(self, p: Proxy) -> Any:
+        """Return a traced value written out: what it is, and which value of the pure program it holds."""
+        if p in self.order:
+            return "t", self.order[p]
+        self.order[p] = len(self.order)
+        functionalizer = self.functionalizer
+        now = self.held(functionalizer.current(p))
+        base = None
+        if p in functionalizer.parent:  # later lines may write through a view: what it looks into is live, and how it looks
+            line = functionalizer.parent[p]
+            base = line.symbol.id, repr(line.kwargs), self.proxy(line.args[0])
+        facts = (repr(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, p.spec.strides))
+        return "t", self.order[p], now, base, facts, p in functionalizer.followed, self.place(p)
+
+    def held(self, value: Proxy) -> Any:
+        """Return the number of a value of the pure program: two names of one value stay one."""
+        number = self.values.setdefault(value, len(self.values))
+        return number, repr(value.spec), isinstance(value, TensorProxy) and value.spec.requires_grad, self.place(value)
+
+
+@cache
+def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
+    return list(code.co_positions())
+
+
+def _place(real: FrameType) -> Any:
+    """Return the expression that a frame evaluates; CPython's offset also depends on which instructions it has specialized so far."""
+    return _positions(real.f_code)[real.f_lasti // 2]
+
+
+def _is_plain_instance(kind: type) -> bool:
+    """Return whether all state of an instance is in its `__dict__`."""
+    bases = kind.__mro__[:-1]
+    return bool(kind.__dictoffset__) and all([base.__flags__ & _HEAP and not base.__dict__.get("__slots__") for base in bases])

@@ -1,0 +1,155 @@
+"""Random programs with branches, loops, writes, views, lists, masks and random numbers, and how they compare with eager mode.
+
+Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad]`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+import dovetail
+
+INPUTS = (1, 2, 3, 4, 5, 6, 2, 7, 1)  # seeds of the arguments, call by call
+
+
+class Box:
+    """An object from outside: the program counts in `n`, and stores a tensor in `t`."""
+
+    def __init__(self, t: torch.Tensor):
+        self.n, self.t = 0, t
+
+
+class Writer:
+    """Writes one program."""
+
+    def __init__(self, seed: int):
+        self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k = x, y * 1, x + 0, [], 0"]
+
+    def statements(self, depth: int, count: int) -> None:
+        """Append statements at a level of nesting."""
+        for _ in range(count):
+            self.statement(depth)
+
+    def statement(self, depth: int) -> None:
+        """Append one statement."""
+        r, indent = self.random, "    " * (depth + 1)
+        v, w, q = r.choice("abc"), r.choice("abc"), r.random()
+        simple = (
+            (0.10, lambda: f"{v} = {w}"),
+            (0.25, lambda: f"{v} = {w} * {r.choice(['0.5', '2', '-1', 'y', 'a'])}"),
+            (0.33, lambda: f"{v} = {w}.add(1) if {v}.sum() > {r.choice([-1, 0, 1])} else {w}.sub(1)"),
+            (0.41, lambda: f"{v}.add_({r.choice(['1', 'b * 0.5', '-1'])})"),
+            (0.47, lambda: f"{v} = {w}.view(-1)"),
+            (0.53, lambda: f"{v}[1:].mul_({r.choice(['2', '-1'])})"),
+            (0.58, lambda: f"items.append({v})"),
+            (0.62, lambda: f"{v} = items.pop() + 1 if items else {w} * 3"),
+            (0.66, lambda: "k += 1"),
+            (0.70, lambda: f"{v} = torch.rand(4) + {w}"),
+            (0.73, lambda: "box.n += 1"),
+            (0.76, lambda: f"box.t = {v}"),
+            (0.79, lambda: f"{v} = {w} + box.t"),
+            (0.82, lambda: f"{v} = {w} + {w}[{w} > 0].sum()"),
+            (0.84, lambda: f"{v} = {w} * ({v} > 0).sum().item()"),
+        )
+        for bound, line in simple:
+            if q < bound:
+                self.lines.append(indent + line())
+                return
+        if depth < 3 and q < 0.94:
+            self.lines.append(f"{indent}if {v}.{r.choice(['sum', 'max', 'min'])}() > {r.choice([-2, 0, 1, 3])}:")
+            self.statements(depth + 1, r.randint(1, 3))
+            if r.random() < 0.7:
+                self.lines.append(f"{indent}else:")
+                self.statements(depth + 1, r.randint(1, 3))
+        elif depth < 2:
+            condition, j = r.choice([f"{v}.abs().max() > 1", f"{v}.sum() > 2"]), f"j{len(self.lines)}"
+            self.lines += [f"{indent}{j} = torch.zeros(())", f"{indent}while {condition} and {j} < 4:"]
+            self.statements(depth + 1, r.randint(1, 2))
+            self.lines.append(f"{indent}    {j} = {j} + 1")
+        else:
+            self.lines.append(f"{indent}{v} = {w} + 1")
+
+
+def program(seed: int) -> tuple[Callable, str]:
+    """Return the function of a seed, and its source."""
+    writer = Writer(seed)
+    writer.statements(0, writer.random.randint(4, 9))
+    writer.lines.append("    return a, b, c, items, k")
+    source, name, namespace = "\n".join(writer.lines), f"<random program {seed}>", {"torch": torch}
+    linecache.cache[name] = (len(source), None, [line + "\n" for line in writer.lines], name)
+    exec(compile(source, name, "exec"), namespace)
+    return namespace["f"], source
+
+
+def observed(fn: Callable, seed: int, grad: bool) -> tuple[list[Any], list[Any]]:
+    """Return what a call leaves behind: results, arguments, the generator's state, gradients; and which tensors share memory."""
+    generator = torch.Generator().manual_seed(seed)
+    leaves = [(torch.randn(4, generator=generator) * scale).requires_grad_(grad) for scale in (2, 1, 1)]
+    x, y, t = [leaf * 1 if grad else leaf for leaf in leaves]
+    box = Box(t)
+    torch.manual_seed(seed)
+    result = fn(x, y, box)
+    tensors = list(flat((result, x, y, box.t)))
+    seen = [*tensors, box.n, torch.get_rng_state().sum()]
+    pointers = [p.untyped_storage().data_ptr() for p in tensors if isinstance(p, torch.Tensor)]
+    shared = [[p == q for q in pointers] for p in pointers]
+    if grad:
+        differentiable = [p for p in tensors if isinstance(p, torch.Tensor) and p.requires_grad]
+        seen.append(len(differentiable))
+        try:
+            sum((p * (i + 1)).sum() for i, p in enumerate(differentiable)).backward()
+            seen += [leaf.grad for leaf in leaves]
+        except RuntimeError as error:
+            seen.append(error)
+    return seen, shared
+
+
+def flat(tree: Any) -> Iterator[Any]:
+    """List the leaves of nested lists and tuples."""
+    if isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from flat(item)
+    else:
+        yield tree
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values are equal, up to rounding."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.shape == b.shape and a.requires_grad == b.requires_grad and torch.allclose(a, b, 1e-3, 1e-4, equal_nan=True)
+    return type(a) is type(b) and a == b
+
+
+def difference(seed: int, grad: bool) -> str | None:
+    """Return how a program differs from eager mode, None where it does not."""
+    fn, source = program(seed)
+    compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
+    for number in INPUTS:
+        expected, shared = observed(fn, number, grad)
+        if any(isinstance(x, torch.Tensor) and x.isnan().any() for x in expected):
+            continue
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*report it as a bug")
+            got, got_shared = observed(compiled, number, grad)
+        if isinstance(expected[-1], RuntimeError):  # eager refuses a gradient that functionalization makes possible
+            expected, got = expected[:-1], got[: len(expected) - 1]
+        if len(expected) != len(got) or not all(map(same, expected, got)):
+            return f"program {seed}, input {number}:\n{source}\nexpected {expected}\ngot {got}"
+        if shared != got_shared:
+            return f"program {seed}, input {number}: other tensors share memory\n{source}"
+    return None
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", ".*it needs more than")
+    first, count, grad = int(sys.argv[1]), int(sys.argv[2]), "grad" in sys.argv
+    differences = [text for seed in range(first, first + count) if (text := difference(seed, grad)) is not None]
+    print(*differences[:3], f"{len(differences)} of {count} programs differ", sep="\n\n")

@@ -1,0 +1,129 @@
+"""Gradients through decisions: each segment is differentiated by itself, and eager autograd chains them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from decisions.helpers import compiled
+from torch import nn
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.a(x).tanh()
+        if x.mean() > 0:
+            h = self.b(h)
+        while h.abs().max() > 0.3:
+            h = h * 0.5
+        return (h * h).sum()
+
+
+def test_12_training_with_a_branch_and_a_loop():
+    torch.manual_seed(0)
+    module = Branching()
+    fn = compiled(module)
+    for value in (1.0, -1.0, 2.0, -2.0):
+        x = torch.full((2, 4), value)
+        module.zero_grad()
+        module(x).backward()
+        expected = [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+        module.zero_grad(set_to_none=True)
+        fn(x).backward()
+        torch.testing.assert_close([p.grad for p in module.parameters()], expected)
+
+
+def test_12_a_second_backward_is_refused_as_in_eager_mode():
+    x = torch.ones(2, requires_grad=True)
+    loss = compiled(lambda x: (x.sin() if x.sum() > 0 else x.cos()).sum())(x)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_12_gradients_of_gradients():
+    def cubed(x):
+        y = x * x
+        if y.sum() > 0:
+            y = y * x
+        return y.sum()
+
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    (first,) = torch.autograd.grad(compiled(cubed)(x), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, 6 * x.detach())
+
+
+def test_31_an_input_that_one_segment_saves_and_another_writes_has_its_gradient():
+    def written(x, w):
+        y = x * w
+        if y.sum() > 0:
+            x.mul_(2)
+        return y.sum()
+
+    fn = compiled(written)
+    for value in (1.0, -1.0, 1.0, 1.0):
+        w, x = torch.full((3,), 2.0, requires_grad=True), torch.full((3,), value)
+        fn(x, w).backward() if value < 0 else None
+        if value > 0:
+            loss = fn(x, w)
+            assert x[0] == 2 * value
+            try:
+                loss.backward()
+            except RuntimeError:  # the first such call runs in eager mode, which overwrites what it saved
+                assert w.grad is None
+                continue
+        torch.testing.assert_close(w.grad, torch.full((3,), value))
+
+
+def masked(x):
+    picked = x[x > 0]
+    if picked.sum() > 3:
+        picked = picked * 2
+    return picked.sin().sum() + x.sum()
+
+
+def test_8_gradients_through_a_mask():
+    fn = compiled(masked)
+    for start in (-1.0, -2.0, -9.0, -1.0):
+        x, y = (torch.linspace(start, 2, 6).requires_grad_() for _ in range(2))
+        masked(x).backward()
+        fn(y).backward()
+        torch.testing.assert_close(y.grad, x.grad)
+
+
+@pytest.mark.parametrize("infinite", [False, True])
+def test_18_the_step_of_a_grad_scaler(infinite):
+    def step(parameter, grad, scale):
+        found = torch.isinf(grad).any()
+        if not found.item():
+            parameter.sub_(grad / scale)
+            scale.mul_(2)
+        else:
+            scale.mul_(0.5)
+        return scale
+
+    fn = compiled(step)
+    for value in (1.0, float("inf"), 1.0, float("inf")) if infinite else (1.0, 2.0):
+        theirs, ours = ([torch.ones(2), torch.tensor([value, 1.0]), torch.tensor(4.0)] for _ in range(2))
+        with torch.no_grad():
+            torch.testing.assert_close(fn(*ours), step(*theirs))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_18_clipping_by_a_norm_that_has_to_be_finite():
+    def clipped(x, w):
+        y = x * w
+        norm = torch.linalg.vector_norm(y)
+        if torch.logical_or(norm.isnan(), norm.isinf()):
+            raise RuntimeError("the norm is not finite")
+        return y * torch.clamp(1.0 / (norm + 1e-6), max=1.0)
+
+    fn, w = compiled(clipped), torch.ones(3, requires_grad=True)
+    for value in (0.1, 10.0):
+        torch.testing.assert_close(fn(torch.full((3,), value), w), clipped(torch.full((3,), value), w))
+    with pytest.raises(RuntimeError, match="the norm is not finite"):
+        fn(torch.full((3,), float("inf")), w)
