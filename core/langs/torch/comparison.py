@@ -237,6 +237,7 @@ def stored_bounds(low: Any, high: Any, dtype: dtypes.DType) -> tuple[Any, Any]:
         least, largest = dtypes.bounds(dtype)
         for name, bound, fits in (("min", low, lambda x: x <= largest), ("max", high, lambda x: x >= least)):
             known = isinstance(bound, (int, float))
+            bound = core.stored(bound, dtypes.int64) if known else bound
             require(not known or fits(bound), "Clamp {} value {} is outside the representable range of {}", name, bound, dtype.short)
         low = max(low, least) if isinstance(low, (int, float)) else low
         high = min(high, largest) if isinstance(high, (int, float)) else high

@@ -1,4 +1,4 @@
-"""The plugin is imported from its folder, whether or not it is installed; nothing reads or writes the user's cache."""
+"""The plugin is the installed one; nothing reads or writes the user's cache."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(folder) for folder in (HERE, HERE.parent) if str(folder) not in sys.path]
+sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import gc
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from types import BuiltinFunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any
@@ -31,7 +32,7 @@ def maker(value: Any, of: Callable[[Any], Template], attributes: Callable[[Any],
     `of` returns the template of a part, and `attributes` what sets the attributes in `__dict__` and slots.
     """
     kind = type(value)
-    if isinstance(value, type) or callable(getattr(value, "__get__", None)) or kind in _CONSTANT:
+    if isinstance(value, type) or kind in _CONSTANT or (callable(getattr(value, "__get__", None)) and not isinstance(value, partial)):
         return None
     if is_state(value):
         raise Unsupported(_REFUSED.format(kind.__name__))
