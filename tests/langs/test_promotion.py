@@ -67,7 +67,7 @@ def test_scenario_24_a_tensor_and_a_number_promote_as_in_eager(name, kind):
 
 
 def refused_in_one_only(name, a, b) -> bool:
-    """Pairs of which one side raises for a reason of its own: kernels that this torch lacks, complex numbers of half precision, which Dovetail lacks."""
+    """Pairs of which one side raises for a reason of its own: kernels that this torch lacks, complex dtypes that Dovetail lacks."""
     narrow = {torch.float16, torch.bfloat16} if hasattr(torch, "bcomplex32") else {torch.float16}
     halves = not narrow.isdisjoint({a, b}) and (isinstance(b, complex) or any(isinstance(d, torch.dtype) and d.is_complex for d in (a, b)))
     kernels = any(d in (torch.uint16, torch.uint32, torch.uint64) for d in (a, b))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
-_REAL_FRAMES, _SPARE = 8, 200  # of the interpreter, for one of the program and besides
+_REAL_FRAMES, _SPARE = 10, 200  # of the interpreter, for one of the program and besides
 
 
 @dataclass
