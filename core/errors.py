@@ -47,6 +47,10 @@ class ExecutorError(DovetailError):
     """An executor is declared or configured incorrectly, or violated its contract."""
 
 
+class CollectiveError(DovetailError, RuntimeError):
+    """A collective failed, or the ranks of a process group run different programs."""
+
+
 class InputError(DovetailError):
     """An operation was called with invalid inputs; also an instance of the error type that eager PyTorch raises."""
 

@@ -16,7 +16,7 @@ from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
 from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture
 from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
+from dovetail.langs.torch import LANGUAGE, check_copies, check_positions, know_functional
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS
 
@@ -34,6 +34,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         acquired = array_frontend().acquire(_interpret, fn, args, kwargs)
         if acquired is not None:
             return acquired
+    know_functional()
     environment = TrackedEnvironment(LANGUAGE)
     trace = Trace(language=LANGUAGE, environment=environment)
     if session is not None:

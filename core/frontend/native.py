@@ -22,8 +22,10 @@ from dovetail.langs.torch import (
     LANGUAGE,
     check_copies,
     check_positions,
+    know_functional,
     spec_of,
     traceable,
+    world,
 )
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, is_proxy, leaves, recording
@@ -34,6 +36,7 @@ _SETTINGS = {  # of torch, each with its name in `read`; those without one are g
     torch.get_default_dtype: "default_dtype",
     torch.get_default_device: "default_device",
     torch.is_inference_mode_enabled: "inference_mode",
+    world: "process_group",
 }
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
 
@@ -45,6 +48,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: None = None, *, lang
     """
     arguments, tree = trees.flatten((args, kwargs))
     arguments = [language.foreign(x) for x in arguments] if language.foreign is not None else arguments
+    know_functional()
     environment = TorchEnvironment(language)
     trace = Trace(language=language, environment=environment)
     inputs = _Inputs(trace)

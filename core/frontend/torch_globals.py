@@ -10,6 +10,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.autocast import autocast_state
+from dovetail.langs.torch import world
 from dovetail.torch_internals import any_autocast, set_grad_enabled
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _READ = {
     torch.get_default_device: "default_device",
     torch.get_default_dtype: "default_dtype",
     torch.is_inference_mode_enabled: "inference_mode",
+    world: "process_group",
 }
 
 

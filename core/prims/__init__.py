@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dovetail.prims import collectives as collectives
 from dovetail.prims.creation import full as full
 from dovetail.prims.creation import iota as iota
 from dovetail.prims.creation import tensor_from_sequence as tensor_from_sequence

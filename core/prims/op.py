@@ -26,10 +26,15 @@ class Tag(Enum):
     HOST = auto()  # talks to Python, the terminal or the host processor
     GUARD = auto()  # checks or unpacks an input; only in prologues
     NO_GRAD = auto()  # no gradient flows through it, and none is expected to
+    COLLECTIVE = auto()  # starts an operation of all ranks of a process group
+    WAIT = auto()  # completes a collective; it stays, and may move between that and the first line that reads the result
+    ORDERED = auto()  # keeps its place among lines with effects, but may be removed, merged and run again
+    AGAIN = auto()  # the backward runs it again rather than save its result
     UNINITIALIZED = auto()  # the result is whatever the memory held; a decomposition fills it with zeros
 
 
-EFFECTS = frozenset({Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.GUARD})  # kept in order, never removed, never merged
+IN_ORDER = frozenset({Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.GUARD, Tag.COLLECTIVE, Tag.ORDERED})  # kept in order
+EFFECTS = IN_ORDER - {Tag.ORDERED} | {Tag.WAIT}  # never removed, never merged
 
 
 class NoRecorder:
@@ -56,7 +61,7 @@ class Symbol:
     """
 
     __slots__ = (
-        *("doc", "effects", "id", "is_prim", "language", "meta", "module", "name", "path", "tags"),
+        *("doc", "effects", "id", "in_order", "is_prim", "language", "meta", "module", "name", "path", "tags"),
         *("put_rule", "python_rule", "vjp_rule"),
     )
 
@@ -76,7 +81,7 @@ class Symbol:
         self.id = f"{module}.{name}" if id is None else id
         self.path = self.id if path is None else path
         self.tags, self.is_prim, self.language = frozenset(tags), is_prim, language
-        self.effects = not EFFECTS.isdisjoint(self.tags)
+        self.effects, self.in_order = not EFFECTS.isdisjoint(self.tags), not IN_ORDER.isdisjoint(self.tags)
         self.vjp_rule: Callable | None = None
         self.put_rule: Callable | None = None
         self.python_rule: Callable | None = None

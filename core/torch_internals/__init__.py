@@ -6,7 +6,7 @@ Nothing else in this repository's packages touches `torch._...`.  Importing this
 and whoever uses it takes the fallback.  `dovetail doctor` lists them.
 """
 
-from dovetail.torch_internals import around, autograd, dynamo, guards, modes, modules, tensors, trees
+from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, tensors, trees
 from dovetail.torch_internals.around import FORWARD_AD as FORWARD_AD
 from dovetail.torch_internals.around import LEVEL as LEVEL
 from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
@@ -18,6 +18,12 @@ from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply
 from dovetail.torch_internals.autograd import function_applied as function_applied
 from dovetail.torch_internals.clamping import clamp_saturates as clamp_saturates
+from dovetail.torch_internals.collectives import ACTIVE_DDP as ACTIVE_DDP
+from dovetail.torch_internals.collectives import FUNCTIONAL as FUNCTIONAL
+from dovetail.torch_internals.collectives import FUNCTIONAL_COLLECTIVES as FUNCTIONAL_COLLECTIVES
+from dovetail.torch_internals.collectives import RESOLVE_GROUP as RESOLVE_GROUP
+from dovetail.torch_internals.collectives import STORE as STORE
+from dovetail.torch_internals.collectives import functional_collective as functional_collective
 from dovetail.torch_internals.dynamo import INLINES_PARAMETERS as INLINES_PARAMETERS
 from dovetail.torch_internals.dynamo import compile_fx_inner as compile_fx_inner
 from dovetail.torch_internals.dynamo import current_compile_id as current_compile_id
@@ -82,9 +88,10 @@ from dovetail.torch_internals.trees import tree_unflatten as tree_unflatten
 INTERNALS: tuple[Internal, ...] = (
     *(
         part
-        for file in (around, autograd, modes, modules, tensors, trees, guards, dynamo)
+        for file in (around, autograd, modes, modules, tensors, trees, guards, dynamo, collectives)
         for part in vars(file).values()
         if isinstance(part, Internal)
     ),
     *MKLDNN.values(),
+    *FUNCTIONAL.values(),
 )

@@ -23,10 +23,11 @@ class BoundSymbol:
     """One line: a symbol applied to arguments, with the lines it decomposes to.
 
     `reads` and `writes` are the proxies in its arguments and in its results that it makes, flat, so that no pass walks a nest again.
-    `implementation` is what runs the line, once an executor has claimed it.
+    `implementation` is what runs the line, once an executor has claimed it.  A line with `effects` is never removed or merged; those that
+    are `in_order` keep their order.
     """
 
-    __slots__ = ("args", "body", "effects", "implementation", "kwargs", "mutates", "out", "reads", "symbol", "where", "writes")
+    __slots__ = ("args", "body", "effects", "implementation", "in_order", "kwargs", "mutates", "out", "reads", "symbol", "where", "writes")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class BoundSymbol:
             self.writes = list(dict.fromkeys(p for p in self.writes if p not in read))
         self.mutates = any(line.mutates for line in body) if body else Tag.MEMORY in symbol.tags
         self.effects = any(line.effects for line in body) if body else symbol.effects
+        self.in_order = any(line.in_order for line in body) if body else symbol.in_order
 
     def replace(self, **changes: Any) -> BoundSymbol:
         """Return the same line but for `changes`."""

@@ -72,7 +72,7 @@ def _levels(trace: Trace, placed: Sequence[Placed]) -> list[int]:
     lowest, effect_level = [], 0
     for line, ex, _ in placed:
         at = max((n + (maker is not None and maker is not ex) for n, maker in (levels[p] for p in line.reads if p in levels)), default=0)
-        if line.effects:
+        if line.in_order:
             at = effect_level = max(at, effect_level)
         levels.update(dict.fromkeys(line.writes, (at, ex)))
         lowest.append(at)

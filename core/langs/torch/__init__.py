@@ -4,6 +4,7 @@ from dovetail.langs.torch import activation as activation
 from dovetail.langs.torch import arranging as arranging
 from dovetail.langs.torch import attention as attention
 from dovetail.langs.torch import binary_cross_entropy as binary_cross_entropy
+from dovetail.langs.torch import collectives as collectives
 from dovetail.langs.torch import comparison as comparison
 from dovetail.langs.torch import convolution as convolution
 from dovetail.langs.torch import creation as creation
@@ -60,4 +61,10 @@ from dovetail.langs.torch.binding.symbol import write_out as write_out
 from dovetail.langs.torch.binding.symint import SymbolicInt as SymbolicInt
 from dovetail.langs.torch.binding.symint import size_of as size_of
 from dovetail.langs.torch.binding.symint import symint as symint
+from dovetail.langs.torch.collective_errors import collective_failed as collective_failed
+from dovetail.langs.torch.collectives import know_functional as know_functional
 from dovetail.langs.torch.positions import check_positions as check_positions
+from dovetail.langs.torch.process_groups import count as count
+from dovetail.langs.torch.process_groups import is_distributed as is_distributed
+from dovetail.langs.torch.process_groups import process_group as process_group
+from dovetail.langs.torch.process_groups import world as world

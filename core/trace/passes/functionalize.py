@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dovetail import prims
-from dovetail.prims import Symbol
+from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
 from dovetail.prims.shape import flat_reshape
@@ -204,7 +204,7 @@ class Functionalizer:
 
     def _note(self, p: Proxy, views: dict[Proxy, BoundSymbol]) -> None:
         """Remember how the result `p` views storage that its line read."""
-        while p in views:
+        while p in views and Tag.WAIT not in views[p].symbol.tags:  # what a collective gives is known as the result of its wait alone
             self.parent[p] = views[p]
             self.seen[p] = self.writes.get(self.root(views[p].args[0]), 0)
             self.hidden.add(p)

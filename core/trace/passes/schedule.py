@@ -68,7 +68,7 @@ def _last(lines: list[BoundSymbol], root: dict[Proxy, Proxy]) -> dict[Proxy, int
 
 def _ordered(line: BoundSymbol) -> bool:
     """Whether a line stays behind those like it: it has an effect, or what runs it remembers its calls."""
-    return line.effects or getattr(line.implementation, "stateful", None) is not None
+    return line.in_order or getattr(line.implementation, "stateful", None) is not None
 
 
 def _later(trace: Trace) -> list[BoundSymbol]:

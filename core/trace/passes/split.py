@@ -201,7 +201,9 @@ class _Cut:
         for line in self.lines:
             deep = max([depth.get(p, 0) for p in line.reads], default=0) + (Tag.VIEW not in line.symbol.tags)
             cheap = not line.effects and _all(line, chosen) and (deep <= DEEPEST or self.recompute != "balanced")
-            if cheap and self.inside is not None and not self.inside.issuperset(line.writes):
+            if _all(line, lambda part: Tag.AGAIN in part.symbol.tags):
+                cheap, deep = True, 0
+            elif cheap and self.inside is not None and not self.inside.issuperset(line.writes):
                 cheap = _all(line, RECOMPUTE["none"])
             if not cheap and not line.effects and not self.by_rules.isdisjoint(line.writes):
                 cheap, deep = True, 0  # not computed again but once, in the backward

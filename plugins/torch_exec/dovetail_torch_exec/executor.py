@@ -8,6 +8,7 @@ from typing import Any
 from dovetail.extend import BoundSymbol, OperatorExecutor, Trace, Verdict
 from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
+from dovetail_torch_exec.collectives import COLLECTIVES
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.large import PRODUCTS, large_results
@@ -50,7 +51,7 @@ class TorchExecutor(OperatorExecutor):
 def torch_executor() -> OperatorExecutor:
     """Return the executor "torch", the last resort for lines that no other claims."""
     ex = TorchExecutor("torch", version="0.1.0", last_resort=True, symbolic=True)
-    for symbol, fn in (PRIMS | FUSED).items():
+    for symbol, fn in (PRIMS | FUSED | COLLECTIVES).items():
         ex.implements(symbol, fn, grad=RULES.get(symbol), devices=DEVICES.get(symbol))
     for operation, rule in RULES.items():
         symbol = symbol_for(operation)

@@ -1,0 +1,216 @@
+"""Collectives on processes of this machine: each against NumPy, its gradient against the transposed map, and torch's own calls against eager."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed._functional_collectives as functional
+from rank_processes import Ranks
+from torch import Tensor, distributed
+
+import dovetail
+from dovetail.prims import SYMBOLS, Tag, TensorSpec, collectives
+from dovetail_conformance.collectives import COLLECTIVES, CollectiveInfo
+from dovetail_torch_exec.collectives import COLLECTIVES as IMPLEMENTED
+
+pytestmark = pytest.mark.xdist_group("distributed")
+STARTS = {s for s in SYMBOLS.values() if s.module == "dist" and Tag.WAIT not in s.tags and Tag.VIEW not in s.tags}
+
+
+def test_nothing_was_forgotten() -> None:
+    assert {info.symbol for info in COLLECTIVES} == STARTS
+    assert {s for s in SYMBOLS.values() if s.module == "dist"} == set(IMPLEMENTED)
+    assert all([symbol.vjp_rule and symbol.doc for symbol in IMPLEMENTED])
+
+
+@pytest.mark.parametrize("info", COLLECTIVES, ids=str)
+def test_a_group_of_one_name_and_ranks_is_expected(info: CollectiveInfo) -> None:
+    shape, kwargs = next(info.samples(2))
+
+    with pytest.raises(RuntimeError, match="expected the name of a process group"):
+        info.symbol.meta(TensorSpec(shape, dovetail.extend.advanced.dtypes.float32), **kwargs, **extra(info, 0), group=None, ranks=2)
+
+
+def extra(info: CollectiveInfo, rank: int) -> dict[str, int]:
+    return {"rank": rank} if info.symbol is collectives.broadcast else {}
+
+
+# --- what runs in the ranks
+
+
+def conforms() -> int:
+    """Compare every sample of every collective with its reference, and gradients with the transposed map."""
+    rank, ranks, checked = distributed.get_rank(), distributed.get_world_size(), 0
+    for info in COLLECTIVES:
+        for shape, kwargs in info.samples(ranks):
+            arguments = [np.random.default_rng(r).standard_normal(shape) for r in range(ranks)]
+            want = torch.from_numpy(np.ascontiguousarray(info.reference(arguments, rank, **kwargs)))
+            named = {**kwargs, **extra(info, rank), "group": "world", "ranks": ranks}
+            wait = collectives.wait_shards if info.symbol is collectives.gather_shards else collectives.wait
+            fast = dovetail.jit(lambda x, start=info.symbol, wait=wait, named=named: wait(start(x, **named)) * 1)
+            x = torch.from_numpy(arguments[rank]).requires_grad_(info.linear(kwargs))
+            name_world()
+            got = fast(x)
+            torch.testing.assert_close(got.detach(), want, rtol=1e-12, atol=1e-12)
+            if info.linear(kwargs):
+                adjoint(x, got)
+            checked += 1
+    return checked
+
+
+def name_world() -> None:
+    """Name the default group, as the first traced collective of a user does."""
+    from dovetail.langs.torch.process_groups import group_name
+
+    group_name()
+
+
+def adjoint(x: Tensor, y: Tensor) -> None:
+    """Check that <g, C x> = <C* g, x>, summed over all ranks."""
+    g = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(distributed.get_rank()))
+    (transposed,) = torch.autograd.grad(y, x, g)
+    both = torch.stack([(g * y).sum(), (transposed * x).sum()]).detach()
+    distributed.all_reduce(both)
+    torch.testing.assert_close(both[0], both[1], rtol=1e-10, atol=1e-10)
+
+
+def in_place(x: Tensor) -> Tensor:
+    y = x * 2
+    distributed.all_reduce(y)
+    return y + 1
+
+
+def asynchronous(x: Tensor) -> Tensor:
+    gathered = x.new_empty(distributed.get_world_size() * x.shape[0])
+    work = distributed.all_gather_into_tensor(gathered, x * 2, async_op=True)
+    z = x.sin()
+    work.wait()
+    return gathered.sum() + z
+
+
+def scattered(x: Tensor) -> Tensor:
+    part = x.new_empty(x.shape[0] // distributed.get_world_size())
+    distributed.reduce_scatter_tensor(part, x * 3, distributed.ReduceOp.MAX)
+    return part.cos()
+
+
+def from_one(x: Tensor) -> Tensor:
+    y = x * 3
+    distributed.broadcast(y, 1)
+    return y * (distributed.get_rank() + 1)
+
+
+def exchanged(x: Tensor) -> Tensor:
+    received = torch.empty_like(x)
+    distributed.all_to_all_single(received, x.exp())
+    return received * 2
+
+
+def repeated(x: Tensor) -> Tensor:
+    """The same collective twice: neither is merged or removed."""
+    first, second = x.clone(), x.clone()
+    distributed.all_reduce(first)
+    distributed.all_reduce(second)
+    distributed.all_reduce(x.clone())
+    return first * 2
+
+
+def functionals(x: Tensor) -> Tensor:
+    world = distributed.group.WORLD
+    total = functional.all_reduce(x * 2, "sum", world)
+    gathered = functional.all_gather_tensor_autograd(total.sin(), 0, world)
+    part = functional.reduce_scatter_tensor_autograd(gathered, "sum", 0, world)
+    n = x.shape[0] // distributed.get_world_size()
+    sizes = [n] * distributed.get_world_size()
+    return functional.wait_tensor(functional.all_to_all_single_autograd(part * x, sizes, sizes, world)) * 1
+
+
+def columns(x: Tensor) -> Tensor:
+    rows = functional.all_gather_tensor(x.reshape(2, -1), 1, distributed.group.WORLD)
+    return functional.reduce_scatter_tensor(rows * 2, "avg", 1, distributed.group.WORLD) + functional.broadcast(
+        x.reshape(2, -1), 1, distributed.group.WORLD
+    )
+
+
+CALLS = (in_place, asynchronous, scattered, from_one, exchanged, repeated, functionals, columns)
+
+
+def as_in_eager() -> list[int]:
+    """Compare each call with eager, also its gradient; return how many collectives each program has."""
+    counts = []
+    for call in CALLS:
+        x = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(distributed.get_rank()))
+        fast, results = dovetail.jit(call), []
+        for fn in (call, fast, fast):
+            argument = x.clone().requires_grad_(call in (in_place, functionals))
+            out = fn(argument)
+            if argument.requires_grad:
+                (out * (distributed.get_rank() + 1)).sum().backward()
+            results.append((out.detach(), argument.grad))
+        for result in results[1:]:
+            torch.testing.assert_close(result, results[0])
+        counts.append(sum(Tag.COLLECTIVE in line.symbol.tags for line in dovetail.last_traces(fast)[-1].lines))
+    return counts
+
+
+def printed() -> str:
+    fast = dovetail.jit(in_place)
+    fast(torch.ones(4))
+    return str(dovetail.last_traces(fast)[0])
+
+
+def refused() -> list[str]:
+    def barrier(x: Tensor) -> Tensor:
+        distributed.barrier()
+        return x
+
+    def listed(x: Tensor) -> Tensor:
+        parts = [torch.empty_like(x), torch.empty_like(x)]
+        distributed.all_gather(parts, x)
+        return parts[0]
+
+    sentences = []
+    for call in (barrier, listed):
+        try:
+            dovetail.jit(call)(torch.ones(2))
+        except dovetail.DovetailError as error:
+            sentences.append(str(error))
+    return sentences
+
+
+# --- the tests
+
+
+def test_collectives_conform_on_two_ranks(two: Ranks) -> None:
+    assert set(two.run(conforms)) == {sum(len(list(info.samples(2))) for info in COLLECTIVES)}
+
+
+@pytest.mark.slow
+def test_collectives_conform_on_four_ranks(four: Ranks) -> None:
+    assert set(four.run(conforms)) == {sum(len(list(info.samples(4))) for info in COLLECTIVES)}
+
+
+def test_calls_in_a_compiled_function_are_those_of_eager(two: Ranks) -> None:
+    counts = two.run(as_in_eager)
+
+    assert counts[0] == counts[1]
+    assert dict(zip([call.__name__ for call in CALLS], counts[0], strict=True))["repeated"] == 3
+
+
+@pytest.mark.slow
+def test_calls_in_a_compiled_function_are_those_of_eager_on_four_ranks(four: Ranks) -> None:
+    assert len(set(map(tuple, four.run(as_in_eager)))) == 1
+
+
+def test_a_program_names_the_group_and_its_ranks(two: Ranks) -> None:
+    for program in two.run(printed):
+        assert "dist.all_reduce(t2, op='sum', group='world', ranks=2)" in program
+        assert "dist.wait(t3)" in program
+
+
+def test_what_is_not_the_same_on_all_ranks_is_refused(two: Ranks) -> None:
+    barrier, listed = two.run(refused)[0]
+
+    assert "call it outside the compiled function" in barrier
+    assert "use all_gather_into_tensor" in listed
