@@ -16,6 +16,7 @@ from dovetail.errors import DovetailError
 from dovetail.executors import Executor, blame
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.guards.guard import Miss
+from dovetail.frontend.wrapped_modules import compiled_inside, is_data_parallel
 from dovetail.trace import Trace
 
 
@@ -75,6 +76,9 @@ def jit(
         raise DovetailError(
             'dynamic=True needs interpretation="bytecode" and cache="guards", the defaults; other programs are compiled for each size'
         )
+    if is_data_parallel(fn):
+        compiled = again(fn.module)
+        return CompiledModule(fn, compiled._cache, compiled_inside(fn, compiled), again)
     programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call

@@ -30,6 +30,7 @@ from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
 from dovetail.frontend.interpreter.tracking import PendingWrites
+from dovetail.frontend.wrapped_modules import gradient_stage_bytes
 from dovetail.torch_internals import active_mode
 from dovetail.trace.source_location import user_line
 
@@ -140,6 +141,7 @@ class Cache:
         """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`."""
         account, began = Account(), perf_counter()
         how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
+        how["stage_bytes"] = gradient_stage_bytes()
         native = (self.interpretation or options.INTERPRETATION.read()) == "native"
         decisions = "error" if native or self.mode == "same input" else self.decisions or options.DECISIONS.read()
         if decisions != "error":

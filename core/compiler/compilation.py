@@ -32,6 +32,7 @@ class Compilation:
         rules: which grad rules a line has.
         constant: the values that pass no gradient on.
         environment: what grad rules record in; None for a plain one.
+        stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
     """
 
     executors: Priority
@@ -45,6 +46,7 @@ class Compilation:
     rules: Callable[..., Iterable[Callable]] = registered
     constant: Collection[Proxy] = ()
     environment: Environment | None = None
+    stage_bytes: int | None = None
 
     @property
     def fused(self) -> bool:

@@ -96,6 +96,7 @@ def compile_call(
     account: Account | None = None,
     sizes: SymbolicSizes | None = None,
     session: Requester | None = None,
+    stage_bytes: int | None = None,
 ) -> Entry:
     """Compile `fn` for calls like this one.
 
@@ -107,6 +108,7 @@ def compile_call(
         account: what trials of the programs may cost; without one nothing is tried.
         sizes: which sizes are symbols; None where all are ints.
         session: answers what the function needs to know of values; None refuses that.
+        stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
     """
     with compiling_with(executors):
         more = {} if session is None else {"session": session}
@@ -117,7 +119,7 @@ def compile_call(
                     executors = SymbolicOrder(executors)
                 switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself
                 history = torch.is_grad_enabled() or switched
-                compilation = Compilation(executors, passes, recompute, account, history=history)
+                compilation = Compilation(executors, passes, recompute, account, history=history, stage_bytes=stage_bytes)
                 return _entry(acquired, compile_programs(acquired, compilation), switched)
         finally:
             acquired.forget()

@@ -40,6 +40,7 @@ from dovetail.trace import (
     constants_of,
     cse,
     dce,
+    deliver,
     functionalize,
     grad,
     philox,
@@ -80,6 +81,7 @@ LOWER = (
     (sizes, ALL),  # symbols of sizes are read off the inputs
     (schedule, MAIN),  # the order of lines that holds the least memory
     (write_in_place, (COMPUTATION,)),  # regions write into inputs that are overwritten anyway
+    (deliver, (BACKWARD,)),  # gradients are handed over while the backward still runs
     (take_saved, (BACKWARD,)),  # the backward alone holds what was saved for it
     (release, MAIN),  # values are deleted after their last use
     (user_passes, MAIN),  # jit(passes=[...])

@@ -13,6 +13,7 @@ from dovetail.frontend.autograd.bridge import Bridge
 from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.frontend.environment import compiling
 from dovetail.trace import JointTrace, TensorProxy, Trace, drop_cotangents
+from dovetail.trace.passes.deliver import stages
 from dovetail.trace.passes.grad import registered
 
 
@@ -63,7 +64,9 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     numbers = [p for p in split_off.saved if not isinstance(p, TensorProxy)]
     pullback = Pullback(trained.differentiable, tensors, numbers, compilation.written, lambda program: with_history(program, later))
     pulled, constant = _positions(trained.joint)
-    bridge = Bridge(GENERATE(trained.forward[-1]), pulled, constant, pullback, backward_without, {(): generate_backward(trained.backward)})
+    delivered = stages(trained.backward[-1]) if compilation.stage_bytes is not None else []
+    forward, backwards = GENERATE(trained.forward[-1]), {(): generate_backward(trained.backward)}
+    bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered)
     by_rules = [] if trained.rules is None else [(line, ex) for line, ex in trained.rules.by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:
@@ -73,7 +76,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
 
 def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
     """Compile a pure program, such as a backward, to a function whose results have a history."""
-    compilation = replace(compilation, written=(), rules=registered, account=None)
+    compilation = replace(compilation, written=(), rules=registered, account=None, stage_bytes=None)
     with compiling():
         joint = differentiate(program, compilation)
         if joint is None:

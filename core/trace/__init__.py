@@ -13,6 +13,7 @@ from dovetail.trace.ir import substitute as substitute
 from dovetail.trace.pass_runner import run_pass as run_pass
 from dovetail.trace.passes.cse import cse as cse
 from dovetail.trace.passes.dce import dce as dce
+from dovetail.trace.passes.deliver import deliver as deliver
 from dovetail.trace.passes.functionalize import functionalize as functionalize
 from dovetail.trace.passes.functionalize import written_inputs as written_inputs
 from dovetail.trace.passes.grad import JointTrace as JointTrace

@@ -12,9 +12,10 @@ which lines have their turn, `judge` compares, and of a line that is too large `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from threading import Lock
+from types import GeneratorType
 from typing import Any
 
 from dovetail import options, prims
@@ -58,7 +59,8 @@ class Trial:
             turn = next_round(self.tried, self.account)
         token, before = ROUND.set(turn), generators() if self.by_rules else None
         try:
-            return self.run_lines(*inputs)
+            result = self.run_lines(*inputs)
+            return iter(Stages(result)) if type(result) is GeneratorType else result  # the round ends with this call
         except GradientDisagreement:
             restore(before)
             raise
@@ -170,6 +172,23 @@ class Trial:
         line.writes = results
         line.implementation = Implementation(executor, f"trial_{number}", run)
         return [line]
+
+
+class Stages:
+    """What a generator yields and returns, computed at once."""
+
+    def __init__(self, run: Generator[Any, None, Any]):
+        self.yielded: list[Any] = []
+        while True:
+            try:
+                self.yielded.append(next(run))
+            except StopIteration as end:
+                self.returned = end.value
+                return
+
+    def __iter__(self) -> Generator[Any, None, Any]:
+        yield from self.yielded
+        return self.returned
 
 
 def trial_of(

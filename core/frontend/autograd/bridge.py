@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ class Bridge:
         pullback: computes the gradients with a history of their own.
         backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
         backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
+        stages: for each stage of gradients but the last the inputs that they belong to; none where the backward returns all at its end.
     """
 
     forward: Callable[..., tuple]
@@ -40,14 +42,26 @@ class Bridge:
     pullback: Pullback
     backward_without: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
+    stages: Sequence[Sequence[int]] = ()
     lock: Any = field(default_factory=Lock)
 
     def __call__(self, *inputs: Any) -> tuple:
         """Return the results, with a history."""
         if torch.is_grad_enabled():
-            return Call.apply(self, *inputs)
+            return self.apply(inputs)
         with torch.enable_grad():  # the program switches it on
-            return Call.apply(self, *inputs)
+            return self.apply(inputs)
+
+    def apply(self, inputs: Sequence[Any]) -> tuple:
+        """Return the results with a history of one node, or of one for each stage: autograd accumulates what a stage returns before the next."""
+        if not self.stages:
+            return Call.apply(self, None, *inputs)
+        running, handed = Running(), {i for stage in self.stages for i in stage}
+        late = [i for i, x in enumerate(inputs) if i not in handed and isinstance(x, torch.Tensor) and x.requires_grad]
+        link = None
+        for numbers in (late, *reversed(self.stages[1:])):
+            link = Stage.apply(running, tuple(numbers), link, *[inputs[i] for i in numbers])
+        return Call.apply(self, (running, len(inputs)), *inputs, link)
 
     def beside(self, forward: Callable[..., tuple]) -> Bridge:
         """Return a bridge with another forward program and the backwards of this one."""
@@ -66,7 +80,9 @@ class Call(torch.autograd.Function):
     """One call: `forward` runs the forward program, `backward` the backward program that fits the cotangents."""
 
     @staticmethod
-    def forward(ctx: Any, bridge: Bridge, *inputs: Any) -> tuple:
+    def forward(ctx: Any, bridge: Bridge, staged: Any, *inputs: Any) -> tuple:
+        inputs = inputs if staged is None else inputs[: staged[1]]
+        ctx.staged = staged
         results, saved, numbers = bridge.forward(*inputs)
         ctx.bridge, ctx.numbers = bridge, numbers
         ctx.set_materialize_grads(False)
@@ -78,29 +94,94 @@ class Call(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gs: Any) -> tuple:
-        bridge = ctx.bridge
+        bridge, staged = ctx.bridge, ctx.staged
         cotangents = [gs[i] for i in bridge.pulled]
         absent = tuple([i for i, g in enumerate(cotangents) if g is None])
         if len(absent) == len(cotangents):
             return (None,) * len(ctx.needs_input_grad)
         saved, extra = _saved(ctx, len(bridge.pullback.saved))
         if torch.is_grad_enabled():
-            return (None, *_with_history(bridge, absent, saved, ctx.numbers, extra, cotangents))
+            return (None, None, *_with_history(bridge, absent, saved, ctx.numbers, extra, cotangents), *([None] * (staged is not None)))
         program = bridge.backward(absent)
         kept = [*saved, *ctx.numbers]
         del saved, extra
         ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
-        return (None, *_run(program, kept, cotangents))
+        if staged is None or absent:
+            return (None, None, *_run(program, kept, cotangents), *([None] * (staged is not None)))
+        with _plainly():
+            staged[0].begin(program(kept, *[g.contiguous() for g in cotangents if g is not None]), staged[1])
+        return (None, None, *staged[0].stage(), _LINK)
 
 
 def _run(program: Callable[..., Sequence[Any]], kept: list[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
     """Return the gradients that a backward program computes, without a history."""
     try:
-        with torch.no_grad(), autocast_off() if any_autocast() else nullcontext():
-            return program(kept, *[g.contiguous() for g in cotangents if g is not None])
+        with _plainly():
+            gradients = program(kept, *[g.contiguous() for g in cotangents if g is not None])
+            return _together(gradients) if type(gradients) is GeneratorType else gradients
     except Exception as error:
         blame(error)
         raise
+
+
+def _together(stages: Iterator[Sequence[Any]]) -> Sequence[Any]:
+    """Return the gradients of all stages of a backward."""
+    running = Running()
+    running.begin(stages, 0)
+    gradients = list(running.stage())
+    while running.program is not None:
+        gradients = [g if g is not None else late for g, late in zip(gradients, running.stage(), strict=True)]
+    return gradients
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Run a backward program as it was compiled: without grad mode and autocast."""
+    with torch.no_grad(), autocast_off() if any_autocast() else nullcontext():
+        yield
+
+
+_LINK = torch.zeros(())  # the cotangent of what links stages
+
+
+class Running:
+    """A backward that hands over its gradients in stages."""
+
+    def __init__(self) -> None:
+        self.program: Iterator[Any] | None = None
+        self.count = 0
+
+    def begin(self, program: Any, count: int) -> None:
+        """Take a backward with gradients of `count` inputs: a generator, or all its gradients."""
+        self.program, self.count = program if isinstance(program, GeneratorType) else iter([program]), count
+
+    def stage(self) -> Sequence[Any]:
+        """Return the gradients of the next stage."""
+        if self.program is None:
+            return [None] * self.count
+        try:
+            with _plainly():
+                return next(self.program)
+        except StopIteration as end:
+            self.program = None
+            return end.value
+        except Exception as error:
+            blame(error)
+            raise
+
+
+class Stage(torch.autograd.Function):
+    """The gradients of the inputs with these numbers, from a later stage of a backward."""
+
+    @staticmethod
+    def forward(ctx: Any, running: Running, numbers: tuple[int, ...], link: torch.Tensor | None, *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.running, ctx.numbers, ctx.linked = running, numbers, link is not None
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple:
+        gradients = ctx.running.stage()
+        return (None, None, _LINK if ctx.linked else None, *[gradients[i] for i in ctx.numbers])
 
 
 def _saved(ctx: Any, count: int) -> tuple[Sequence[Any], Sequence[Any]]:

@@ -1,0 +1,125 @@
+"""What users of torch.distributed write already: DistributedDataParallel inside and outside of `jit`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rank_processes import Ranks
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import dovetail
+
+pytestmark = pytest.mark.xdist_group("distributed")
+TINY = 0.0005  # MB of a bucket: several for a small model
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
+    "eager": lambda m: DistributedDataParallel(m, bucket_cap_mb=TINY),
+    "compiled inside": lambda m: DistributedDataParallel(dovetail.jit(m), bucket_cap_mb=TINY),
+    "compiled": lambda m: dovetail.jit(DistributedDataParallel(m, bucket_cap_mb=TINY)),
+}
+
+
+def trained(wrap: Callable, accumulate: bool) -> tuple[list[float], list[torch.Tensor], list[str], Any]:
+    """Train four steps; return losses, parameters, and what happened in the last backward, in order."""
+    model, events = small_model(), []
+    wrapped, optimizer = wrap(model), torch.optim.SGD(model.parameters(), 0.1)
+    for name, p in model.named_parameters():
+        p.register_post_accumulate_grad_hook(lambda p, name=name: events.append(name))
+    losses = []
+    for step in range(4):
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(2 * step + distributed.get_rank()))
+        if accumulate:
+            with wrapped.no_sync():
+                wrapped(x).square().mean().backward()
+        events.clear()
+        loss = wrapped(2 * x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, [p.detach() for p in model.parameters()], events, wrapped
+
+
+def as_in_eager() -> dict[str, list[str]]:
+    """Compare the wrappers; return the order in which gradients were accumulated."""
+    orders = {}
+    for accumulate in (False, True):
+        expected = trained(WRAPPED["eager"], accumulate)
+        for name in ("compiled inside", "compiled"):
+            losses, parameters, orders[name], wrapped = trained(WRAPPED[name], accumulate)
+            torch.testing.assert_close(losses, expected[0])
+            torch.testing.assert_close(parameters, expected[1])
+    assert list(wrapped.state_dict()) == [f"module.{name}" for name in small_model().state_dict()]
+    assert wrapped.cache_info().misses == 1
+    return orders
+
+
+def delivered_while_it_runs() -> list[str]:
+    """Record the lines of the backward and the accumulation of gradients in one list."""
+    model, events = small_model(), []
+    fast = dovetail.jit(DistributedDataParallel(model, bucket_cap_mb=TINY), executors=["torch"], passes=[lambda trace: noted(trace, events)])
+    for name, p in model.named_parameters():
+        p.register_post_accumulate_grad_hook(lambda p, name=name: events.append(name))
+    fast(torch.randn(4, 8)).sum().backward()
+    return events
+
+
+def noted(trace: Any, events: list[str]) -> Any:
+    """Return a backward whose products are noted as they run."""
+    if trace.name == "backward":
+        for line in trace.lines:
+            if line.symbol.name == "matmul":
+                run = line.implementation.fn
+                fn = lambda *args, run=run, **kwargs: (events.append("product"), run(*args, **kwargs))[1]  # noqa: E731
+                line.implementation = copy.copy(line.implementation)
+                vars(line.implementation).update(fn=fn, path=None, name=f"noted_{len(trace.lines)}_{line.out.name}")
+    return trace
+
+
+def unused() -> bool:
+    """Train a model of which a part is unused, with one output unused: gradients that are absent are those of eager."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.a(x), self.b(x)
+
+    def gradients(compile: Callable) -> list[torch.Tensor | None]:
+        torch.manual_seed(0)
+        model = Two()
+        wrapped = compile(DistributedDataParallel(model, find_unused_parameters=True, bucket_cap_mb=TINY))
+        wrapped(torch.ones(2, 4))[0].sum().backward()
+        return [p.grad for p in model.parameters()]
+
+    torch.testing.assert_close(gradients(dovetail.jit), gradients(lambda wrapped: wrapped))
+    return True
+
+
+def test_data_parallel_wrappers_train_as_eager_does(two: Ranks) -> None:
+    for orders in two.run(as_in_eager):
+        for order in orders.values():
+            assert sorted(order) == sorted(small_model().state_dict())
+            assert set(order[-2:]) == {"0.weight", "0.bias"}
+
+
+def test_gradients_are_handed_over_while_the_backward_runs(two: Ranks) -> None:
+    for events in two.run(delivered_while_it_runs):
+        assert "4.weight" in events[: len(events) - events[::-1].index("product")], events
+
+
+def test_gradients_of_unused_parameters(two: Ranks) -> None:
+    assert two.run(unused) == [True, True]
