@@ -10,6 +10,7 @@ to run one; a *checker* what decides on a claim; a *refusal* a checker's no, as 
 if __name__ == "core":
     raise ImportError("this folder is the package `dovetail`; write `import dovetail`")
 
+from dovetail import distributed as distributed
 from dovetail import extend as extend
 from dovetail.compiler.api import cache_misses as cache_misses
 from dovetail.compiler.api import jit as jit
@@ -41,6 +42,7 @@ __all__ = [
     "DovetailError",
     "GuardWarning",
     "cache_misses",
+    "distributed",
     "explain",
     "from_fx",
     "grad",

@@ -69,6 +69,7 @@ def load(file: str, name: str) -> Callable:
     key = f"rank_module_{Path(file).stem}"
     if key not in sys.modules:
         spec = importlib.util.spec_from_file_location(key, file)
+        sys.path[:0] = [folder] if (folder := str(Path(file).parent)) not in sys.path else []
         sys.modules[key] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return getattr(sys.modules[key], name)

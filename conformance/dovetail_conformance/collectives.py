@@ -56,6 +56,10 @@ def _shapes(ranks: int) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
     yield from (((3,), {}), ((2, 1, 3), {}), ((0, 2), {}))
 
 
+def _rows(ranks: int) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    yield (3, 2), {"rows": (3,)}
+
+
 def _sources(ranks: int) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
     yield from (((3, 2), {"src": src}) for src in (0, ranks - 1))
 
@@ -75,5 +79,5 @@ COLLECTIVES = (
     CollectiveInfo(collectives.reduce_scatter, _reductions, lambda xs, rank, *, op: np.split(_REDUCE[op](xs), len(xs))[rank], _is_sum),
     CollectiveInfo(collectives.broadcast, _sources, lambda xs, rank, *, src: xs[src]),
     CollectiveInfo(collectives.all_to_all, _exchanges, _exchanged),
-    CollectiveInfo(collectives.gather_shards, _shapes, lambda xs, rank: np.concatenate(xs)),
+    CollectiveInfo(collectives.gather_shards, _rows, lambda xs, rank, *, rows: np.stack([np.resize(x, x.size) for x in xs])),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.compiler.cache import Cache
-from dovetail.compiler.compilation import Pass
+from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.entry import Entry
 from dovetail.compiler.pipeline import ACQUIRE
 from dovetail.errors import DovetailError
@@ -82,6 +82,15 @@ def jit(
     programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
+
+
+def distributed(fn: Callable, distribution: Distribution, **options: Any) -> Any:
+    """Compile a module or function for a rank, as `jit` does with these options."""
+    compiled = jit(fn, **options)
+    compiled._cache.distribution = distribution
+    if isinstance(compiled, CompiledModule):
+        vars(compiled)["_again"] = functools.partial(distributed, distribution=distribution, **options)
+    return compiled
 
 
 def _compiled_function(fn: Callable, cache: Cache) -> Callable:

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from dovetail import options, prims
-from dovetail.compiler.compilation import Pass
+from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph
 from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
@@ -73,7 +73,9 @@ class Cache:
         mode: str = "guards",
         dynamic: bool | None = None,
         decisions: str | None = None,
+        distribution: Distribution | None = None,
     ):
+        self.distribution = distribution
         self.decisions = decisions
         self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
@@ -141,9 +143,10 @@ class Cache:
         """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`."""
         account, began = Account(), perf_counter()
         how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
-        how["stage_bytes"] = gradient_stage_bytes()
+        how |= {"stage_bytes": gradient_stage_bytes(), "distribution": self.distribution}
         native = (self.interpretation or options.INTERPRETATION.read()) == "native"
-        decisions = "error" if native or self.mode == "same input" else self.decisions or options.DECISIONS.read()
+        exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
+        decisions = "error" if exact else self.decisions or options.DECISIONS.read()
         if decisions != "error":
             how["session"] = Probe()
         try:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import torch
 
 from dovetail import options
 from dovetail.errors import DovetailError
 from dovetail.executors import FusionExecutor, Priority
 from dovetail.executors.trials.budget import Account
+from dovetail.frontend.shards import Layout
 from dovetail.trace import Environment, Proxy, Trace, run_pass
 from dovetail.trace.passes.grad import registered
 
 Pass = Callable[..., Any]  # from a trace, and fields of the compilation, to a trace; see `run`
+
+
+class Distribution(Protocol):
+    """How the parameters of a module lie on the ranks of a mesh, and what follows for its programs."""
+
+    def knows(self, x: torch.Tensor) -> bool:
+        """Return whether x is a DTensor that programs may take."""
+
+    def rewrite(self, computation: Trace, tensors: Mapping[Proxy, torch.Tensor]) -> list[Trace]:
+        """Return the steps from the program of one process to that of a rank; `tensors` are what the inputs stand for."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,8 @@ class Compilation:
         constant: the values that pass no gradient on.
         environment: what grad rules record in; None for a plain one.
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
+        distribution: how parameters lie on the ranks of a mesh; None for the programs of one process.
+        layouts: of the inputs that are DTensors, by their numbers.
     """
 
     executors: Priority
@@ -47,6 +62,8 @@ class Compilation:
     constant: Collection[Proxy] = ()
     environment: Environment | None = None
     stage_bytes: int | None = None
+    distribution: Distribution | None = None
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
 
     @property
     def fused(self) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from dovetail import options, prims
-from dovetail.compiler.compilation import Compilation, Pass
+from dovetail.compiler.compilation import Compilation, Distribution, Pass
 from dovetail.compiler.pipeline import ACQUIRE, GENERATE, Programs, compile_programs
 from dovetail.compiler.training import training
 from dovetail.executors import Priority, fast_call_for
@@ -23,6 +23,7 @@ from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.requests import Requester
 from dovetail.frontend.environment import Acquired, compiling
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
+from dovetail.frontend.shards import Layout, distributing, local_parts
 from dovetail.trace import Offer, Trace, requires_grad
 
 Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; returns the result, or a Miss where a guard fails
@@ -97,6 +98,7 @@ def compile_call(
     sizes: SymbolicSizes | None = None,
     session: Requester | None = None,
     stage_bytes: int | None = None,
+    distribution: Distribution | None = None,
 ) -> Entry:
     """Compile `fn` for calls like this one.
 
@@ -109,8 +111,9 @@ def compile_call(
         sizes: which sizes are symbols; None where all are ints.
         session: answers what the function needs to know of values; None refuses that.
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
+        distribution: how parameters lie on the ranks of a mesh.
     """
-    with compiling_with(executors):
+    with compiling_with(executors), distributing(distribution):
         more = {} if session is None else {"session": session}
         acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes, **more)
         try:
@@ -119,7 +122,7 @@ def compile_call(
                     executors = SymbolicOrder(executors)
                 switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself
                 history = torch.is_grad_enabled() or switched
-                compilation = Compilation(executors, passes, recompute, account, history=history, stage_bytes=stage_bytes)
+                compilation = Compilation(executors, passes, recompute, account, history=history, stage_bytes=stage_bytes, distribution=distribution)
                 return _entry(acquired, compile_programs(acquired, compilation), switched)
         finally:
             acquired.forget()
@@ -135,7 +138,9 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     prologue = bound(programs.prologue, _joined(acquired, compute, finish))
     trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish)) if compute_in_trial is not None else None
     backward = programs.trained.backward if programs.trained is not None else []
-    alone = programs.trained is None and finish is None and acquired.build is None and not acquired.casts
+    alone = (
+        programs.trained is None and programs.compilation.distribution is None and finish is None and acquired.build is None and not acquired.casts
+    )
     whole = programs.computation[-1] if alone else None
     call = fast_call_for(GENERATE(prologue), prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
     refusals = programs.trained.rules.refusals if programs.trained is not None else []
@@ -151,9 +156,16 @@ def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:
         return built.run, built.run_trial, built.trials
     run, trial = GENERATE(steps[-1]), trial_of(steps, compilation.executors, compilation.account)
     run_trial = trial.run if trial is not None else None
+    if compilation.layouts:
+        run, run_trial = _of_local_parts(run, compilation.layouts), _of_local_parts(run_trial, compilation.layouts)
     if torch.is_grad_enabled() and any(map(requires_grad, steps[-1].inputs)):  # no result has a gradient, as under a no_grad of the user's own
         run, run_trial = torch.no_grad()(run), torch.no_grad()(run_trial) if run_trial is not None else None
     return run, run_trial, [trial] if trial is not None else []
+
+
+def _of_local_parts(run: Run | None, layouts: Mapping[int, Layout]) -> Run | None:
+    """Return a function that calls `run` with what lies on this rank of the inputs that are DTensors."""
+    return run and (lambda *inputs: run(*local_parts(inputs, layouts)))
 
 
 def _joined(acquired: Acquired, compute: Run, finish: Run | None) -> Run:

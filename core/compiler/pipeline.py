@@ -2,6 +2,7 @@
 
     ACQUIRE         run the function on proxies: record a trace, and guards on what the function read
     FUNCTIONALIZE   turn writes and views into values: a pure computation, and an epilogue that writes inputs and makes views afterwards
+    distribution    rewrite the program of one process to that of a rank
     transforms      those of `jit(passes=[...])` may change the prologue, which checks guards and finds inputs, computation and epilogue
     SIMPLIFY        remove what is dead or computed twice
     DIFFERENTIATE   where a result needs a gradient, compute results and gradients in one joint program
@@ -33,6 +34,7 @@ from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.guards.overlap import memory_overlap
+from dovetail.frontend.shards import layouts_of
 from dovetail.trace import (
     JointTrace,
     Proxy,
@@ -41,9 +43,12 @@ from dovetail.trace import (
     cse,
     dce,
     deliver,
+    erase_replicas,
     functionalize,
     grad,
+    overlap,
     philox,
+    prefetch,
     release,
     requires_grad,
     run_pass,
@@ -70,16 +75,19 @@ SIMPLIFY = {  # by the option `random`
     "philox": (philox, dce, cse),  # random numbers become functions of a seed and a counter
 }
 
-DIFFERENTIATE = (grad, dce)
+DIFFERENTIATE = (grad, erase_replicas, dce)
 
 SPLIT = split
 
 LOWER = (
     # a pass           and the programs that it runs on
+    (erase_replicas, (COMPUTATION,)),  # markers of parameters that ranks have copies of
+    (prefetch, MAIN),  # parameters in parts are gathered one step ahead
     (rewrite, MAIN),  # each executor may rewrite the program before lines are offered
     (dispatch, ALL),  # each line goes to the first executor that claims it, and regions are fused
     (sizes, ALL),  # symbols of sizes are read off the inputs
     (schedule, MAIN),  # the order of lines that holds the least memory
+    (overlap, MAIN),  # collectives run beside lines that do not need them
     (write_in_place, (COMPUTATION,)),  # regions write into inputs that are overwritten anyway
     (deliver, (BACKWARD,)),  # gradients are handed over while the backward still runs
     (take_saved, (BACKWARD,)),  # the backward alone holds what was saved for it
@@ -145,6 +153,11 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
         acquired.freeze_guards()
         prologue, computation, epilogue = transformed(compilation.passes, prologue, computation, epilogue)
         compilation = replace(compilation, epilogue=epilogue)
+
+    if compilation.distribution is not None:
+        tensors = dict(zip(traced.inputs, acquired.tensors, strict=True))
+        steps = [*steps, *([computation] if computation not in steps else []), *compilation.distribution.rewrite(computation, tensors)]
+        computation, compilation = steps[-1], replace(compilation, layouts=layouts_of(acquired.tensors))
 
     trained = None
     if compilation.history and any(map(requires_grad, computation.inputs)):

@@ -66,7 +66,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     pulled, constant = _positions(trained.joint)
     delivered = stages(trained.backward[-1]) if compilation.stage_bytes is not None else []
     forward, backwards = GENERATE(trained.forward[-1]), {(): generate_backward(trained.backward)}
-    bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered)
+    bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered, compilation.layouts)
     by_rules = [] if trained.rules is None else [(line, ex) for line, ex in trained.rules.by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:
@@ -76,7 +76,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
 
 def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
     """Compile a pure program, such as a backward, to a function whose results have a history."""
-    compilation = replace(compilation, written=(), rules=registered, account=None, stage_bytes=None)
+    compilation = replace(compilation, written=(), rules=registered, account=None, stage_bytes=None, layouts={})
     with compiling():
         joint = differentiate(program, compilation)
         if joint is None:

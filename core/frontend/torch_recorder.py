@@ -28,8 +28,9 @@ from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
+from dovetail.frontend.shards import whole
 from dovetail.frontend.torch_globals import GlobalSettings
-from dovetail.langs.torch import REFUSED, VALUE_DEPENDENT, SymbolicInt, not_traced, size_of, spec_of, symint, traceable
+from dovetail.langs.torch import REFUSED, VALUE_DEPENDENT, SymbolicInt, not_traced, size_of, spec_of, symint
 from dovetail.prims import Symbol, recorder
 from dovetail.prims.sizes import Size
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
@@ -226,7 +227,7 @@ class TorchRecorder(Recorder):
             return tensor
         proxy = self.inputs.get(id(tensor))
         if proxy is None:
-            spec, symbols = spec_of(traceable(tensor)), ()
+            spec, symbols = spec_of(whole(tensor)), ()
             if self.sizes is not None and (self.symbolic_ints or is_marked(tensor)):
                 spec, symbols = self.sizes.spec(spec, tensor, source)
             proxy = self.inputs[id(tensor)] = self.trace.tensor(spec)

@@ -8,8 +8,8 @@ A line starts a collective; its result is complete after `wait`, a line of its o
 
 `group` is the name of the group, which the torch language resolves to a process group, and `ranks` is how many ranks it has.
 
-The second family is for parameters that are stored in parts.  `gather_shards` and `wait_shards` have no effect: the program may gather a
-parameter twice, once in the forward and once in the backward, or not at all where nothing reads it.  All ranks run the same program.
+The second family is for parameters that are copied to all ranks or stored in parts.  `gather_shards` has no effect: the program may gather
+a parameter twice, once in the forward and once in the backward, or not at all where nothing reads it.  All ranks run the same program.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterable
 from dovetail.errors import require
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.elementwise import div
+from dovetail.prims.memory import clone
 from dovetail.prims.op import Symbol, Tag, register
-from dovetail.prims.spec import TensorSpec
+from dovetail.prims.shape import cat, flat_reshape, pad, reshape, strided_slice
+from dovetail.prims.spec import TensorSpec, ceildiv, prod
 
 REDUCTIONS = ("sum", "avg", "max", "min", "product")
 START = frozenset({Tag.COLLECTIVE})
@@ -139,23 +141,46 @@ def all_to_all_vjp(g, out, x, *, outputs, inputs, group, ranks):
     return (wait(all_to_all(g, outputs=inputs, inputs=outputs, group=group, ranks=ranks)),)
 
 
-# Parameters in parts.
+# Parameters of data-parallel training: the gradient of each is the mean over all ranks.
+
+
+def _require_parameters(params: tuple[TensorSpec, ...]) -> None:
+    same = len({(x.dtype, x.device) for x in params}) == 1
+    require(same, "expected parameters of one dtype on one device, got {}", ", ".join(map(str, params)))
+
+
+def padded_size(x: TensorSpec, rows: int) -> int:
+    """Return how many elements a part of a parameter has once it is padded to `rows` rows."""
+    return rows * prod(x.shape[1:])
 
 
 @collective(tags=GATHER)
-def gather_shards(x: TensorSpec, *, group: str, ranks: int) -> TensorSpec:
-    """Start to gather a parameter from its parts along the first dimension; the backward gathers it again rather than keep it."""
-    return all_gather.meta(x, group=group, ranks=ranks)
+def gather_shards(*parts: TensorSpec, rows: tuple[int, ...], group: str, ranks: int, keep: bool = False) -> TensorSpec:
+    """Start to gather parameters of which each rank has some rows; each part is padded to `rows` rows.
+
+    Row i of the result has the parts of rank i, one after the other.  The backward gathers them again rather than keep them, unless `keep`.
+    """
+    _require_group(group, ranks)
+    _require_parameters(parts)
+    fits = len(rows) == len(parts) and all([x.rank >= 1 and x.shape[0] <= n for x, n in zip(parts, rows, strict=True)])
+    require(fits, "expected parts of at most {} rows, got {}", rows, ", ".join(map(str, parts)))
+    return parts[0].fresh((ranks, sum([padded_size(x, n) for x, n in zip(parts, rows, strict=True)])))
 
 
 @gather_shards.vjp
-def gather_shards_vjp(g, out, x, *, group, ranks):
-    return (wait(reduce_scatter(g, op="sum", group=group, ranks=ranks)),)
+def gather_shards_vjp(g, out, *parts, rows, group, ranks, keep=False):
+    mean = div(wait(reduce_scatter(g, op="sum", group=group, ranks=ranks)), float(ranks))
+    grads, start = [], 0
+    for x, n in zip(parts, rows, strict=True):
+        own = strided_slice(mean, starts=(0, start), stops=(1, start + x.spec.numel), steps=(1, 1))
+        grads.append(reshape(own, shape=x.spec.shape))
+        start += padded_size(x.spec, n)
+    return tuple(grads)
 
 
 @collective(tags={Tag.VIEW, Tag.AGAIN})
 def wait_shards(x: TensorSpec) -> TensorSpec:
-    """Return the parameter x, once it is gathered."""
+    """Return the parameters x, once they are gathered."""
     return x.like(requires_grad=False)
 
 
@@ -167,3 +192,49 @@ def wait_shards_vjp(g, out, x):
 @wait_shards.put
 def wait_shards_put(x, value):
     return value
+
+
+@collective(tags={Tag.AGAIN})
+def unpack_shards(x: TensorSpec, *, shapes: tuple[tuple[int, ...], ...]) -> tuple[TensorSpec, ...]:
+    """Return the parameters of these shapes, whose rows lie on the ranks in order, out of what `gather_shards` gathered."""
+    size = sum([padded_size(x.fresh(shape), ceildiv(shape[0], x.shape[0])) for shape in shapes])
+    require(x.rank == 2 and size == x.shape[1], "expected the gathered parts of parameters of shapes {}, got {}", shapes, x)
+    return tuple([x.fresh(shape) for shape in shapes])
+
+
+@unpack_shards.vjp
+def unpack_shards_vjp(gs, outs, x, *, shapes):
+    ranks, columns = x.spec.shape[0], []
+    for g, out in zip(gs, outs, strict=True):
+        g = zeros_like(out) if g is None else g
+        n = ceildiv(out.spec.shape[0], ranks) * ranks
+        if n != out.spec.shape[0]:
+            none = (0,) * out.spec.rank
+            g = pad(g, value=0.0, low=none, high=(n - out.spec.shape[0], *none[1:]), interior=none)
+        columns.append(flat_reshape(g, (ranks, g.spec.numel // ranks)))
+    return (columns[0] if len(columns) == 1 else cat(columns, dim=1),)
+
+
+@collective(tags=())
+def replicas(*params: TensorSpec, group: str, ranks: int) -> tuple[TensorSpec, ...]:
+    """Parameters of which each rank has a copy.  Their gradients are averaged over all ranks by one collective.
+
+    A rank computes nothing for it: once a program is differentiated, the pass `erase_replicas` removes the line.
+    """
+    _require_group(group, ranks)
+    _require_parameters(params)
+    return tuple([x.like(requires_grad=False) for x in params])
+
+
+@replicas.vjp
+def replicas_vjp(gs, outs, *params, group, ranks):
+    present = [g for g in gs if g is not None]
+    flat = cat([reshape(clone(g), shape=(g.spec.numel,)) for g in present], dim=0)
+    total = div(wait(all_reduce(flat, op="sum", group=group, ranks=ranks)), float(ranks))
+    parts, start = [], 0
+    for g in gs:
+        stop = start if g is None else start + g.spec.numel
+        part = None if g is None else strided_slice(total, starts=(start,), stops=(stop,), steps=(1,))
+        parts.append(None if g is None else reshape(part, shape=g.spec.shape))
+        start = stop
+    return tuple(parts)

@@ -14,13 +14,16 @@ from dovetail.trace.pass_runner import run_pass as run_pass
 from dovetail.trace.passes.cse import cse as cse
 from dovetail.trace.passes.dce import dce as dce
 from dovetail.trace.passes.deliver import deliver as deliver
+from dovetail.trace.passes.erase_replicas import erase_replicas as erase_replicas
 from dovetail.trace.passes.functionalize import functionalize as functionalize
 from dovetail.trace.passes.functionalize import written_inputs as written_inputs
 from dovetail.trace.passes.grad import JointTrace as JointTrace
 from dovetail.trace.passes.grad import constants_of as constants_of
 from dovetail.trace.passes.grad import grad as grad
 from dovetail.trace.passes.grad import requires_grad as requires_grad
+from dovetail.trace.passes.overlap import overlap as overlap
 from dovetail.trace.passes.philox import philox as philox
+from dovetail.trace.passes.prefetch import prefetch as prefetch
 from dovetail.trace.passes.release import release as release
 from dovetail.trace.passes.schedule import peak_bytes as peak_bytes
 from dovetail.trace.passes.schedule import schedule as schedule

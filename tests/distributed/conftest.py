@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from rank_processes import Ranks
+
+HERE = Path(__file__).parent
+sys.path[:0] = [folder for folder in map(str, (HERE, HERE.parent)) if folder not in sys.path]
+
+from rank_processes import Ranks  # noqa: E402
 
 
 @pytest.fixture(scope="session")

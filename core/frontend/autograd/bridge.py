@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -14,6 +14,7 @@ import torch
 from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.autograd.pullback import Pullback
+from dovetail.frontend.shards import Layout, local_parts, wrapped
 from dovetail.torch_internals import any_autocast
 
 TWICE = (
@@ -33,6 +34,7 @@ class Bridge:
         pullback: computes the gradients with a history of their own.
         backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
         backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
+        layouts: of the inputs that are DTensors; programs take and return what lies on this rank.
         stages: for each stage of gradients but the last the inputs that they belong to; none where the backward returns all at its end.
     """
 
@@ -43,6 +45,7 @@ class Bridge:
     backward_without: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
     stages: Sequence[Sequence[int]] = ()
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
     lock: Any = field(default_factory=Lock)
 
     def __call__(self, *inputs: Any) -> tuple:
@@ -81,7 +84,7 @@ class Call(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, bridge: Bridge, staged: Any, *inputs: Any) -> tuple:
-        inputs = inputs if staged is None else inputs[: staged[1]]
+        inputs = local_parts(inputs if staged is None else inputs[: staged[1]], bridge.layouts)
         ctx.staged = staged
         results, saved, numbers = bridge.forward(*inputs)
         ctx.bridge, ctx.numbers = bridge, numbers
@@ -101,13 +104,15 @@ class Call(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         saved, extra = _saved(ctx, len(bridge.pullback.saved))
         if torch.is_grad_enabled():
+            if bridge.layouts:
+                raise RuntimeError(TWICE.format("its parameters are DTensors"))
             return (None, None, *_with_history(bridge, absent, saved, ctx.numbers, extra, cotangents), *([None] * (staged is not None)))
         program = bridge.backward(absent)
         kept = [*saved, *ctx.numbers]
         del saved, extra
         ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
         if staged is None or absent:
-            return (None, None, *_run(program, kept, cotangents), *([None] * (staged is not None)))
+            return (None, None, *wrapped(_run(program, kept, cotangents), bridge.layouts), *([None] * (staged is not None)))
         with _plainly():
             staged[0].begin(program(kept, *[g.contiguous() for g in cotangents if g is not None]), staged[1])
         return (None, None, *staged[0].stage(), _LINK)

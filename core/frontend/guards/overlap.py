@@ -6,14 +6,19 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import Any
 
+from dovetail.frontend.shards import local_part
+
 WORK = 10_000  # steps after which the exact comparison of two strided tensors stops, and they count as overlapping
 
 
 def overlap(written: tuple, others: tuple) -> bool:
     """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`."""
     storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
-    if len(set(storages)) == len(storages) and set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()]):
-        return False
+    try:
+        if len(set(storages)) == len(storages) and set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()]):
+            return False
+    except RuntimeError:  # a DTensor has no memory of its own
+        return overlap(written, tuple(map(local_part, others)))
     return _elements_overlap(written, others)
 
 
@@ -21,11 +26,11 @@ def memory_overlap(written: tuple, others: tuple) -> bool:
     """Return `overlap` by address ranges: storages of slices of one NumPy array are distinct, and may overlap."""
     spans = sorted(map(_span, [x for x in written if x.numel()]))
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
-    rest = map(_span, [x for x in others if x.numel()])
+    rest = map(_span, [local_part(x) for x in others if x.numel()])
     if any([before[1] > after[0] for before, after in pairwise(spans)]) or any(
         [(at := bisect_left(starts, end)) > 0 and ends[at - 1] > start for start, end in rest]
     ):
-        return _elements_overlap(written, others)
+        return _elements_overlap(written, tuple(map(local_part, others)))
     return False
 
 

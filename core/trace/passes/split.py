@@ -201,7 +201,7 @@ class _Cut:
         for line in self.lines:
             deep = max([depth.get(p, 0) for p in line.reads], default=0) + (Tag.VIEW not in line.symbol.tags)
             cheap = not line.effects and _all(line, chosen) and (deep <= DEEPEST or self.recompute != "balanced")
-            if _all(line, lambda part: Tag.AGAIN in part.symbol.tags):
+            if _all(line, lambda part: Tag.AGAIN in part.symbol.tags) and not line.kwargs.get("keep"):
                 cheap, deep = True, 0
             elif cheap and self.inside is not None and not self.inside.issuperset(line.writes):
                 cheap = _all(line, RECOMPUTE["none"])

@@ -6,6 +6,7 @@ A collective that fails says what failed: its error names the operation, the gro
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -102,6 +103,29 @@ def all_to_all(x: Tensor, *, outputs: tuple[int, ...], inputs: tuple[int, ...], 
     return _started("all_to_all", group, ranks, x, run)
 
 
+def gather_shards(*parts: Tensor, rows: tuple[int, ...], group: str, ranks: int, keep: bool = False) -> Tensor:
+    flat = []
+    for x, n in zip(parts, rows, strict=True):
+        flat.append(x.reshape(-1))
+        if x.shape[0] < n:
+            flat.append(x.new_zeros((n - x.shape[0]) * prod(x.shape[1:])))
+    return all_gather(torch.cat(flat)[None], group=group, ranks=ranks)
+
+
+def unpack_shards(x: Tensor, *, shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
+    ranks, start, params = x.shape[0], 0, []
+    for shape in shapes:
+        rows, rest = -(-shape[0] // ranks), prod(shape[1:])
+        part = x[:, start : start + rows * rest].reshape(ranks * rows, rest)[: shape[0]]
+        params.append(part.reshape(shape).clone() if part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() else part.reshape(shape))
+        start += rows * rest
+    return tuple(params)
+
+
+def replicas(*params: Tensor, group: str, ranks: int) -> tuple[Tensor, ...]:
+    return tuple([x.clone(memory_format=torch.contiguous_format) for x in params])
+
+
 COLLECTIVES: dict[Symbol, Any] = {
     collectives.wait: wait,
     collectives.all_reduce: all_reduce,
@@ -109,6 +133,8 @@ COLLECTIVES: dict[Symbol, Any] = {
     collectives.reduce_scatter: reduce_scatter,
     collectives.broadcast: broadcast,
     collectives.all_to_all: all_to_all,
-    collectives.gather_shards: all_gather,
+    collectives.gather_shards: gather_shards,
+    collectives.unpack_shards: unpack_shards,
+    collectives.replicas: replicas,
     collectives.wait_shards: wait,
 }
