@@ -24,7 +24,7 @@ def record(fn: Any, *specs: TensorSpec) -> Trace:
 
 def read(text: str, *specs: TensorSpec, scope: dict[str, Any] | None = None) -> Trace:
     """The trace that the printed program `text` records."""
-    scope = {"prims": prims, "dtypes": dtypes, "devices": devices} | (scope or {})
+    scope = {"prims": prims, "dtypes": dtypes, "devices": devices, "dist": prims.collectives} | (scope or {})
     exec(text, scope)
     fn = next(value for name, value in scope.items() if name in ("computation", "epilogue"))
     return record(fn, *specs)

@@ -1,7 +1,7 @@
 """Parameters stand for themselves once the program is differentiated: `replicas` has done its work in the backward.
 
 >>> def computation(t0, t1):
-...     (t2, t3) = dist.replicas(t0, t1, group="dp", ranks=2)
+...     (t2, t3) = dist.replicas(t0, t1, group='dp', ranks=2)
 ...     t4 = prims.mul(t2, t3)
 ...     return t4
 

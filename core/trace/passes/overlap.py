@@ -1,7 +1,7 @@
 """Collectives run while lines that do not need them compute: a result is waited for right before the first line that reads it.
 
 >>> def computation(t0, t1):
-...     t2 = dist.all_reduce(t0, op="sum", group="dp", ranks=2)
+...     t2 = dist.all_reduce(t0, op='sum', group='dp', ranks=2)
 ...     t3 = dist.wait(t2)
 ...     t4 = prims.sin(t1)
 ...     t5 = prims.mul(t3, t4)
@@ -10,7 +10,7 @@
 becomes
 
 >>> def computation(t0, t1):
-...     t2 = dist.all_reduce(t0, op="sum", group="dp", ranks=2)
+...     t2 = dist.all_reduce(t0, op='sum', group='dp', ranks=2)
 ...     t4 = prims.sin(t1)
 ...     t3 = dist.wait(t2)
 ...     t5 = prims.mul(t3, t4)

@@ -1,10 +1,10 @@
 """Parameters are gathered one step ahead: before the program waits for those that were gathered before them.
 
 >>> def computation(t0, t1):
-...     t2 = dist.gather_shards(t0, rows=(2,), group="dp", ranks=2)
+...     t2 = dist.gather_shards(t0, rows=(2,), group='dp', ranks=2)
 ...     t3 = dist.wait_shards(t2)
 ...     t4 = prims.sin(t3)
-...     t5 = dist.gather_shards(t1, rows=(2,), group="dp", ranks=2)
+...     t5 = dist.gather_shards(t1, rows=(2,), group='dp', ranks=2)
 ...     t6 = dist.wait_shards(t5)
 ...     t7 = prims.mul(t4, t6)
 ...     return t7
@@ -12,8 +12,8 @@
 becomes
 
 >>> def computation(t0, t1):
-...     t2 = dist.gather_shards(t0, rows=(2,), group="dp", ranks=2)
-...     t5 = dist.gather_shards(t1, rows=(2,), group="dp", ranks=2)
+...     t2 = dist.gather_shards(t0, rows=(2,), group='dp', ranks=2)
+...     t5 = dist.gather_shards(t1, rows=(2,), group='dp', ranks=2)
 ...     t3 = dist.wait_shards(t2)
 ...     t4 = prims.sin(t3)
 ...     t6 = dist.wait_shards(t5)
