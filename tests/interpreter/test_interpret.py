@@ -361,7 +361,8 @@ def test_endless_recursion_is_a_recursion_error_at_the_users_limit():
     reached, before = [], sys.getrecursionlimit()
     with pytest.raises(RecursionError):
         interpret(deep)(0)
-    assert before - 20 <= len(reached) <= before
+    # Where Dynamo has hooked into CPython, every frame is one of C too, and versions before 3.14 allow a fixed number of those.
+    assert before * 0.8 <= len(reached) <= before
     assert sys.getrecursionlimit() == before
 
 

@@ -68,9 +68,9 @@ def _exception(value: BaseException, base: type, of: Callable[[Any], Template], 
     kind, args = type(value), of(value.args)
 
     def make(values: Any) -> Any:
-        given = args(values)
-        new = base.__new__(kind, *given)
-        base.__init__(new, *given)
+        arguments = args(values)
+        new = base.__new__(kind, *arguments)
+        base.__init__(new, *arguments)
         return new
 
     def fill() -> Filler:
