@@ -346,6 +346,9 @@ class TorchRecorder(Recorder):
         return type(value) is SymbolicInt or (type(value) is torch.Size and any([type(n) is SymbolicInt for n in value]))
 
     def words(self, tensor: Any) -> None:
+        if not is_proxy(tensor):
+            float(tensor)  # a symbolic size: it becomes a plain number
+            return
         raise no_value(tensor)
 
     def concrete(self, number: Any) -> Any:
