@@ -48,7 +48,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     *[
         handler
         for opcodes in OPCODES.values()
-        for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL")
+        for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL", "COMPARE_OP", "BINARY_OP", "BINARY_SUBSCR")
         if (handler := getattr(opcodes, name, None))
     ],
 )
