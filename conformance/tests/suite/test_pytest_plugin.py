@@ -33,7 +33,9 @@ def test_an_installed_executor_by_its_name(run) -> None:
 
 
 def test_failures_name_operation_and_check_and_bring_a_script(run) -> None:
-    done = run('test_it = suite("dovetail_conformance.broken:ignores_an_argument", level="quick", operations=["gelu"], dtypes=["float32"], devices=["cpu"])\n')
+    where = 'level="quick", operations=["gelu"], dtypes=["float32"], devices=["cpu"]'
+
+    done = run(f'test_it = suite("dovetail_conformance.broken:ignores_an_argument", {where})\n')
 
     assert done.returncode == 1
     assert "torch.nn.functional.gelu-float32-cpu-forward: fail" in done.stdout
@@ -41,9 +43,9 @@ def test_failures_name_operation_and_check_and_bring_a_script(run) -> None:
 
 
 def test_a_crash_fails_one_test(run) -> None:
-    text = 'test_it = suite("dovetail_conformance.broken:crashes", level="quick", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"])\n'
+    where = 'level="quick", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"]'
 
-    done = run(text, "-q")
+    done = run(f'test_it = suite("dovetail_conformance.broken:crashes", {where})\n', "-q")
 
     assert "2 failed" in done.stdout and "crashed with SIGSEGV" in done.stdout
 
