@@ -351,6 +351,16 @@ class TorchRecorder(Recorder):
             return
         raise no_value(tensor)
 
+    def with_values(self, call: Callable, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        session = self.environment.session
+        if session is None:
+            return call(function, args, kwargs, frame)
+        return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
+
+    def formatted(self, tensor: Any) -> Any:
+        lonely = self.environment.session is not None and isinstance(tensor, TensorProxy) and not tensor.spec.shape
+        return tensor.item() if lonely else tensor
+
     def concrete(self, number: Any) -> Any:
         return self.environment.value(number, "value", ())
 

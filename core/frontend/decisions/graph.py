@@ -138,6 +138,7 @@ class Graph:
         self.written: set[int] = set()
         self.eager_calls = 0
         self.warned: set[str] = set()
+        self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.compiles = True  # whether anything is compiled behind the root's guards
         self.clear()
 

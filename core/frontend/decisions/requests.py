@@ -23,6 +23,7 @@ VALUE = "value"  # the question for the number itself
 LISTED = 64  # elements of a tensor that `tolist` returns one by one
 _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
+_ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
 _FEW = 2  # outcomes of a float: it hardly ever comes again
 
 
@@ -99,9 +100,16 @@ def meaning(question: str, value: Any, others: tuple) -> Any:
         return value
     if question in _CONVERSIONS:
         return _CONVERSIONS[question](value)
-    if question.startswith("__i") and question not in ("__int__", "__index__", "__invert__"):
-        question = f"__{question[3:]}"
-    return getattr(value, question)(*others)
+    if question in _ROUNDINGS or not others:
+        return getattr(value, question)(*others)
+    name = question.strip("_")
+    if (plain := _operator(name)) is not None:
+        return plain(value, *others)
+    return _operator(name[1:])(*((others[0], value) if name[0] == "r" else (value, *others)))  # `__rsub__`, and `__isub__` of what does not change
+
+
+def _operator(name: str) -> Callable | None:
+    return getattr(operator, name, None) or getattr(operator, f"{name}_", None)
 
 
 class Requester(Machinery):
@@ -167,6 +175,8 @@ class Requester(Machinery):
             raise no_value(tensor)
         if question == "__bool__":
             return self.decide(Request("a condition", question, [tensor], _truth))[0]
+        if question in _ROUNDINGS[1:]:
+            return getattr(self._of_tensor(tensor, "__float__"), question)()
         convert = _CONVERSIONS.get(question)
         if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
             raise no_value(tensor)

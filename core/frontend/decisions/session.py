@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, InputError
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, GoEager, Graph, Leaf
 from dovetail.frontend.decisions.requests import Request, Requester
@@ -91,7 +91,7 @@ class Session(Requester):
 
     def eager(self, error: Exception) -> GoEager:
         """Return the reason to run eagerly after an error: nothing to tell where it is the program's own."""
-        if not isinstance(error, DovetailError):
+        if not isinstance(error, DovetailError) or isinstance(error, InputError):
             return GoEager("", raised=error.__cause__ if isinstance(error, PendingWrites) else error)
         return GoEager(f"calls run eagerly {self.place()}, since tracing what follows raised {type(error).__name__}: {error}")
 
@@ -199,6 +199,8 @@ class Session(Requester):
     def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
         wanted = [*reads, *[p for p in state.live if p not in self.places]]
+        if self.graph.keeps_all:
+            wanted += [*self.here, *[p for line in self.functionalizer.new.lines for p in line.writes]]
         return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
 
     def guards(self) -> dict[Any, Any]:
@@ -241,7 +243,11 @@ class Session(Requester):
             return True, self.here[p]
         if p in self.places:
             return False, self.places[p]
-        raise GoEager(f"the value {p.name} is needed after {self.decision.what} at {self.decision.where}, which did not keep it")
+        if self.graph.keeps_all:
+            raise GoEager(f"the value {p.name} is needed after {self.decision.what} at {self.decision.where}, which did not keep it")
+        self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
+        self.graph.clear()
+        raise GoEager("", lasting=False)
 
     def check(self, edge: Edge, source: Decision, target: Decision | Leaf, sources: Sequence[Source]) -> bool:
         """Give an edge the guards and inputs that its target has and its source lacks; return whether they hold in this call."""

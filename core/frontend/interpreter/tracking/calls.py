@@ -75,6 +75,11 @@ class Calls:
             self.reach(getattr(method, name), self.sources.attr(source, name))
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if any([self.recorder.is_number(x) for x in args]) and all([type(x) in self.atoms or self.recorder.is_number(x) for x in args]):
+            return self.recorder.with_values(self._call_native, function, args, kwargs, frame)
+        return self._call_native(function, args, kwargs, frame)
+
+    def _call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if type(function) in _UNBOUND and args and isinstance(args[0], _METHODS_SEEN) and isinstance(args[0], function.__objclass__):
             function, args = function.__get__(args[0]), args[1:]  # as list.append(l, x)
         if type(function) in (BuiltinFunctionType, MethodWrapperType) and not isinstance(function.__self__, (ModuleType, type(None))):

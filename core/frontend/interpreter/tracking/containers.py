@@ -40,9 +40,18 @@ class Containers:
         """Refuse to hash a number that the computation returns: it has no value yet."""
         for key in keys:
             if self.recorder.is_number(key):
-                self.recorder.truth(self, key)
+                self.recorder.words(key)
             elif isinstance(key, (tuple, frozenset)):
                 self.hashed(*self.copied(key))
+
+    def hashable(self, key: Any) -> Any:
+        """Return a key with the values of the numbers in it; an error where they are not known."""
+        if self.recorder.is_number(key):
+            return self.recorder.concrete(key)
+        if type(key) is tuple and any([self.recorder.is_number(part) or type(part) is tuple for part in key]) and self.source(key) is None:
+            parts = tuple(map(self.hashable, key))
+            return key if all([a is b for a, b in zip(parts, key, strict=True)]) else parts
+        return key
 
     def hashing(self, maker: Any, args: list[Any]) -> None:
         """Check arguments of C code that may put their items into a set or a dict."""
@@ -68,10 +77,12 @@ class Containers:
         return result
 
     def add_to(self, target: set, item: Any) -> None:
+        item = self.hashable(item)
         self.probe(target, item)
         super().add_to(target, item)
 
     def put_into(self, target: dict, key: Any, value: Any) -> None:
+        key = self.hashable(key)
         self.probe(target, key)
         super().put_into(target, key, value)
 
@@ -81,7 +92,7 @@ class Containers:
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
-        self.hashed(key)
+        key = self.hashable(key)
         if self.outside_container(owner) is None:
             if not isinstance(owner, dict):
                 return super().get_item(owner, key if type(key) is int else self.indexed(key))
@@ -142,6 +153,7 @@ class Containers:
             self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
             return
         if isinstance(owner, dict):
+            key = self.hashable(key)
             self.probe(owner, key)
         if id(owner) in self.views:
             self.set_view(owner, key, value)
@@ -166,7 +178,7 @@ class Containers:
         if self.method(container, "__contains__") is not None or not isinstance(container, (*BASES, MappingProxyType)):
             return super().contains(container, item)
         if isinstance(container, (*MAPPINGS, set, frozenset)):
-            self.hashed(item)
+            item = self.hashable(item)
         return self.raw_contains(container, item)
 
     def stored_key(self, owner: Any, source: Any, key: Any) -> Any:
@@ -348,7 +360,7 @@ def empty_like(container: Any) -> Any:
 
 
 def _get(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
-    tracker.hashed(key)
+    key = tracker.hashable(key)
     return tracker.raw_item(owner, key) if tracker.raw_contains(owner, key) else default
 
 
@@ -357,8 +369,8 @@ _ANSWERS = {  # methods in C that are answered without a copy of the whole conta
     "keys": lambda tracker, owner: dict.fromkeys(tracker.raw_iter(owner)).keys(),
     "values": lambda tracker, owner: dict(tracker.raw_pairs(owner)).values(),
     "items": lambda tracker, owner: dict(tracker.raw_pairs(owner)).items(),
-    "__getitem__": lambda tracker, owner, key: (tracker.hashed(key), tracker.raw_item(owner, key))[1],
-    "__contains__": lambda tracker, owner, item: (tracker.hashed(item), tracker.raw_contains(owner, item))[1],
+    "__getitem__": lambda tracker, owner, key: tracker.raw_item(owner, tracker.hashable(key)),
+    "__contains__": lambda tracker, owner, item: tracker.raw_contains(owner, tracker.hashable(item)),
     "__len__": lambda tracker, owner: tracker.raw_len(owner),
     "__iter__": lambda tracker, owner: tracker.raw_iter(owner),
 }

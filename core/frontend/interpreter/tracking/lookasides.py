@@ -256,6 +256,7 @@ def _conversion(kind: type, *names: str) -> Callable:
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if kind is str:
+            args = [tracker.spelled(args[0]), *args[1:]] if args else args
             tracker.words(args)
         method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
         if method is not None:
@@ -270,7 +271,7 @@ def _conversion(kind: type, *names: str) -> Callable:
 
 
 def _hash(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    tracker.hashed(*args)
+    args = [tracker.hashable(x) for x in args]
     if len(args) == 1 and isinstance(args[0], (tuple, frozenset)) and tracker.is_odd(args[0]):
         return tracker.hash(args[0])
     return _HASH(tracker, builtin, args, kwargs, frame)

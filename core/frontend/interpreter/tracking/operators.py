@@ -29,6 +29,7 @@ class Operators:
 
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
         if op is operator.mod and isinstance(x, (str, bytes)):
+            y = tuple(map(self.spelled, y)) if type(y) is tuple and self.source(y) is None else self.spelled(y)
             self.words(y if isinstance(y, tuple) else (y,))
         left, right = self.recorder.is_tensor(x), self.recorder.is_tensor(y)
         if not left and not right:
@@ -105,6 +106,11 @@ class Operators:
             elif type(value) in T_STRINGS:
                 self.words(arguments_of(value))
 
+    def spelled(self, value: Any) -> Any:
+        """Return a value that is about to be written out: of a number of the program what it is, where that can be known."""
+        return self.recorder.concrete(value) if self.recorder.is_number(value) else value
+
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
+        value = self.spelled(self.recorder.formatted(value) if not conversion and self.recorder.is_tensor(value) else value)
         self.words((value,))
         return super().format(self.plain(value, mirrored=True), conversion, spec)

@@ -91,6 +91,14 @@ class Recorder:
         """Return the value of a number that the computation returns; an error where it is not known."""
         raise NotImplementedError
 
+    def with_values(self, call: Callable, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Return call(function, args, kwargs, frame), where need be with values in the place of the numbers among `args`."""
+        return call(function, args, kwargs, frame)
+
+    def formatted(self, tensor: Any) -> Any:
+        """Return what is written out for a tensor, before its value is asked for: for one without dimensions its number."""
+        return tensor
+
     def is_number(self, value: Any) -> bool:
         """Return whether `value` is a number that the computation returns, which cannot be hashed."""
         return False
