@@ -105,12 +105,18 @@ class Edge:
     steps: Sequence[Trace] = ()
     prologue: Trace | None = None
     count: int = 0
+    advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
-    def advance(self, values: tuple, inputs: dict[int, Any]) -> tuple:
-        """Run the segment; return the values that arrive at its target."""
-        run = self.run
-        results = run(*[values[i] if live else inputs[i] for live, i in self.takes]) if run is not None else ()
-        return tuple([results[i] if place == 0 else values[i] if place == 1 else inputs[i] for place, i in self.gives])
+    def connect(self) -> None:
+        """Make `advance`, which runs the segment and returns the values that arrive at its target: plain Python, since every call pays for it."""
+        arguments = ", ".join([f"values[{i}]" if live else f"inputs[{i}]" for live, i in self.takes])
+        results = "".join([f"{('results', 'values', 'inputs')[place]}[{i}], " for place, i in self.gives])
+        lines = [f"results = run({arguments})"] if self.run is not None else []
+        as_they_are = self.run is not None and list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]
+        lines.append("return results" if as_they_are else f"return ({results})")
+        namespace = {"run": self.run}
+        exec("def advance(values, inputs):\n    " + "\n    ".join(lines), namespace)
+        self.advance = namespace["advance"]
 
 
 EAGER = Edge()
@@ -177,7 +183,7 @@ class Graph:
             return checked
         if not self.compiles:
             return self.fn(*args, **kwargs)
-        before = self.generators.state()
+        before = self.generators.state() if self.generators.devices else {}
         try:
             return self._walk(root, dict(zip(root.slots, checked[0])), checked[1], before, args, kwargs)
         except GoEager as reason:

@@ -67,7 +67,6 @@ class Session(Requester):
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
         try:
             with compiling(), recording(self.trace), self.recorder.settings.restored():
-                environment.read |= {"default_dtype", "default_device", "inference_mode"}
                 leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
         except Joined:
             if self.only_root:
@@ -235,6 +234,7 @@ class Session(Requester):
         )
         if lines:
             edge.run, edge.steps = self.program(edge.trace)
+        edge.connect()
         return edge
 
     def origin_of(self, p: Proxy) -> tuple[bool, int]:
