@@ -17,6 +17,7 @@ from dovetail.executors import Executor, Explanation, Priority, explanation, res
 from dovetail.executors.reports.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
 from dovetail.executors.trials.profile import Profile
 from dovetail.executors.trials.reference import referees, zeroed
+from dovetail.frontend.decisions.report import decision_rows, segment_programs
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Trace, Transform, to_callable
 
@@ -29,11 +30,14 @@ def explain(fn: Any) -> Explanation:
     """
     cache = cache_of(fn)
     entry = last_entry(fn)
-    return explanation(name_of(cache.fn), programs(entry), cache.profiled, entry.refusals, entry.trials)
+    decisions = () if entry.graph is None else decision_rows(entry.graph)
+    return explanation(name_of(cache.fn), programs(entry), cache.profiled, entry.refusals, entry.trials, decisions)
 
 
 def programs(entry: Entry) -> list[tuple[Trace, Trace]]:
     """Return (as dispatched, as it runs) for each program of `entry`."""
+    if entry.graph is not None:
+        return list(segment_programs(entry.graph))
     groups = (entry.traces, entry.epilogue_traces, entry.backward_traces)
     return [(next(trace for trace in group if trace.dispatch_record is not None), group[-1]) for group in groups if group]
 
@@ -101,6 +105,8 @@ class _Program:
     def __init__(self, cache: Cache, args: tuple, kwargs: dict, executors: Priority):
         transforms = tuple(step for step in cache.passes if isinstance(step, Transform))
         entry = cache.compile(args, kwargs, executors, transforms, symbolic=False)
+        if entry.graph is not None:
+            raise DovetailError("verify compares functions that need no values; compile the parts between its decisions as functions of their own")
         dispatched = {trace.name: trace for trace, _ in programs(entry)}
         self.backward = dispatched.pop("backward", None)
         dispatched.pop("epilogue", None)

@@ -149,5 +149,6 @@ def last_prologue_traces(fn: Any) -> list[Trace]:
 
 
 def cache_misses(fn: Any) -> list[str]:
-    """Return why each program was compiled: the guard that failed, in each program there was."""
-    return list(cache_of(fn).misses)
+    """Return why each program was compiled: the guard that failed, in each program there was, or the outcome that a decision had first."""
+    cache = cache_of(fn)
+    return [*cache.misses, *cache.explored]

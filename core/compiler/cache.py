@@ -36,7 +36,7 @@ from dovetail.trace.source_location import user_line
 
 
 class CacheInfo(NamedTuple):
-    """How many calls ran a program that was compiled before, how many compiled one, and how many programs there are.
+    """How many calls ran a program that was compiled before, how many compiled one or a part of one, and how many programs there are.
 
     A call whose program could not be compiled is neither.  Threads may lose a hit.
     """
@@ -89,7 +89,9 @@ class Cache:
         self.retired: list[str] = []  # why programs were evicted since the last compilation
         self.retired_entry: Entry | None = None  # the program of the last call, where that gave it up
         self.trials_enabled = True
-        self.explored: list[str] = []  # outcomes of decisions that calls had first
+        self.explored: list[str] = []  # outcomes that decisions had first, and guards behind them that failed
+        self.exploring: set[int] = set()  # the numbers of the calls that had them, but for those that compiled a program
+        self.compiled_at = 0  # the number of the last call that compiled a program
         self.misses: list[str] = []  # why each program was compiled
         self.profiled: dict[str, tuple[int, float]] | None = None  # calls and seconds of each executor, after `dovetail.profile`
         self.lock = RLock()
@@ -155,7 +157,7 @@ class Cache:
             else:
                 entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
         except NeedsDecisions as needed:
-            entry = compile_graph(self.fn, args, kwargs, executors, passes, self.recompute, needed, self.explored.append)
+            entry = compile_graph(self.fn, args, kwargs, executors, passes, self.recompute, needed, functools.partial(_explored, weakref.ref(self)))
             entry.graph.compiles = decisions == "graph"
             return entry
         account.seconds = perf_counter() - began
@@ -235,6 +237,7 @@ class Cache:
 
     def record_miss(self, reasons: list[str]) -> None:
         """Note why a program was compiled; warn once when that has happened too often."""
+        self.compiled_at = self.calls
         self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
         limit = options.RECOMPILE_LIMIT.read()
         if len(self.misses) <= limit or self.warned or self.mode == "none":
@@ -250,15 +253,24 @@ class Cache:
             stacklevel=4,
         )
 
+    def record_exploration(self, reason: str) -> None:
+        """Note why a call compiled another part of its program."""
+        self.explored.append(reason)
+        if self.calls != self.compiled_at:
+            self.exploring.add(self.calls)
+
     def info(self) -> CacheInfo:
         """Count hits, misses and programs."""
-        return CacheInfo(max(self.calls - len(self.misses), 0), len(self.misses), len(self.entries))
+        misses = len(self.misses) + len(self.exploring)
+        return CacheInfo(max(self.calls - misses, 0), misses, len(self.entries))
 
     def clear(self) -> None:
         """Forget every program; the next call compiles."""
         with self.lock:
             self.entries, self.retired_entry, self.calls, self.next_trial, self.warned = (), None, 0, NEVER, False
             self.misses.clear()
+            self.explored.clear()
+            self.exploring.clear()
             self.invalidate()
 
     @contextmanager
@@ -343,6 +355,11 @@ def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: BaseException 
 def _retire(cache: weakref.ref[Cache], entry: Entry, reason: str) -> None:
     if (alive := cache()) is not None:
         alive.retire(entry, reason)
+
+
+def _explored(cache: weakref.ref[Cache], reason: str) -> None:
+    if (alive := cache()) is not None:
+        alive.record_exploration(reason)
 
 
 def _is_symbolic(entry: Entry) -> bool:

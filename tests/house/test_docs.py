@@ -16,6 +16,7 @@ EXECUTED = (
     "docs/executors.md",
     "docs/explain.md",
     "docs/configuration.md",
+    "docs/decisions.md",
     "docs/conformance.md",
     "docs/dynamic_shapes.md",
     "docs/dynamo.md",

@@ -136,6 +136,55 @@ class Program:
 
 
 @dataclass(frozen=True)
+class OutcomeRow:
+    """What follows an outcome of a decision.
+
+    Attributes:
+        outcome: as text; None for the start of a call.
+        program: the program of the segment, several of which may be one; None where it has no lines.
+        lines: how many lines the segment has.
+        count: how many calls went through it.
+        guards: what is checked before it, as the sentences of failures.
+        target: the decision that follows, "return" or "eager mode".
+        loop: whether that is this decision, or an earlier one.
+    """
+
+    outcome: str | None
+    program: str | None
+    lines: int
+    count: int
+    guards: tuple[str, ...]
+    target: str
+    loop: bool
+
+    def __str__(self) -> str:
+        what = f"{self.outcome}: " if self.outcome is not None else ""
+        lines = f"{self.lines} line{'s' * (self.lines != 1)}" + (f" ({self.program})" if self.program else "")
+        return f"{what}{lines} -> {self.target}{' (loop)' if self.loop else ''}, {self.count} time{'s' * (self.count != 1)}"
+
+
+@dataclass(frozen=True)
+class DecisionRow:
+    """A point at which the function needs a value: its name, what it needs and where, how many values it keeps, and what follows.
+
+    `unmerged` is why it is never the same as another one; None where it may be.
+    """
+
+    name: str
+    what: str
+    where: str | None
+    values: int
+    unmerged: str | None
+    outcomes: tuple[OutcomeRow, ...]
+
+    def text(self) -> Iterator[str]:
+        """Yield the lines of a table."""
+        place = f" at {_short(self.where)}, keeps {self.values}" if self.where else ""
+        yield f"  {self.name}: {self.what}{place}" + (f"; stands alone, since {self.unmerged}" if self.unmerged else "")
+        yield from (f"    {each}" for each in self.outcomes)
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What dispatch decided for the last call; str() is a table in plain text.
 
@@ -147,6 +196,7 @@ class Explanation:
         left_out: the executors that were requested and cannot be used, and why.
         differentiated: why executors refused operations that were differentiated; `rows` has the parts of these, or the lines of a grad rule.
         trials: for each line that is not the reference's own, whether it agreed with the reference.
+        decisions: where the function needs values; the first row is the start of a call.  Nothing for a straight line.
     """
 
     function: str
@@ -156,12 +206,18 @@ class Explanation:
     left_out: tuple[str, ...] = ()
     differentiated: tuple[str, ...] = ()
     trials: tuple[TrialRow, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.text())
 
     def text(self, width: int | None = None) -> Iterator[str]:
         """Yield the lines of the table, not longer than `width` where that is possible."""
+        if self.decisions:
+            yield f"decisions: {len(self.decisions) - 1}"
+            for decision in self.decisions:
+                yield from decision.text()
+            yield ""
         for program in self.programs:
             rows = [row for row in self.rows if row.program == program.name]
             if not rows:
@@ -244,6 +300,7 @@ def explanation(
     ran: dict[str, tuple[int, float]] | None = None,
     before: Iterable[Offer] = (),
     trials: Iterable[Trial] = (),
+    decisions: tuple[DecisionRow, ...] = (),
 ) -> Explanation:
     """Explain programs.
 
@@ -253,6 +310,7 @@ def explanation(
         ran: the calls and seconds of each executor, where they were measured.
         before: the refusals before differentiation.
         trials: those of the programs.
+        decisions: where the function needs values.
     """
     rows: list[Row] = []
     shown: list[Program] = []
@@ -269,7 +327,7 @@ def explanation(
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
     earlier = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
     tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
-    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(earlier), tried)
+    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(earlier), tried, decisions)
 
 
 def _tried(program: str, line: TriedLine) -> TrialRow:

@@ -244,7 +244,10 @@ class Graph:
             if following is not None:
                 return (*following, decision, outcome, values)
             self.check_limits(decision, outcome)
-            self.on_explore(f"{decision.where}: {decision.what} was {describe(outcome)} for the first time")
+            known = decision.edges.get(outcome)
+            guards = [edge.check(args, kwargs).reason for edge in known if edge is not EAGER] if known else []
+            what = f"{decision.what} at {decision.where} was {describe(outcome)}"
+            self.on_explore(f"{what}, and {'; '.join(guards)}" if guards else f"{what} for the first time")
             return self.explore(self, decision, outcome, values, inputs, args, kwargs)
 
     def check_limits(self, decision: Decision, outcome: Any) -> None:

@@ -1,0 +1,41 @@
+"""A graph of decisions, as an explanation shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dovetail.executors.reports.explain import DecisionRow, OutcomeRow
+from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, Graph, Leaf, describe
+from dovetail.trace import Trace
+
+
+def decision_rows(graph: Graph) -> tuple[DecisionRow, ...]:
+    """Return a row for the start of a call, and one for each decision."""
+    names = {id(decision): f"d{i}" for i, decision in enumerate(graph.decisions)}
+    numbers = {id(steps): f"segment {i}" for i, (_, steps) in enumerate(list(graph.programs.values()))}
+    order = {id(decision): i for i, decision in enumerate(graph.decisions)}
+    rows = []
+    for decision in (graph.origin, *graph.decisions):
+        outcomes = tuple([_outcome(decision, outcome, edge, names, numbers, order) for outcome, edges in decision.edges.items() for edge in edges])
+        name = names.get(id(decision), "start")
+        rows.append(DecisionRow(name, decision.what, decision.where or None, len(decision.width), decision.problem, outcomes))
+    return tuple(rows)
+
+
+def _outcome(decision: Decision, outcome: object, edge: Edge, names: dict[int, str], numbers: dict[int, str], order: dict[int, int]) -> OutcomeRow:
+    shown = None if decision.step is None else describe(outcome)
+    if edge is EAGER:
+        return OutcomeRow(shown, None, 0, 0, (), "eager mode", False)
+    end = isinstance(edge.target, Leaf)
+    target = "return" if end else names.get(id(edge.target), "another graph")
+    back = not end and order.get(id(edge.target), 0) <= order.get(id(decision), -1)
+    guards = tuple([line.kwargs["miss"].reason for line in edge.prologue.lines if "miss" in line.kwargs]) if edge.prologue is not None else ()
+    return OutcomeRow(shown, numbers.get(id(edge.steps)), len(edge.trace.lines), edge.count, guards, target, back)
+
+
+def segment_programs(graph: Graph) -> Iterator[tuple[Trace, Trace]]:
+    """Yield (as dispatched, as it runs) for each program of a graph, named by its number."""
+    for i, (_, steps) in enumerate(list(graph.programs.values())):
+        dispatched = next(trace for trace in steps if trace.dispatch_record is not None)
+        yield replace(dispatched, name=f"segment {i}"), steps[-1]

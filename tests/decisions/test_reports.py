@@ -1,0 +1,130 @@
+"""What explain, cache_info and cache_misses show of decisions, the limits, and how strict a function is about values."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+import torch
+from decisions.helpers import agrees, compiled, graph_of
+
+import dovetail
+from dovetail.errors import DovetailError, TracedValueError
+
+
+def branch(x):
+    if x.sum() > 0:
+        return x * 2
+    return x - 1
+
+
+def test_24_more_outcomes_than_the_limit_run_in_eager_mode():
+    def steps(x, n):
+        for _ in range(int(n)):
+            x = x + 1
+        return x
+
+    fn = compiled(steps)
+    with dovetail.use(outcome_limit=3):
+        for n in (1, 2, 3):
+            agrees(fn, steps, torch.zeros(2), torch.tensor(n))
+        with pytest.warns(UserWarning, match=r"a number at .*test_reports.py:\d+ had 3 outcomes; calls with others run eagerly"):
+            agrees(fn, steps, torch.zeros(2), torch.tensor(4))
+        agrees(fn, steps, torch.zeros(2), torch.tensor(5))
+        agrees(fn, steps, torch.zeros(2), torch.tensor(2))
+    assert graph_of(fn).eager_calls == 2
+
+
+def test_24_more_decisions_than_the_limit_run_in_eager_mode():
+    def counted(x):
+        n = 0
+        while x.sum() < 20:
+            x, n = x + 1, n + 1
+        return x, n
+
+    fn = compiled(counted)
+    with dovetail.use(decision_limit=5), pytest.warns(UserWarning, match=r"more than 5 values, the last at .*test_reports.py:\d+"):
+        agrees(fn, counted, torch.zeros(2))
+    agrees(fn, counted, torch.full((2,), 9.0))
+
+
+def test_25_error_names_the_line_and_compiles_nothing():
+    fn = compiled(branch, decisions="error")
+    with pytest.raises(TracedValueError, match=r"needed at .*test_reports.py:\d+.*choose with torch.where"):
+        fn(torch.ones(2))
+    assert fn.cache_info() == (0, 0, 0)
+
+
+def test_25_eager_runs_the_function_as_it_stands():
+    fn = compiled(branch, decisions="eager")
+    for value in (1.0, -1.0, 2.0):
+        agrees(fn, branch, torch.full((2,), value))
+    assert fn.cache_info() == (2, 1, 1) and not fn._cache.explored
+
+
+def test_25_an_unknown_word_is_an_error():
+    with pytest.raises(DovetailError, match="decisions is 'graph', 'eager' or 'error'"):
+        dovetail.jit(branch, decisions="never")
+
+
+def test_25_native_tracing_and_make_trace_refuse():
+    with pytest.raises(TracedValueError):
+        compiled(branch, interpretation="native")(torch.ones(2))
+    with dovetail.use(decisions="graph"), pytest.raises(TracedValueError):
+        dovetail.make_trace(branch)(torch.ones(2))
+
+
+def test_29_explain_names_lines_outcomes_and_why_a_decision_stands_alone():
+    def ordered(x, y):
+        first, second = sorted([x, y], key=lambda t: float(t.sum()))
+        return first - second if first.max() > 0 else second
+
+    fn = compiled(ordered)
+    agrees(fn, ordered, torch.ones(2), torch.zeros(2))
+    explained = dovetail.explain(fn)
+    start, *decisions = explained.decisions
+    assert [each.name for each in decisions] == ["d0", "d1", "d2"]
+    assert decisions[0].unmerged.endswith("is in the middle of its work")
+    assert decisions[2].unmerged is None
+    assert str(start.outcomes[0]).endswith("-> d0, 1 time")
+    assert "d2: a condition at test_reports.py" in str(explained)
+    assert json.loads(explained.to_json())["decisions"][3]["outcomes"][0]["outcome"] == "False"
+    assert "<html" in explained.to_html()
+
+
+def test_29_a_call_that_explores_is_a_miss_with_a_reason():
+    fn = compiled(branch)
+    fn(torch.ones(2))
+    fn(torch.ones(2))
+    assert fn.cache_info() == (1, 1, 1)
+    fn(-torch.ones(2))
+    assert fn.cache_info() == (1, 2, 1)
+    first, *explored = dovetail.cache_misses(fn)
+    assert first == "the first call"
+    assert [text.partition(" at ")[0] + text.rpartition(" was")[2] for text in explored] == [
+        "a condition True for the first time",
+        "a condition False for the first time",
+    ]
+
+
+def test_each_kind_of_call_has_a_graph_of_its_own():
+    fn = compiled(branch)
+    for size in (2, 3, 2, 3):
+        for sign in (1, -1):
+            agrees(fn, branch, torch.ones(size) * sign)
+    assert fn.cache_info().programs == 2
+    fn.clear_cache()
+    assert fn.cache_info() == (0, 0, 0) and dovetail.cache_misses(fn) == []
+
+
+def test_a_straight_line_is_compiled_as_before():
+    fn = compiled(lambda x, flag: x * 2 if flag else branch(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fn(torch.ones(2), True)
+        assert graph_of(fn) is None
+        fn(torch.ones(2), False)
+        assert graph_of(fn) is not None
+        torch.testing.assert_close(fn(torch.ones(2), True), torch.full((2,), 2.0))
+    assert fn.cache_info().programs == 2

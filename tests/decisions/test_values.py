@@ -1,0 +1,120 @@
+"""Every way in which Python needs a value of a traced tensor: the result is eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from decisions.helpers import agrees, compiled
+from decisions.random_programs import difference
+from interpreter.test_values import ASKED, RIGHT, X, function
+
+from dovetail.errors import TracedValueError
+
+REFUSED = {"round(r)", "torch.Size([n.item()])", "f'{[x]}'", "str(n)", "repr(x)", "str([n.item()])", "repr({'a': x})", "'%s' % ([x],)"}
+PROGRAMS = [program for program in (*ASKED, *RIGHT) if "empty" not in program]
+
+
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program not in REFUSED])
+def test_27_expressions_agree_with_eager_mode(program):
+    eager = function(program)
+    fn = compiled(eager)
+    for n, r in ((3, 2.5), (2, 1.5), (3, 2.5)):
+        args = X, torch.tensor(n), torch.tensor(r)
+        torch.manual_seed(0)
+        try:
+            expected = eager(*args)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                fn(*args)
+            continue
+        torch.manual_seed(0)
+        result = fn(*args)
+        assert type(result) is type(expected)
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(result, expected)
+        else:
+            assert repr(result) == repr(expected)
+
+
+@pytest.mark.parametrize("program", sorted(REFUSED))
+def test_27_what_cannot_be_cut_is_refused(program):
+    with pytest.raises(TracedValueError, match=r"choose with torch\.where"):
+        compiled(function(program))(X, torch.tensor(3), torch.tensor(2.5))
+
+
+def test_8_operations_with_results_of_unknown_shape():
+    def shapes(x):
+        picked, where = x[x > 0], torch.nonzero(x)
+        (rows,) = torch.where(x > 1)
+        kinds = torch.unique(x.round())
+        return picked * 2, where + 1, rows, kinds, torch.masked_select(x, x < 0), picked.shape[0]
+
+    fn = compiled(shapes)
+    for start in (-1.0, -2.0, -1.0, 3.0, -9.0):
+        agrees(fn, shapes, torch.linspace(start, start + 3, 6))
+
+
+def test_28_a_number_as_key_size_bound_and_factor():
+    def used(x, n):
+        n = n.item()
+        table = {n: x * 2}
+        table[n + 1] = x
+        parts = [x] * n
+        return table[n], table.get(n + 1), parts[n - 1], x[:n], x.new_zeros(n), len(f"{n:03}"), n in {3, 5}
+
+    fn = compiled(used)
+    for n in (2, 3, 2):
+        agrees(fn, used, torch.ones(4), torch.tensor(n))
+
+
+def generated(x):
+    def parts():
+        for i in range(3):
+            if x[i] > 0:
+                yield x * i
+
+    return list(parts())
+
+
+def ordered(x):
+    return sorted([x[0], x[1], x[2]], key=lambda t: float(t))[0]
+
+
+class Holder:
+    def choose(self, x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+
+def method(x):
+    return Holder().choose(x) + 1
+
+
+def closure(x):
+    def inner():
+        nonlocal x
+        if x.sum() > 0:
+            x = x + 1
+        return x
+
+    return inner() * inner()
+
+
+@pytest.mark.parametrize("program", [generated, ordered, method, closure])
+def test_20_a_branch_in_a_generator_a_sort_a_method_and_a_closure(program):
+    fn = compiled(program)
+    for signs in ([1.0, 1, 1], [1, -1, 1], [-1, -2, -3], [3, 2, 1], [1, -1, 1]):
+        agrees(fn, program, torch.tensor(signs))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_32_random_programs(grad):
+    for seed in range(10):
+        assert (text := difference(seed, grad)) is None, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("first", range(100, 1000, 100))
+def test_32_many_random_programs(first, grad):
+    for seed in range(first, first + 100):
+        assert (text := difference(seed, grad)) is None, text
