@@ -15,6 +15,9 @@ from torch.overrides import TorchFunctionMode
 
 from dovetail.dtypes import DType, bfloat16
 from dovetail.errors import Unsupported
+from dovetail.executors import dispatch, resolve_executors
+from dovetail.executors.trials.reference import referees
+from dovetail.frontend.autocast import autocast_off
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     FACTORIES,
@@ -29,8 +32,8 @@ from dovetail.langs.torch import (
     write_out,
 )
 from dovetail.prims import Symbol, recorder
-from dovetail.torch_internals import any_autocast
-from dovetail.trace import Environment, Proxy, Trace, is_proxy, leaves, tree_map, user_line
+from dovetail.torch_internals import any_autocast, no_torch_function
+from dovetail.trace import Environment, Proxy, Trace, constant_lines, is_proxy, leaves, recording, to_callable, tree_map, user_line
 
 _PLAIN = {int, float, bool, str, type(None), complex}
 
@@ -58,6 +61,15 @@ class TorchEnvironment(Environment):
         if dtype is bfloat16 and hasattr(torch, "bcomplex32"):  # from torch 2.14 on
             return None
         return super().complex_of(dtype)
+
+    def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
+        """Return the value of a tensor that the program computes from constants alone, None where tracing does not know it."""
+        lines = constant_lines(trace, proxy)
+        if lines is None:
+            return None
+        program = Trace("constants", lines=lines, outputs=(proxy,))
+        with recording(program), no_torch_function(), torch.no_grad(), autocast_off():
+            return to_callable(dispatch(program, referees(resolve_executors())))()[0]
 
     def watching(self) -> RecordingMode:
         """Return a context in which torch calls of the user's code are recorded."""
@@ -163,6 +175,8 @@ class RecordingMode(TorchFunctionMode):
             return call(func, args, kwargs)
         result = func(*args, **kwargs)
         created = isinstance(result, torch.Tensor) and not has_tensors and func not in SHARING
+        if created and not result.dim() and arguments and all([isinstance(x, (int, float, str)) for x in arguments]):  # as torch.div(16, 4)
+            return call(torch.full, ((), result.item()), {"dtype": result.dtype})
         return call(func, args, kwargs) if created else result
 
 

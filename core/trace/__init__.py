@@ -1,6 +1,7 @@
 """Programs of operations, and the passes over them, one a file."""
 
 from dovetail.trace.checking import check as check
+from dovetail.trace.constant_folding import constant_lines as constant_lines
 from dovetail.trace.dispatch_record import DispatchRecord as DispatchRecord
 from dovetail.trace.dispatch_record import Offer as Offer
 from dovetail.trace.ir import BoundSymbol as BoundSymbol
@@ -42,5 +43,6 @@ from dovetail.trace.proxies import is_proxy as is_proxy
 from dovetail.trace.proxies import leaves as leaves
 from dovetail.trace.proxies import proxies as proxies
 from dovetail.trace.proxies import tree_map as tree_map
+from dovetail.trace.proxies import value_of as value_of
 from dovetail.trace.source_location import user_line as user_line
 from dovetail.trace.transform import Transform as Transform

@@ -87,6 +87,10 @@ class Environment:
     def grad_enabled(self) -> bool:
         return False
 
+    def value_of(self, proxy: Proxy, trace: Trace) -> Any:
+        """Return what `proxy` holds where the lines of `trace` compute it from constants alone, None where tracing does not know it."""
+        return None
+
     def default_float(self) -> dtypes.DType:
         """Return the dtype of a Python float, and of a quotient of integers."""
         return dtypes.float32
@@ -117,6 +121,7 @@ class Trace:
     environment: Environment = field(default_factory=Environment, repr=False)
     relations: Relations | None = field(default=None, repr=False)  # the symbols of the sizes in the program; None where all sizes are ints
     depth: int = field(default=0, repr=False)  # a line recorded at depth 0 is the user's, and knows where it was called from
+    enclosing: list[list[BoundSymbol]] = field(default_factory=list, repr=False)  # the lines around those of the operation that is recorded
 
     def __str__(self) -> str:
         return self.python()
@@ -141,6 +146,7 @@ class Trace:
             "language": prims.OPERATORS,
             "environment": Environment(),
             "depth": 1,
+            "enclosing": [],
             "made_by": made_by,
             "took": 0.0,
         }
@@ -190,12 +196,14 @@ class Trace:
 
     def _inside(self, symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple[BoundSymbol, ...], Any]:
         outer, outer_language = self.lines, self.language
+        self.enclosing.append(outer)
         self.lines, self.language, self.depth = [], symbol.language or outer_language, self.depth + 1
         try:
             out = symbol.meta(*args, **kwargs)
             return tuple(self.lines), out
         finally:
             self.lines, self.language, self.depth = outer, outer_language, self.depth - 1
+            self.enclosing.pop()
 
     def _results(self, specs: Any, needs_grad: bool) -> Any:
         if type(specs) is TensorSpec:

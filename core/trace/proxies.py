@@ -106,9 +106,17 @@ def _value_needed(question: str) -> Callable:
         environment = getattr(recorder.get(), "environment", None)
         if environment is None:
             raise no_value(self)
+        if (value := environment.value_of(self, recorder.get())) is not None:
+            return getattr(value, question)(*others)
         return environment.value(self, question, others)
 
     return method
+
+
+def value_of(proxy: Proxy) -> Any:
+    """Return the tensor or number that a proxy stands for where the program computes it from constants alone, None elsewhere."""
+    trace = recorder.get()
+    return trace.environment.value_of(proxy, trace) if hasattr(trace, "environment") else None
 
 
 def no_value(proxy: Proxy) -> TracedValueError:

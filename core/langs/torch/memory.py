@@ -16,7 +16,7 @@ from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchq
 from dovetail.langs.torch.indexing import as_number
 from dovetail.prims import TensorSpec, recorder
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
-from dovetail.trace import TensorProxy
+from dovetail.trace import TensorProxy, value_of
 
 _CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
 
@@ -206,7 +206,7 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, *, memory
 def item(self: Tensor):
     """The one element as a Python number."""
     require(self.spec.numel == 1, "a Tensor with {} elements cannot be converted to Scalar", self.spec.numel)
-    return prims.item(self)
+    return prims.item(self) if (value := value_of(self)) is None else value.item()
 
 
 # Writes.

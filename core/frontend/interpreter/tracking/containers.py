@@ -199,7 +199,7 @@ class Containers:
         if type(key) is slice:
             return slice(*[self.indexed(part) for part in (key.start, key.stop, key.step)])
         method = self.method(key, "__index__")
-        return key if method is None else self.call_function(method, [key], {})
+        return key if method is None else self.call(method, [key], {}, None)
 
     def raw_contains(self, container: Any, item: Any) -> bool:
         """Return whether an item is in an outside container as C code looks for it."""

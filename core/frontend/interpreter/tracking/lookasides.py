@@ -260,7 +260,7 @@ def _conversion(kind: type, *names: str) -> Callable:
             tracker.words(args)
         method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
         if method is not None:
-            result = tracker.call_function(method, [args[0]], {})
+            result = tracker.call(method, [args[0]], {}, frame)
             if isinstance(result, kind):
                 return result
         if isinstance(builtin, type):
@@ -283,7 +283,7 @@ _HASH = _conversion(int, "__hash__")
 def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Return hex, oct or bin."""
     method = tracker.method(args[0], "__index__") if len(args) == 1 else None
-    return tracker.call_native(builtin, args if method is None else [tracker.call_function(method, args, {})], kwargs, frame)
+    return tracker.call_native(builtin, args if method is None else [tracker.call(method, args, {}, frame)], kwargs, frame)
 
 
 def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:

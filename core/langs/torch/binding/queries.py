@@ -19,6 +19,7 @@ from dovetail.langs.torch.binding.symint import shape_of, symint
 from dovetail.prims import recorder
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
+from dovetail.trace import value_of
 
 
 @torchquery(methods=("size",))
@@ -142,6 +143,14 @@ def has_names(self: Tensor) -> bool:
 def is_nonzero(input: Tensor) -> bool:
     """Needs the value of the tensor: raises TracedValueError."""
     return bool(input)
+
+
+@torchquery(methods=("tolist",))
+def tolist(self: Tensor) -> Any:
+    """Return the numbers of a tensor that is computed from constants alone, as nested lists."""
+    if (value := value_of(self)) is not None:
+        return value.tolist()
+    raise not_traced(torch.Tensor.tolist, "it turns the values into Python objects; return the tensor and convert it outside the compiled function")
 
 
 @torchquery(methods=("__len__",))

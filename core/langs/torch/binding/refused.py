@@ -30,7 +30,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("equal allclose __contains__"),
     ),
     "it turns the values into Python objects; return the tensor and convert it outside the compiled function": (
-        *_methods("tolist numpy __array__ __array_wrap__ __dlpack__ __dlpack_device__ __index__ __int__ __float__ __complex__ __long__ __nonzero__"),
+        *_methods("numpy __array__ __array_wrap__ __dlpack__ __dlpack_device__ __index__ __int__ __float__ __complex__ __long__ __nonzero__"),
         *_methods("__torch_dispatch__ __cuda_array_interface__"),
     ),
     "a traced tensor has no storage; call it outside the compiled function": (
