@@ -53,6 +53,11 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 64))
 
 
+def digits() -> nn.Module:
+    """A classifier of 28 x 28 pixels, as first exercises have it."""
+    return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
 class Loss(nn.Module):
     """The cross-entropy of what a model says, its last dimension being the classes."""
 

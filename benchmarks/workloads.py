@@ -300,6 +300,28 @@ def mlp_256() -> Case:
     return inference(models.mlp(), torch.randn(256, 64))
 
 
+@workload("mlp-train", "MLP 784-128-10, training step, batch 32", seconds=5e-4, compiling=20, training=True)
+def mlp_train() -> Case:
+    return training(models.digits(), torch.randn(32, 784), torch.randint(10, (32,)))
+
+
+@workload("mlp-step", "MLP 784-128-10, training step with Adam, batch 32", seconds=1e-3, compiling=40, quick=True)
+def mlp_step() -> Case:
+    """All of a step is compiled: forward, backward() and optimizer.step()."""
+    model, x, labels = models.digits(), torch.randn(32, 784), torch.randint(10, (32,))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step(x: Tensor, labels: Tensor) -> Tensor:
+        with torch.enable_grad():  # calls that are no training steps to the harness run without
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), labels)
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    return Case(step, (x, labels), inputs=[x], state=list(model.parameters()))
+
+
 @workload("gpt", "GPT, inference", dtypes=BOTH, seconds=0.13, compiling=16, quick=True)
 def gpt() -> Case:
     return inference(models.six_layers(), models.tokens())

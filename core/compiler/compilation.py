@@ -44,6 +44,7 @@ class Compilation:
         written: the inputs that the epilogue writes.
         rules: which grad rules a line has.
         constant: the values that pass no gradient on.
+        detached: the results without a history, since they are only written to storage behind autograd's back.
         environment: what grad rules record in; None for a plain one.
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
         distribution: how parameters lie on the ranks of a mesh; None for the programs of one process.
@@ -60,6 +61,7 @@ class Compilation:
     written: tuple[Proxy, ...] = ()
     rules: Callable[..., Iterable[Callable]] = registered
     constant: Collection[Proxy] = ()
+    detached: Collection[Proxy] = ()
     environment: Environment | None = None
     stage_bytes: int | None = None
     distribution: Distribution | None = None

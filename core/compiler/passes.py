@@ -32,7 +32,7 @@ def write_in_place(
 
     Nothing is written where autograd follows a written input, or where a check compares inputs before and after.
     """
-    followed = history and any(map(requires_grad, written))
+    followed = history and any([line.symbol is prims.copy_ and requires_grad(line.args[0]) for line in epilogue.lines])
     if not written or followed or check or checked in passes:
         return trace
     return in_place(trace, epilogue=epilogue, executors=executors)

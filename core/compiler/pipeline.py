@@ -19,14 +19,14 @@ of `Compilation`: `def split(joint, *, recompute, written, fused)`.  Every progr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from dovetail import options
+from dovetail import options, prims
 from dovetail.compiler.compilation import Compilation, apply, run
 from dovetail.compiler.passes import check_contract, has_transforms, transformed, user_passes, write_in_place
 from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
@@ -49,6 +49,7 @@ from dovetail.trace import (
     overlap,
     philox,
     prefetch,
+    proxies,
     release,
     requires_grad,
     run_pass,
@@ -155,13 +156,19 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
         compilation = replace(compilation, epilogue=epilogue)
 
     if compilation.distribution is not None:
+        if acquired.differentiates:
+            raise Unsupported(
+                "backward() of a distributed model inside a compiled function is not traced: the gradients would stay this process's own; "
+                "compile the model alone, and call backward() and optimizer.step() outside"
+            )
         tensors = dict(zip(traced.inputs, acquired.tensors, strict=True))
         steps = [*steps, *([computation] if computation not in steps else []), *compilation.distribution.rewrite(computation, tensors)]
         computation, compilation = steps[-1], replace(compilation, layouts=layouts_of(acquired.tensors))
 
     trained = None
-    if compilation.history and any(map(requires_grad, computation.inputs)):
-        compilation = replace(compilation, constant=constants_of(traced), environment=traced.environment)
+    constant, detached = {*constants_of(traced), *acquired.spent}, _detached(epilogue)
+    if compilation.history and _has_history(computation, constant, detached):
+        compilation = replace(compilation, constant=constant, detached=detached, environment=traced.environment)
         trained = train(computation, compilation)
     if trained is not None:
         steps += trained.forward
@@ -170,6 +177,23 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
 
     ends = lower(EPILOGUE, epilogue, compilation) if epilogue.lines or trained is not None else []
     return Programs(prologue or _prologue(acquired, compilation), steps, ends, trained, compilation)
+
+
+def _detached(epilogue: Trace) -> set[Proxy]:
+    """Return the results of the computation that the epilogue only writes to storage behind autograd's back."""
+    hidden = {line.out for line in epilogue.lines if line.symbol is prims.detach}
+    hides = [line.symbol is prims.copy_ and line.args[0] in hidden for line in epilogue.lines]
+    seen = {p for line, hide in zip(epilogue.lines, hides, strict=True) if not hide for p in line.reads} | set(proxies(epilogue.outputs))
+    return {line.args[1] for line, hide in zip(epilogue.lines, hides, strict=True) if hide} - seen
+
+
+def _has_history(computation: Trace, constant: Collection[Proxy], detached: Collection[Proxy]) -> bool:
+    """Return whether a gradient may flow from a result that autograd sees to an input."""
+    flowing = set(filter(requires_grad, computation.inputs))
+    for line in computation.lines if flowing else ():
+        if not flowing.isdisjoint(line.reads):
+            flowing.update([p for p in line.writes if p not in constant])
+    return any([p in flowing and p not in detached for p in proxies(computation.outputs)])
 
 
 def infer(computation: Trace, compilation: Compilation) -> list[Trace]:

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.frontend.arrays.detection import array_frontend, has_arrays
+from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
@@ -70,17 +71,27 @@ class _Interpreted(Acquired):
         super().__init__(recorder.trace, recorder.environment.tensors)
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
-        if recorder.returns_tensors and not captured.effects and not captured.sources and is_plain(captured.value) and not _shares(captured.value):
+        self.spent, self.distinct = recorder.autograd.spent, recorder.autograd.changed()
+        if (
+            recorder.returns_tensors
+            and not self.spent
+            and not captured.effects
+            and not captured.sources
+            and is_plain(captured.value)
+            and not _shares(captured.value)
+        ):
             self.trace.outputs = captured.value
         else:
-            self.trace.outputs, self.build, self.objects = tuple(recorder.results), recorder.build(captured), captured.sources
+            self.trace.outputs, self.objects = tuple(recorder.results), captured.sources
+            self.build = without_graph(self.trace, self.spent, recorder.build(captured))
 
     def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
         """Check the guards of the tracked run."""
         self.recorder.check_written(written)
         changing = {id(write.owner) for write in self.tracker.effects.log}
         guards, inputs, calls = self.tracker.all_guards(), self.recorder.sources, tuple(self.tracker.calls)
-        return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, changing=changing, calls=calls, sizes=self.recorder.sizes)
+        more = {"distinct": self.distinct, "changing": changing, "calls": calls, "sizes": self.recorder.sizes}
+        return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, **more)
 
     def freeze_guards(self) -> None:
         """Refuse further guards."""

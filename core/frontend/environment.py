@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import types
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -188,10 +188,12 @@ class Acquired:
         tensors: the real tensors that the inputs of the trace stand for.
         build: makes the result from the outputs of the trace and the objects that the prologue read; None where the outputs are the result.
         casts: whether autocast was on; then the trace contains its casts.
+        spent: values whose graph a backward() of the program has freed: no gradient flows through them.
     """
 
     build: Callable[[list, tuple], Any] | None = None
     casts = False
+    spent: Collection[Proxy] = ()
 
     def __init__(self, trace: Trace, tensors: list[torch.Tensor]):
         self.trace, self.tensors = trace, tensors

@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
+from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
 from dovetail.frontend.compiled_module import CompiledModule
@@ -33,7 +34,17 @@ from dovetail.frontend.torch_globals import GlobalSettings
 from dovetail.langs.torch import REFUSED, VALUE_DEPENDENT, SymbolicInt, not_traced, size_of, spec_of, symint
 from dovetail.prims import Symbol, recorder
 from dovetail.prims.sizes import Size
-from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTORCH_MODULE, any_autocast, function_applied, is_profiling, notes_module
+from dovetail.torch_internals import (
+    DETECT_IS_CAUSAL,
+    FUNCTORCH_MODULE,
+    GET_STEP,
+    GROUP_TENSORS,
+    any_autocast,
+    function_applied,
+    is_profiling,
+    notes_module,
+    undisabled,
+)
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.proxies import no_value
 
@@ -60,7 +71,10 @@ _TRANSFORMS = frozenset(
 )
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
-_HINTS = {DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True}  # ignore the caller's hint; inspect the mask
+_HINTS = {
+    DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
+    GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
+}
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
     'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
@@ -152,6 +166,17 @@ class TrackedEnvironment(TorchEnvironment):
         return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else size_of(x)
 
 
+def _is_learning_rate(source: Source) -> bool:
+    """Return whether a source is `optimizer.param_groups[i]["lr"]`."""
+    group = source.parent
+    inside = source.kind == "item" and source.key == "lr" and group.kind == "item" and group.parent is not None
+    return inside and group.parent.kind in ("field", "attr") and group.parent.key == "param_groups"
+
+
+def _as_tensor(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
 def _untraced_transform() -> Unsupported:
     """Return the error for a transform of torch.func."""
     return Unsupported(
@@ -177,19 +202,34 @@ class TorchRecorder(Recorder):
         self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
         self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
+        self.rates: dict[Source, Proxy] = {}
+        self.floats: set[Proxy] = set()  # tensors that the program sees as Python floats
+        self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
         self.environment.tracker = tracker
 
     def forget(self) -> None:
         """Release the tensors of the run."""
-        self.inputs, self.real, self.sources, self.results = {}, {}, [], {}
+        self.inputs, self.real, self.sources, self.results, self.autograd = {}, {}, [], {}, TracedAutograd(self)
 
     def finish(self, tracker: Tracker) -> None:
+        self.autograd.finish(tracker)
         self.settings.finish(tracker, self.environment.read)
 
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
+
+    def has_identity(self, value: Any) -> bool:
+        return isinstance(value, TensorProxy) or type(value) in (torch.Tensor, torch.nn.Parameter)
+
+    def stored_key(self, tracker: Tracker, key: Any) -> Any:
+        """Return the tensor from outside that `key` stands for; the program depends on which one it is."""
+        real = self.real.get(key) if is_proxy(key) else None
+        if real is None:
+            return key
+        tracker.guard("is", tracker.source(key), real)
+        return real
 
     def is_module(self, value: Any) -> bool:
         return is_module_class(type(value))
@@ -209,6 +249,8 @@ class TorchRecorder(Recorder):
             return int
         if not isinstance(value, TensorProxy):
             return type(value)
+        if value in self.floats:
+            return float
         real = self.real.get(value)
         return torch.Tensor if real is None else type(real)
 
@@ -257,6 +299,22 @@ class TorchRecorder(Recorder):
         self.environment.tensors.append(sample)
         return proxy.item()
 
+    def rate(self, tracker: Tracker, value: float, source: Source) -> Any:
+        """Return what the program sees for a learning rate of an optimizer: an input where a schedule has changed it."""
+        if self.sizes is None or not _is_learning_rate(source) or not self.sizes.moves(value, source):
+            return value
+        if source not in self.rates:
+            tracker.guard("type", source, float)
+            fresh = tracker.sources.fresh(source, len(tracker.calls), _as_tensor)
+            tracker.calls.append(fresh)
+            sample = _as_tensor(value)
+            self.rates[source] = proxy = self.trace.tensor(spec_of(sample))
+            self.trace.inputs.append(proxy)
+            self.sources.append((fresh, proxy))
+            self.environment.tensors.append(sample)
+            self.floats.add(proxy)
+        return self.rates[source]
+
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         if (size := self.sizes.integer(value, source)) is None:
             return value
@@ -298,6 +356,8 @@ class TorchRecorder(Recorder):
             if now is DELETED:
                 raise AttributeError(name)
             return now
+        if name in ATTRIBUTES and isinstance(owner, TensorProxy):
+            return ATTRIBUTES[name](self.autograd, tracker, owner)
         real = self.real.get(owner) if is_proxy(owner) else None
         if real is not None and name in real.__dict__:
             return tracker.reach(real.__dict__[name], tracker.sources.field(tracker.source(owner), name))
@@ -307,12 +367,16 @@ class TorchRecorder(Recorder):
             return getattr(self.concrete(owner), name)
         return getattr(owner, name)
 
-    def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
+    def store_attr(self, tracker: Tracker, owner: Any, name: str, value: Any) -> bool:
+        if name == "grad" and owner in self.real:
+            self.autograd.set_grad(tracker, owner, None if value is DELETED else value)
+            return True
         if hasattr(torch.Tensor, name) or owner not in self.real:
             raise Unsupported(
                 f"the program sets .{name} of a traced tensor, which later operations would not see; write with copy_, or do it outside\n"
                 f"  called at {user_line()}"
             )
+        return False
 
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
         session = self.environment.session
@@ -389,8 +453,12 @@ class TorchRecorder(Recorder):
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         kind = type(function)
+        if (kind is FunctionType or kind is MethodDescriptorType) and function in CALLS and any(map(is_tensor_class, map(type, leaves(args)))):
+            return CALLS[function](self.autograd, tracker, *args, **kwargs)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
+        if function is torch.profiler.record_function:  # its range is ignored, and so is its name
+            return object.__new__(function)
         if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
             return args[0]
         if is_module_class(kind):
@@ -423,6 +491,9 @@ class TorchRecorder(Recorder):
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
+        if (plain := undisabled(function)) is not None:
+            guard_same(tracker, function)
+            return tracker.call(plain, args, kwargs, frame)
         if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
@@ -485,8 +556,9 @@ class TorchRecorder(Recorder):
         kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_same(tracker, generator)
-        unparsed = any([type(x) in _UNPARSED for x in leaves((args, kwargs))])
-        if unparsed or type(function) is not BuiltinFunctionType or self.environment.is_value_dependent(function, args, kwargs):
+        parsed = type(function) is BuiltinFunctionType and function is not GROUP_TENSORS.value  # by torch, before it calls back
+        unparsed = not parsed or any([type(x) in _UNPARSED for x in leaves((args, kwargs))])
+        if unparsed or self.environment.is_value_dependent(function, args, kwargs):
             return self._recorded(self._by_table, [function, *args], kwargs)
         if function in REFUSED:  # before torch's own parser, which knows no traced tensors
             raise not_traced(function, REFUSED[function])

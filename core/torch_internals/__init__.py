@@ -6,7 +6,7 @@ Nothing else in this repository's packages touches `torch._...`.  Importing this
 and whoever uses it takes the fallback.  `dovetail doctor` lists them.
 """
 
-from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, tensors, trees
+from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, operations, tensors, trees
 from dovetail.torch_internals.around import FORWARD_AD as FORWARD_AD
 from dovetail.torch_internals.around import LEVEL as LEVEL
 from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
@@ -16,6 +16,7 @@ from dovetail.torch_internals.around import mode_keys as mode_keys
 from dovetail.torch_internals.autograd import apply_function as apply_function
 from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply
+from dovetail.torch_internals.autograd import freed_graph as freed_graph
 from dovetail.torch_internals.autograd import function_applied as function_applied
 from dovetail.torch_internals.clamping import clamp_saturates as clamp_saturates
 from dovetail.torch_internals.collectives import ACTIVE_DDP as ACTIVE_DDP
@@ -33,6 +34,7 @@ from dovetail.torch_internals.dynamo import is_set_grad_enabled as is_set_grad_e
 from dovetail.torch_internals.dynamo import notes_module as notes_module
 from dovetail.torch_internals.dynamo import select_decompositions as select_decompositions
 from dovetail.torch_internals.dynamo import tracing_fakes as tracing_fakes
+from dovetail.torch_internals.dynamo import undisabled as undisabled
 from dovetail.torch_internals.guards import DICT_VERSION as DICT_VERSION
 from dovetail.torch_internals.guards import guard_manager as guard_manager
 from dovetail.torch_internals.guards import guard_managers_loaded as guard_managers_loaded
@@ -56,6 +58,9 @@ from dovetail.torch_internals.modules import GLOBAL_HOOKS as GLOBAL_HOOKS
 from dovetail.torch_internals.modules import MODULE_HOOKS as MODULE_HOOKS
 from dovetail.torch_internals.modules import MODULE_TABLES as MODULE_TABLES
 from dovetail.torch_internals.operations import ATEN as ATEN
+from dovetail.torch_internals.operations import FOREACH as FOREACH
+from dovetail.torch_internals.operations import GET_STEP as GET_STEP
+from dovetail.torch_internals.operations import GROUP_TENSORS as GROUP_TENSORS
 from dovetail.torch_internals.operations import MKLDNN as MKLDNN
 from dovetail.torch_internals.operations import aten as aten
 from dovetail.torch_internals.subgradients import CLAMP_BY_NUMBERS as CLAMP_BY_NUMBERS
@@ -88,7 +93,7 @@ from dovetail.torch_internals.trees import tree_unflatten as tree_unflatten
 INTERNALS: tuple[Internal, ...] = (
     *(
         part
-        for file in (around, autograd, modes, modules, tensors, trees, guards, dynamo, collectives)
+from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, operations, tensors, trees
         for part in vars(file).values()
         if isinstance(part, Internal)
     ),

@@ -80,3 +80,42 @@ def detour_apply(detour: Callable[..., Any] | None, unseen: Callable[[], None] |
         unseen()
 
     function.apply, context.__init__ = classmethod(apply), init
+
+
+_FREED = "Trying to backward through the graph a second time: a compiled function has run backward() through it; specify retain_graph=True there"
+
+
+class _Freed(torch.autograd.Function):
+    """A tensor as it is, with a backward that raises."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError(_FREED)
+
+
+def _raises(error: Any) -> bool:
+    x = error(_FREED, 1)(torch.ones(1).requires_grad_())
+    try:
+        x.sum().backward()
+    except RuntimeError as raised:
+        return _FREED in str(raised) and x.item() == 1.0
+    return False
+
+
+DELAYED_ERROR = Internal(
+    "torch._C._functions.DelayedError",
+    purpose="give a result the history of a graph that backward() has freed, in one microsecond",
+    fallback="a torch.autograd.Function does so, in ten",
+    probe=_raises,
+)
+
+
+def freed_graph(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with a history that raises RuntimeError when it is differentiated."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return _Freed.apply(leaf) if (error := DELAYED_ERROR.usable) is None else error(_FREED, 1)(leaf)

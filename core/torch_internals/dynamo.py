@@ -6,6 +6,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -93,3 +95,21 @@ def compile_fx_inner(graph: Any, fakes: Sequence[Any]) -> Any:
 def select_decompositions() -> dict[Any, Callable]:
     """Return Inductor's decompositions of ATen's operations."""
     return SELECT_DECOMPOSITIONS.value()
+
+
+DISABLE = Internal(
+    "torch._disable_dynamo",
+    purpose="trace functions of torch that keep Dynamo out, such as Optimizer.zero_grad, without Dynamo's own bookkeeping",
+    fallback="the bookkeeping is traced, and guarded at every call",
+    probe=lambda disable: disable(len).__wrapped__ is len,
+)
+
+
+@cache
+def _wrapper_code() -> CodeType | None:
+    return None if DISABLE.usable is None else DISABLE.usable(len).__code__
+
+
+def undisabled(function: FunctionType) -> Callable[..., Any] | None:
+    """Return the function that `torch._disable_dynamo` has wrapped, None where `function` is no such wrapper."""
+    return function.__wrapped__ if function.__code__ is _wrapper_code() else None

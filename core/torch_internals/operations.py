@@ -9,6 +9,17 @@ from typing import Any
 from dovetail.torch_internals.internal import Internal, resolve
 
 ATEN = "torch.ops.aten"
+FOREACH = "torch._foreach_"  # what the names of functions of lists of tensors begin with
+GROUP_TENSORS = Internal(
+    "torch._C._group_tensors_by_device_and_dtype",
+    purpose="trace optimizers and clip_grad_norm_, which group gradients by device and dtype",
+    fallback="such functions are refused",
+)
+GET_STEP = Internal(
+    "torch.optim.optimizer._get_value",
+    purpose="compute with the step count of an optimizer in double precision, without its value",
+    fallback="the corrections of Adam's bias are computed in float32",
+)
 
 
 @cache

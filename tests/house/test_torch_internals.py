@@ -25,6 +25,7 @@ NEEDED_BY_TORCH = (
     "torch.nn.Module.",
     "torch.autograd.Function.apply",
     "torch._C._set_grad_enabled",
+    "torch._disable_dynamo",
     "torch._C._get_tracing_state",
     "torch._guards.",
     "torch._subclasses.",
@@ -61,8 +62,8 @@ paths = sys.argv[1:]
 for path in paths:
     owner, _, name = path.rpartition(".")
     value = torch
-    for part in owner.split(".")[1:]:
-        value = getattr(value, part)
+    for i, part in enumerate(owner.split(".")[1:], 2):
+        value = getattr(value, part) if hasattr(value, part) else importlib.import_module(".".join(owner.split(".")[:i]))
     delattr(value, name)
 import dovetail
 from dovetail.torch_internals import INTERNALS

@@ -181,6 +181,19 @@ def uses_collections(x):
     return [list(itertools.accumulate(ys)) for ys in held.values()], collections.Counter("abca")["a"]
 
 
+def test_a_default_factory_of_an_outside_dict_fills_what_is_missing():
+    def grouped(x, groups):
+        groups["a"].append(1)
+        groups["b"].append(2)
+        groups["a"].append(3)
+        return x + len(groups)
+
+    compiled, groups = dovetail.jit(grouped), collections.defaultdict(list)
+    for _ in range(2):
+        compiled(torch.ones(1), groups)
+    assert groups == {"a": [1, 3, 1, 3], "b": [2, 2]}
+
+
 def uses_lists(x):
     ys = [x]
     ys.insert(0, x * 2)

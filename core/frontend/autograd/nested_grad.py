@@ -5,7 +5,7 @@ The derivative is computed by lines of the program around it, so it can be diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -35,6 +35,7 @@ from dovetail.trace import (
     requires_grad,
     substitute,
 )
+from dovetail.trace.passes.grad import registered
 
 
 def is_tracing() -> bool:
@@ -114,11 +115,16 @@ def _joint(inner: Trace, again: bool) -> JointTrace:
     if any([line.mutates for line in epilogue.lines]):
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
     pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
-    executors = resolve_executors() if (current := _executors.get()) is None else current
-    executors = executors if inner.relations is None else SymbolicOrder(executors)
-    rules = {} if again else {"rules": GradRules(pure, executors)}
     with torch.no_grad():
-        return grad(pure, constant=constants_of(inner), environment=inner.environment, **rules)
+        return grad(pure, rules_for(pure, again), constant=constants_of(inner), environment=inner.environment)
+
+
+def rules_for(trace: Trace, again: bool) -> Callable[[BoundSymbol], Iterable[Callable]]:
+    """Return the grad rules of the program that is being compiled; `again` uses only those that can be differentiated themselves."""
+    if again:
+        return registered
+    executors = resolve_executors() if (current := _executors.get()) is None else current
+    return GradRules(trace, executors if trace.relations is None else SymbolicOrder(executors))
 
 
 class _Replay:
@@ -137,7 +143,7 @@ class _Replay:
 
     def _add(self, line: BoundSymbol) -> None:
         line = substitute(line, self.env)
-        _flag(line, self.outer.environment.grad_enabled(), self.constant)
+        flag(line, self.outer.environment.grad_enabled(), self.constant)
         self.outer.lines.append(line)
 
     def results(self) -> tuple[Any, ...]:
@@ -164,10 +170,10 @@ class _Replay:
             return [zeros_like(substitute(x, self.env)) if g is None else substitute(g, self.env) for g, x in pairs]
 
 
-def _flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
+def flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
     """Give the results of `line` the requires_grad that recording it here would have set."""
     for inner in line.body:
-        _flag(inner, enabled, constant)
+        flag(inner, enabled, constant)
     if line.body:
         return
     flows = enabled and Tag.NO_GRAD not in line.symbol.tags and any(map(requires_grad, line.reads))

@@ -251,7 +251,8 @@ class PrologueBuilder:
     def check_disjoint(self, trace: Trace, written: Sequence[Proxy]) -> None:
         """Record the check that the tensors which the program writes share no memory with its other inputs and constants."""
         self.trace.constants |= trace.constants
-        others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in set(written) and not isinstance(p, NumberProxy)])
+        apart = {*written, *(p for source, p in self.proxies.items() if source.kind == "fresh")}  # what a call makes shares no memory
+        others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in apart and not isinstance(p, NumberProxy)])
         why = "an input that the program writes shares memory with another input"
         compare = memory_overlap if any([source.kind == "array" for source in self.proxies]) else overlap
         self.check(prims.check_disjoint, tuple(written), others, overlap=compare, reason=why)

@@ -101,10 +101,21 @@ class SymbolicSizes:
         self.relations = Relations(user_line)
         self.seen: dict[str, Any] = {}
         self.places: dict[Place, Atom] = {}
+        self.rates: set[str] = set()  # where the learning rates are that are inputs
         self.of_tensor: dict[Any, list[tuple[int, Atom]]] = {}  # a traced tensor -> its symbolic dimensions
 
     def __bool__(self) -> bool:
-        return bool(self.places)
+        return bool(self.places or self.rates)
+
+    def moves(self, rate: float, source: Source) -> bool:
+        """Return whether a learning rate has changed between compilations, so that it becomes an input."""
+        place = repr(source)
+        before, self.seen[place] = self.history.seen.get(place), rate
+        if before is not None and before != rate:
+            self.history.moving.add((place, None))
+        if (place, None) in self.history.moving:
+            self.rates.add(place)
+        return place in self.rates
 
     def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]]]:
         """Return the spec of an input with symbols, and which dimensions have them."""

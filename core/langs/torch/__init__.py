@@ -13,6 +13,7 @@ from dovetail.langs.torch import dropout as dropout
 from dovetail.langs.torch import einsum as einsum
 from dovetail.langs.torch import elementwise as elementwise
 from dovetail.langs.torch import embedding as embedding
+from dovetail.langs.torch import foreach as foreach
 from dovetail.langs.torch import gather as gather
 from dovetail.langs.torch import indexing as indexing
 from dovetail.langs.torch import interpolate as interpolate

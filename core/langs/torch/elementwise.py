@@ -90,6 +90,8 @@ def require_float(x: Any, *kinds: str) -> None:
 
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     """x * factor in `dtype`; the factor of a sum is not of a higher kind than the sum."""
+    if isinstance(factor, Tensor):
+        return core.mul(core.convert(x, dtype) if isinstance(x, Tensor) else x, core.convert(factor, dtype))
     kind = kind_of(factor)
     whole = dtype.kind not in ("bool", "int") or kind in ("bool", "int")
     require(whole, "For integral input tensors, argument alpha must not be a floating point number, got {!r}; pass an int", factor)
@@ -105,7 +107,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
 
 
 @torchsymbol("torch.add", methods=("add",))
-def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
+def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number | Tensor = 1):
     """input + alpha * other."""
     if type(alpha) is int and alpha == 1:
         return core.add(input, other)
@@ -114,7 +116,7 @@ def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
 
 
 @torchsymbol("torch.sub", "torch.subtract", methods=("sub", "subtract"))
-def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1):
+def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number | Tensor = 1):
     """input - alpha * other."""
     return _difference(input, other, alpha)
 
@@ -354,14 +356,14 @@ def lerp_vjp(g: Any, out: Any, input: Any, end: Any, weight: Any) -> tuple:
 
 
 @torchsymbol("torch.addcmul", methods=("addcmul",))
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number | Tensor = 1):
     """input + value * tensor1 * tensor2."""
     require_dtype(core.promote(input, tensor1, tensor2) is not dtypes.bool_, "expected numbers, got booleans; convert one of them")
     return in_wide(lambda x, a, b: core.add(x, core.mul(_times(a, value), b)), input, tensor1, tensor2, inexact=False)
 
 
 @torchsymbol("torch.addcdiv", methods=("addcdiv",))
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1):
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number | Tensor = 1):
     """input + value * tensor1 / tensor2."""
     dtype = core.promote(input, tensor1, tensor2)
     require_dtype(core.promote(tensor1, tensor2).inexact, "expected a floating quotient, got {}; convert tensor1 or tensor2 first", dtype.short)
@@ -370,6 +372,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 def _times(x: Any, value: Any) -> Any:
     """x * value in x's dtype, and x itself where value is 1."""
+    if isinstance(value, Tensor):
+        return core.mul(x, core.convert(value, x.spec.dtype))
     if value == 1:
         return x
     kind = x.spec.dtype.kind

@@ -24,7 +24,8 @@ or with another result of it, as a real view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from dovetail import prims
@@ -45,6 +46,52 @@ def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
     functionalizer = Functionalizer(trace.derive("functionalize"), trace, history)
     functionalizer.extend(trace.lines)
     return functionalizer.finish()
+
+
+@dataclass
+class Written:
+    """The lines of an unfinished trace as pure ones, and what became of the storages that they wrote.
+
+    Attributes:
+        lines: the pure lines.
+        values: each owner of a storage that was written, and what the storage holds.
+        views: each view of such a storage, and the line that makes it from its parent, parents first.
+        seen: the owners that were written where autograd sees it.
+        read: returns what a value of the trace holds now.
+    """
+
+    lines: list[BoundSymbol]
+    values: dict[Proxy, Proxy]
+    views: dict[Proxy, BoundSymbol]
+    seen: set[Proxy]
+    read: Callable[[Proxy], Proxy]
+
+
+def functionalize_so_far(trace: Trace) -> Written:
+    """Return what an unfinished trace has computed, without writes."""
+    storages = Functionalizer(trace.derive("functionalize"), trace, history=True)
+    storages.extend(trace.lines)
+    with recording(storages.new):
+        values = {root: storages.read(root) for root in storages.writes}
+
+    def read(p: Proxy) -> Proxy:
+        with recording(storages.new):
+            return storages.read(p)
+
+    views: dict[Proxy, BoundSymbol] = {}
+
+    def note(p: Proxy) -> None:
+        if p in storages.parent and p not in views:
+            note(storages.parent[p].args[0])
+            views[p] = storages.parent[p]
+
+    for p in storages.parent:
+        if storages.root(p) in values:
+            note(p)
+    for p in storages.flowing:
+        if isinstance(p, TensorProxy) and not p.spec.requires_grad:
+            p.spec = p.spec.like(requires_grad=True)
+    return Written(storages.new.lines, values, views, storages.followed, read)
 
 
 def written_inputs(epilogue: Trace) -> list[Proxy]:

@@ -72,21 +72,23 @@ def grad(
     rules: Callable[[BoundSymbol], Iterable[Rule]] = registered,
     *,
     constant: Collection[Proxy] = (),
+    detached: Collection[Proxy] = (),
     environment: Environment | None = None,
 ) -> JointTrace:
     """Return the joint trace of a pure computation.
 
-    Gradients are those of the inputs whose spec requires one.  Values in `constant` pass none on, see `constants_of`.  `environment` is
-    what rules record in: the front end's, so that they may call its functions.
+    Gradients are those of the inputs whose spec requires one.  Values in `constant` pass none on, see `constants_of`; results in
+    `detached` get no cotangent.  `environment` is what rules record in: the front end's, so that they may call its functions.
     """
     changes = {"environment": environment or Environment()}
     joint = JointTrace(**vars(trace.derive("grad", **changes)))
-    tape = _Tape(joint, rules, set(constant))
+    tape = Tape(joint, rules, set(constant))
     with recording(joint):
         for line in trace.lines:
             tape.forward(line, line.where)
         outputs = substitute(trace.outputs, tape.env)
-        joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs]
+        unseen = {tape.env.get(p, p) for p in detached}
+        joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs and p not in unseen]
         joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
         start = len(joint.lines)
@@ -121,7 +123,7 @@ def requires_grad(x: Any) -> bool:
     return isinstance(x, TensorProxy) and x.spec.requires_grad
 
 
-class _Tape:
+class Tape:
     """What was recorded on the way forward, and the cotangents on the way back."""
 
     def __init__(self, joint: JointTrace, rules: Callable[[BoundSymbol], Iterable[Rule]], constant: set[Proxy]):
@@ -132,6 +134,7 @@ class _Tape:
         self.grads: dict[Proxy, Proxy] = {}
         self.pieces: dict[Proxy, list[tuple[BoundSymbol, Proxy]]] = {}  # slices of a value and their cotangents, not yet in `grads`
         self.entries: list[tuple[Any, Callable[[Any], None]]] = []
+        self.hooks: dict[Proxy, Callable[[Proxy], Proxy]] = {}  # what the cotangent of a value becomes before it flows on
 
     def forward(self, line: BoundSymbol, where: str | None) -> None:
         """Add `line` to the joint trace, and what differentiates it to the tape."""
@@ -173,16 +176,23 @@ class _Tape:
     def backward(self) -> None:
         """Pull every entry, the last first."""
         for out, pull in reversed(self.entries):
-            g = tree_map(lambda p: self.cotangent(p) if isinstance(p, Proxy) else None, out)
+            g = tree_map(lambda p: self.hooked(p) if isinstance(p, Proxy) else None, out)
             if any([x is not None for x in leaves(g)]):
                 pull(g)
 
     def cotangent(self, p: Proxy) -> Proxy | None:
-        """What flowed into `p`, from everything that reads it."""
+        """Return what flowed into `p`, from everything that reads it."""
         if p in self.pieces:
             for part in _together(self.pieces.pop(p), p):
                 self._add(p, part, prims.strided_slice)
         return self.grads.get(p)
+
+    def hooked(self, p: Proxy) -> Proxy | None:
+        """Return the cotangent of `p` after its hook, which runs once."""
+        g = self.cotangent(p)
+        if g is not None and p in self.hooks:
+            g = self.grads[p] = self.hooks.pop(p)(g)
+        return g
 
     def _needs(self, out: Any) -> None:
         for p in proxies(out):
@@ -253,6 +263,8 @@ class _Tape:
                 self.constant.add(b)
             if a is not b:
                 self.env[a] = b
+                if a in self.hooks:
+                    self.hooks[b] = self.hooks.pop(a)
 
     def _replay(self, held: list[BoundSymbol], line: BoundSymbol) -> None:
         """Record the held lines with real cotangents, where the rule had stand-ins that are row-major."""

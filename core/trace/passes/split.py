@@ -92,7 +92,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     numbers = [p for p in kept if not isinstance(p, TensorProxy)]
     kept = [p for p in kept if isinstance(p, TensorProxy)]
     forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
-    forward.lines = _folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
+    forward.lines = folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
     lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], known=[*saved, *joint.cotangents])
     lines = _just_in_time(lines, {id(line) for line in late}, joint.outputs[1])
     if joint.relations is not None:
@@ -229,8 +229,8 @@ def _minimum_cut(edges: dict[tuple[int, int], int], node: dict[Proxy, int]) -> l
     return [p for p, n in node.items() if n not in behind and n + 1 in behind]
 
 
-def _folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> list[BoundSymbol]:
-    """`lines` with an operation that was taken apart whole again, where nothing outside reads what is computed inside it."""
+def folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> list[BoundSymbol]:
+    """Return `lines` with an operation that was taken apart whole again, where nothing outside reads what is computed inside it."""
     position = {p: i for i, line in enumerate(lines) for p in line.writes}
     readers: dict[Proxy, list[int]] = {p: [-1] for p in proxies(forward.outputs)}
     for i, line in enumerate(lines):

@@ -284,7 +284,8 @@ def stride_order(x: Tensor, *, order: tuple) -> Tensor:
 
 def copy_(x: Tensor, value: Tensor) -> None:
     """Copy a value into x. One that was computed in x's own memory lies there already: autograd learns of the write, and nothing is copied."""
-    if torch_internals.is_alias_of(x, value) and _placed(x) == _placed(value) and not torch.is_grad_enabled() and not x.is_inference():
+    unseen = not torch.is_grad_enabled() or not (x.requires_grad or value.requires_grad)
+    if unseen and torch_internals.is_alias_of(x, value) and _placed(x) == _placed(value) and not x.is_inference():
         increment_version(x)
     else:
         x.copy_(value)

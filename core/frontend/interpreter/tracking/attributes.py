@@ -155,8 +155,8 @@ class Attributes:
 
     def set_native(self, owner: Any, name: str, value: Any) -> None:
         if self.recorder.is_tensor(owner):
-            self.recorder.store_attr(self, owner, name)
-            self.effects.set(owner, name, value)
+            if not self.recorder.store_attr(self, owner, name, value):
+                self.effects.set(owner, name, value)
         elif isinstance(owner, ModuleType):
             self.effects.set(vars(owner), name, value, "item")
         elif self.is_outside(owner) and _can_be_set(owner, name):

@@ -43,7 +43,7 @@ class Comparing:
     def is_odd(self, key: Any) -> bool:
         """Return whether hashing a key is more than reading a guarded value."""
         kind = type(key)
-        if kind in self.atoms or isinstance(key, Enum) or self.recorder.is_symbolic(key):
+        if kind in self.atoms or isinstance(key, Enum) or self.recorder.is_symbolic(key) or self.recorder.has_identity(key):
             return False
         if isinstance(key, (tuple, frozenset)):
             return any([self.is_odd(part) for part in key])

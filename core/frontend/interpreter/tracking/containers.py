@@ -64,6 +64,10 @@ class Containers:
                 x = [pair[0] for pair in x if type(pair) in (list, tuple) and pair]
             self.hashed(*(x if type(x) in CONTAINERS else ()))
 
+    def outside_key(self, owner: Any, key: Any) -> Any:
+        """Return a key as an outside container holds it: the tensor itself that a traced one stands for."""
+        return self.recorder.stored_key(self, key) if self.recorder.is_tensor(key) and self.source(owner) is not None else key
+
     def make_set(self, items: list[Any]) -> set:
         result: set = set()
         for item in items:
@@ -89,6 +93,7 @@ class Containers:
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
             return self.recorder.operate(self, "get_item", [owner, self.plain(key)])
+        key, original = self.outside_key(owner, key), owner
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
@@ -97,7 +102,7 @@ class Containers:
             if not isinstance(owner, dict):
                 return super().get_item(owner, key if type(key) is int else self.indexed(key))
             self.probe(owner, key)
-            return super().get_item(owner, key) if dict.__contains__(owner, key) else self._missing(owner, key)
+            return super().get_item(owner, key) if dict.__contains__(owner, key) else self._missing(original, key)
         return self.raw_item(owner, key)
 
     def raw_item(self, owner: Any, key: Any) -> Any:
@@ -153,7 +158,7 @@ class Containers:
             self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
             return
         if isinstance(owner, dict):
-            key = self.hashable(key)
+            key = self.hashable(self.outside_key(owner, key))
             self.probe(owner, key)
         if id(owner) in self.views:
             self.set_view(owner, key, value)
@@ -163,6 +168,7 @@ class Containers:
             super().set_item(owner, key, value)
 
     def delete_item(self, owner: Any, key: Any) -> None:
+        key = self.outside_key(owner, key) if isinstance(owner, dict) else key
         if id(owner) in self.views:
             self.get_item(owner, key)
             self.set_view(owner, key, DELETED)
@@ -174,6 +180,8 @@ class Containers:
     def contains(self, container: Any, item: Any) -> bool:
         if self.recorder.is_tensor(container):
             return self.recorder.operate(self, "contains", [container, item])
+        if isinstance(container, (*MAPPINGS, set, frozenset)):
+            item = self.outside_key(container, item)
         container = self.effects.shadow(container)
         if self.method(container, "__contains__") is not None or not isinstance(container, (*BASES, MappingProxyType)):
             return super().contains(container, item)
@@ -314,6 +322,8 @@ class Containers:
         owner, name = method.__self__, method.__name__
         if not isinstance(owner, (*BASES, MappingProxyType)):
             return NULL
+        if args and isinstance(owner, (*MAPPINGS, set, frozenset)):
+            args = [self.outside_key(owner, args[0]), *args[1:]]
         if self.outside_container(owner) is None:
             if isinstance(owner, MappingProxyType):
                 return method(*args, **kwargs)

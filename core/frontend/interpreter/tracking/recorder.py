@@ -29,6 +29,14 @@ class Recorder:
         """Return whether `value` is a tensor, real or traced."""
         return False
 
+    def has_identity(self, value: Any) -> bool:
+        """Return whether `value` is a tensor, which is hashed by its identity."""
+        return False
+
+    def stored_key(self, tracker: Tracker, key: Any) -> Any:
+        """Return what an outside container holds in the place of a traced tensor that is a key."""
+        return key
+
     def is_input(self, value: Any) -> bool:
         """Return whether `reach` decides what the program sees of an outside value: tensors, and what else becomes an input."""
         return self.is_tensor(value)
@@ -61,8 +69,9 @@ class Recorder:
         """Return an attribute of a tensor or module."""
         return NULL
 
-    def store_attr(self, tracker: Tracker, owner: Any, name: str) -> None:
-        """Check an attribute of a tensor that is about to be set or deleted; an error where that cannot wait."""
+    def store_attr(self, tracker: Tracker, owner: Any, name: str, value: Any) -> bool:
+        """Check an attribute of a tensor that is about to be set or deleted; an error where that cannot wait.  Return whether it is done."""
+        return False
 
     def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
         """Return `call` with its number as an input of the computation."""
@@ -74,6 +83,10 @@ class Recorder:
 
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         """Return what the program sees for an int in its arguments: the value itself, which is then guarded, or a symbol."""
+        return value
+
+    def rate(self, tracker: Tracker, value: float, source: Source) -> Any:
+        """Return what the program sees for a float from outside: the value itself, which is then guarded, or an input."""
         return value
 
     def is_symbolic(self, value: Any) -> bool:

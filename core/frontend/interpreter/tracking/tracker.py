@@ -150,6 +150,8 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
         if kind in self.atoms:
             if kind is int and self.recorder.symbolic_ints and (size := self.recorder.symbolic(self, value, source)) is not value:
                 return size
+            if kind is float and (rate := self.recorder.rate(self, value, source)) is not value:
+                return rate
             self.guard("equal", source, value)
             return value
         if id(value) in self.fresh:
@@ -197,7 +199,8 @@ class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Pr
 
     def keep_apart(self) -> None:
         """Guard that objects which the trace writes to are no others that it knows: a write to one would be seen in the other."""
-        written = {id(write.owner): write.owner for write in self.effects.log if self.source(write.owner) is not None}
+        log = [write for write in self.effects.log if not (write.name == "grad" and self.recorder.is_tensor(write.owner))]  # kept apart as inputs
+        written = {id(write.owner): write.owner for write in log if self.source(write.owner) is not None}
         for owner in written.values():
             source = self.source(owner)
             for other, at in list(self.known.values()):

@@ -1,0 +1,224 @@
+"""Gradients of the program that is being traced: the lines of a backward, recorded behind those that it differentiates.
+
+>>> def step(x, w):
+...     loss = (x * w).sum()
+...     loss.backward()
+
+The lines recorded when `backward` is called become pure ones, since a gradient is that of values; the lines of the backward follow; what
+the program had written by then is written last, so that whoever holds a written tensor, or a view of it, finds it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from dovetail import prims
+from dovetail.errors import Unsupported
+from dovetail.frontend.autograd.nested_grad import flag, rules_for
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, recording, substitute
+from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace.passes.functionalize import Written, functionalize_so_far
+from dovetail.trace.passes.grad import Tape
+from dovetail.trace.passes.split import folded
+
+TWICE = (
+    "Trying to backward through the graph a second time: the compiled function has already run backward() through it. Specify retain_graph=True "
+    "if you need to backward through the graph a second time"
+)
+Hook = Callable[[Proxy], Proxy]
+
+
+@dataclass
+class Request:
+    """One call of backward() or torch.autograd.grad.
+
+    Attributes:
+        outputs: what is differentiated, and the cotangent of each.
+        wanted: the tensors with gradients that are wanted.
+        leaves: those among the values computed so far that no gradient flows beyond.
+        spent: values whose graph an earlier backward has freed; those of this one are added.
+        hooks: what the cotangents of some values become.
+        create_graph: whether the gradients have a history.
+        retain_graph: whether the values may be differentiated again.
+    """
+
+    outputs: Mapping[Proxy, Proxy]
+    wanted: Sequence[Proxy]
+    leaves: Collection[Proxy]
+    spent: set[Proxy]
+    hooks: Mapping[Proxy, Hook] = field(default_factory=dict)
+    create_graph: bool = False
+    retain_graph: bool = False
+
+
+def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
+    """Record the gradients of the wanted tensors at the end of `trace`; return them, None where nothing flows.
+
+    Raises RuntimeError, as eager does, where the gradients flow through a graph that was freed.
+    """
+    constant = constants_of(trace)
+    state = _State(trace, constant, request.leaves)
+    renamed = state.renamed
+    joint = JointTrace(**vars(trace.derive("grad", language=prims.OPERATORS, environment=trace.environment)))
+    tape = Tape(joint, rules_for(joint, again=request.create_graph), {renamed.get(p, p) for p in (*constant, *request.leaves)})
+    own = set(request.leaves)
+    wanted = [renamed.get(p, p) if p in own or p in state.provided else state.value(p) for p in request.wanted]
+    tape.leaves, tape.needs = set(wanted), set(wanted)
+    tape.hooks.update({state.value(p): hook for p, hook in request.hooks.items()})
+    outputs = {state.value(p): g for p, g in request.outputs.items()}
+    useful = _ancestors(state.lines, outputs)
+    with recording(joint), torch.set_grad_enabled(request.create_graph):
+        for line in state.lines:
+            if id(line) in useful:
+                tape.forward(line, line.where)
+            else:
+                joint.lines.append(substitute(line, tape.env))
+        start = len(joint.lines)
+        for p, g in outputs.items():
+            p = tape.env.get(p, p)
+            known = tape.grads.get(p)
+            tape.grads[p] = g if known is None else prims.add(known, g)
+        tape.backward()
+        grads = [tape.hooked(tape.env.get(p, p)) for p in wanted]
+        flowing = {*tape.grads, *(old for old, new in tape.env.items() if new in tape.grads)} - set(wanted)
+        if not flowing.isdisjoint(request.spent):
+            raise RuntimeError(TWICE)
+        grads = _own([None if g is None else _laid_out(g, p) for g, p in zip(grads, wanted, strict=True)], joint, start)
+    state.finish(joint, tape, start, [g for g in grads if g is not None], request.create_graph)
+    if not request.retain_graph:
+        request.spent.update(flowing)
+    return grads
+
+
+def _laid_out(g: TensorProxy, like: TensorProxy) -> TensorProxy:
+    """Return a gradient in the layout of its tensor, as eager accumulates it."""
+    if g.spec.strides == like.spec.strides:
+        return g
+    order = sorted(range(len(like.spec.shape)), key=lambda d: -like.spec.steps[d])
+    return prims.stride_order(g, order=tuple(order))
+
+
+def _own(grads: list[Proxy | None], joint: JointTrace, start: int) -> list[Proxy | None]:
+    """Return gradients with a storage of their own each: a program may write into one."""
+    bases, taken = view_bases(joint.lines), set()
+    new = {p for line in joint.lines[start:] for p in line.writes}
+    result = []
+    for g in grads:
+        if g is not None:
+            root = root_of(g, bases)
+            if root in taken or root not in new:
+                g = root = prims.clone(g)
+            taken.add(root)
+        result.append(g)
+    return result
+
+
+def _ancestors(lines: Sequence[BoundSymbol], values: Collection[Proxy]) -> set[int]:
+    """Return the ids of the lines that compute `values`."""
+    live, chosen = set(values), set()
+    for line in reversed(lines):
+        if not live.isdisjoint(line.writes):
+            chosen.add(id(line))
+            live.update(line.reads)
+    return chosen
+
+
+class _State:
+    """The lines of a trace so far as pure lines, and how the tensors that they wrote are written at the end.
+
+    `renamed` maps what the trace has written in place, and views of it, to names for the first values of these in the pure lines.
+    """
+
+    def __init__(self, trace: Trace, constant: Collection[Proxy], leaves: Collection[Proxy]):
+        self.trace, self.lines, self.provided = trace, list(trace.lines), {*trace.inputs, *trace.constants}
+        self.renamed: dict[Proxy, Proxy] = {}
+        self.written = functionalize_so_far(trace) if any([line.mutates for line in trace.lines]) else None
+        self.known = {id(line) for line in _with_parts(trace.lines)}
+        self.constant = set(constant)
+        if self.written is not None:
+            changed = [p for p in (*self.written.values, *self.written.views) if p not in self.provided]
+            self.renamed = {p: trace.tensor(p.spec) for p in changed}
+            self.constant.update([self.renamed.get(p, p) for p in constant])
+            self.lines = [_renamed(line, self.renamed) for line in self.written.lines]
+            fixed = {self.renamed.get(p, p) for p in leaves}
+            self._flag([line for line in self.lines if fixed.isdisjoint(line.writes)], True)
+
+    def _flag(self, lines: Sequence[BoundSymbol], enabled: bool) -> None:
+        """Say of the results of lines that the trace does not have whether they require grad."""
+        for line in lines:
+            if id(line) not in self.known:
+                flag(line, enabled, self.constant)
+        self.known.update([id(line) for line in _with_parts(lines)])
+
+    def value(self, p: Proxy) -> Proxy:
+        """Return the pure value that a tensor of the trace holds now."""
+        if self.written is None:
+            return p
+        start = len(self.written.lines)
+        now = self.written.read(p)
+        self.lines += [_renamed(line, self.renamed) for line in self.written.lines[start:]]
+        return self.renamed.get(now, now)
+
+    def finish(self, joint: JointTrace, tape: Tape, start: int, grads: list[Proxy], create_graph: bool) -> None:
+        """Put the lines into the trace: forward, backward, and the writes that the forward did."""
+        self._flag(joint.lines[:start], True)
+        self._flag(joint.lines[start:], create_graph)
+        read = {p for line in joint.lines[start:] for p in line.reads}
+        lines = _standing(joint, tape.env)
+        self.trace.lines[:] = folded(lines, joint.whole, joint.derive("grad", outputs=grads))
+        if self.written is not None:
+            if not read.isdisjoint(self.renamed):
+                raise Unsupported("a hook reads a tensor that was written in place before backward(); clone it before the write")
+            self._write_again(self.written)
+
+    def _write_again(self, written: Written) -> None:
+        """Record what the written tensors hold, and the views of them anew."""
+        lines = self.trace.lines
+        for root, value in written.values.items():
+            value = self.renamed.get(value, value)
+            if root in self.renamed:
+                root.spec = root.spec.like(requires_grad=value.spec.requires_grad)
+                lines.append(BoundSymbol(prims.clone, (value,), {}, root, [value]))
+            elif value is not root:
+                with recording(self.trace), torch.no_grad():
+                    target = root if root in written.seen else prims.detach(root)
+                lines.append(BoundSymbol(prims.copy_, (target, value), {}, None, [target, value]))
+        lines += [BoundSymbol(line.symbol, line.args, line.kwargs, p, line.reads) for p, line in written.views.items()]
+
+
+def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol]:
+    """Return the lines of `joint` with the results of rules under the names of those that they stand for: the program holds these."""
+    names: dict[Proxy, Proxy] = {}
+    copies: dict[Proxy, list[Proxy]] = {}
+    computed = {p for line in joint.lines for p in line.writes}
+    for old, new in env.items():
+        if new in computed and new not in names and new.spec.strides == old.spec.strides:
+            names[new] = old
+        else:
+            copies.setdefault(new, []).append(old)
+    for whole in joint.whole:
+        whole.line, whole.computed = _renamed(whole.line, names), [names.get(p, p) for p in whole.computed]
+    lines = []
+    for line in joint.lines:
+        lines.append(_renamed(line, names) if names else line)
+        for new in line.writes:
+            for old in copies.get(new, ()):
+                value = names.get(new, new)
+                order = tuple(sorted(range(len(old.spec.shape)), key=lambda d: -old.spec.steps[d]))
+                lines.append(BoundSymbol(prims.stride_order, (value,), {"order": order}, old, [value]))
+    return lines
+
+
+def _renamed(line: BoundSymbol, names: Mapping[Proxy, Proxy]) -> BoundSymbol:
+    """Return `line` with other names for what it reads and computes."""
+    if not any([p in names for p in (*line.reads, *line.writes)]):
+        return line
+    args, kwargs, out, reads = substitute((line.args, line.kwargs, line.out, line.reads), names)
+    return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=tuple([_renamed(inner, names) for inner in line.body]))
+
+
+def _with_parts(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    return [part for line in lines for part in (line, *_with_parts(line.body))]

@@ -1,0 +1,328 @@
+"""Autograd as a program uses it while it is traced: backward(), torch.autograd.grad, `.grad`, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail import prims
+from dovetail.errors import Unsupported, require
+from dovetail.frontend.autograd.recorded_backward import Request, record_gradients
+from dovetail.langs.torch import LANGUAGE
+from dovetail.prims import recorder as current_recorder
+from dovetail.torch_internals import freed_graph
+from dovetail.trace import Proxy, TensorProxy, Trace, is_proxy, requires_grad, user_line
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+UNUSED = "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
+_HOOK_TABLES = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class TracedAutograd:
+    """What autograd knows of the tensors of one trace.
+
+    Attributes:
+        recorder: the TorchRecorder of the trace.
+        grads: what the program has set `.grad` of a tensor to.
+        leaves: tensors computed by the program that it has called requires_grad_() on.
+        hooks: hooks on the gradients of tensors that the program has registered, by number.
+        after: hooks that run once a gradient is accumulated.
+        retained: tensors that keep their gradient though they are no leaves.
+        spent: values whose graph a backward has freed.
+    """
+
+    def __init__(self, recorder: Any):
+        self.recorder = recorder
+        self.grads: dict[Proxy, Any] = {}
+        self.leaves: dict[Proxy, None] = {}
+        self.hooks: dict[Proxy, dict[int, Any]] = {}
+        self.after: dict[Proxy, dict[int, Any]] = {}
+        self.retained: set[Proxy] = set()
+        self.spent: set[Proxy] = set()
+
+    # .grad
+
+    def grad_of(self, tracker: Tracker, p: Proxy) -> Any:
+        """Return the gradient of a tensor, None where it has none."""
+        if p in self.grads:
+            return self.grads[p]
+        real = self.recorder.real.get(p)
+        if real is None:
+            return None
+        if not real.is_leaf and not real.retains_grad:
+            raise Unsupported(
+                f"the .grad of a tensor with a history outside the compiled function is read; read it outside\n  called at {user_line()}"
+            )
+        self.grads[p] = value = tracker.reach(real.grad, tracker.sources.attr(tracker.source(p), "grad"))
+        return value
+
+    def is_leaf(self, tracker: Tracker, p: Proxy) -> bool:
+        """Return whether a tensor is a leaf of the autograd graph."""
+        real = self.recorder.real.get(p)
+        if real is None or not requires_grad(p):
+            return p in self.leaves or not requires_grad(p)
+        return tracker.reach(real.is_leaf, tracker.sources.attr(tracker.source(p), "is_leaf"))
+
+    def set_grad(self, tracker: Tracker, p: Proxy, value: Any) -> None:
+        """Set or delete the gradient of a tensor; outside it happens after the computation."""
+        self.grad_of(tracker, p)
+        self.grads[p] = value
+
+    def finish(self, tracker: Tracker) -> None:
+        """Set the gradients of tensors from outside after the computation."""
+        for p, value in self.grads.items():
+            real = self.recorder.real.get(p)
+            if real is not None and (value is not self.recorder.inputs.get(id(real.grad)) if real.grad is not None else value is not None):
+                tracker.effects.set(p, "grad", value)
+
+    def changed(self) -> list[Proxy]:
+        """Return the tensors from outside that gradients were computed of: no two may be one object."""
+        return [p for p in self.grads if p in self.recorder.real and p.spec.requires_grad]
+
+    # backward
+
+    def backward(
+        self, tracker: Tracker, tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+    ) -> None:
+        """Trace torch.autograd.backward."""
+        outputs = _seeds(_several(tensors), _several(grad_tensors))
+        wanted = self._leaves() if inputs is None else _several(inputs)
+        request = self._request(tracker, outputs, wanted, retain_graph, create_graph)
+        with torch.set_grad_enabled(create_graph):
+            for p, g in zip(wanted, self._record(tracker, request), strict=True):
+                if g is not None:
+                    self._accumulate(tracker, p, g, create_graph)
+
+    def grad(
+        self,
+        tracker: Tracker,
+        outputs: Any,
+        inputs: Any,
+        grad_outputs: Any = None,
+        retain_graph: Any = None,
+        create_graph: bool = False,
+        only_inputs: bool = True,
+        allow_unused: Any = None,
+        is_grads_batched: bool = False,
+        materialize_grads: bool = False,
+    ) -> Any:
+        """Trace torch.autograd.grad."""
+        if is_grads_batched:
+            raise Unsupported(f"torch.autograd.grad with is_grads_batched is not traced; call it for each cotangent\n  called at {user_line()}")
+        wanted = _several(inputs)
+        for p in wanted:
+            require(requires_grad(p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
+        request = self._request(tracker, _seeds(_several(outputs), _several(grad_outputs)), wanted, retain_graph, create_graph)
+        grads = self._record(tracker, request)
+        if materialize_grads:
+            grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
+        require(allow_unused or all([g is not None for g in grads]), UNUSED, error=RuntimeError)
+        return dict(zip(inputs, grads, strict=True)) if isinstance(inputs, dict) else tuple(grads)
+
+    def _leaves(self) -> list[Proxy]:
+        return [p for p in (*self.recorder.real, *self.leaves) if requires_grad(p)]
+
+    def _request(self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool) -> Request:
+        if current_recorder.get() is not self.recorder.trace or self.recorder.trace.depth:
+            raise Unsupported(f"backward() inside a function that dovetail.grad differentiates is not traced\n  called at {user_line()}")
+        retain = create_graph if retain_graph is None else bool(retain_graph)
+        hooks = {p: self._hook(tracker, p) for p in (*self.recorder.real, *self.hooks, *self.retained) if requires_grad(p)}
+        hooks = {p: hook for p, hook in hooks.items() if hook is not None}
+        return Request(outputs, wanted, list(self.leaves), self.spent, hooks, create_graph, retain)
+
+    def _record(self, tracker: Tracker, request: Request) -> list[Proxy | None]:
+        grads = record_gradients(self.recorder.trace, request)
+        for p, g in zip(request.wanted, grads, strict=True):
+            real = self.recorder.real.get(p)
+            if g is not None and real is not None and type(real) is not torch.nn.Parameter:
+                if not real.is_leaf:
+                    raise Unsupported(
+                        "backward() inside a compiled function reaches a tensor that was computed outside of it, and would go on there; detach "
+                        f"the tensor, or call backward() outside\n  called at {user_line()}"
+                    )
+                tracker.guard("equal", tracker.sources.attr(tracker.source(p), "is_leaf"), True)
+        return grads
+
+    def _accumulate(self, tracker: Tracker, p: Proxy, g: Proxy, create_graph: bool) -> None:
+        """Add a gradient to that of a tensor, and run the hooks that wait for it."""
+        known = self.grad_of(tracker, p)
+        if known is None:
+            self.set_grad(tracker, p, g)
+        elif create_graph:
+            self.set_grad(tracker, p, LANGUAGE["add"](known, g))
+        else:
+            LANGUAGE["add_"](known, g)
+        for hook in self._hooks_of(tracker, p, "_post_accumulate_grad_hooks", self.after):
+            tracker.call(hook, [p], {}, None)
+
+    # hooks
+
+    def _hooks_of(self, tracker: Tracker, p: Proxy, table: str, own: dict[Proxy, dict[int, Any]]) -> list[Any]:
+        """Return the hooks of one kind on a tensor: those registered outside, then those of the program."""
+        hooks, real = [], self.recorder.real.get(p)
+        if real is not None:
+            source = tracker.sources.attr(tracker.source(p), table)
+            outside = getattr(real, table)
+            if outside:
+                hooks = [hook for _, hook in tracker.pairs(tracker.reach(outside, source))]
+            else:
+                tracker.guard("falsy", source)
+        return [*hooks, *own.get(p, {}).values()]
+
+    def _hook(self, tracker: Tracker, p: Proxy) -> Callable[[Proxy], Proxy] | None:
+        """Return what the gradient of a tensor becomes by its hooks, None where it has none."""
+        hooks = self._hooks_of(tracker, p, "_backward_hooks", self.hooks)
+        if not hooks and p not in self.retained:
+            return None
+
+        def changed(g: Proxy) -> Proxy:
+            trace = current_recorder.get()
+            before = trace.language, trace.depth
+            trace.language, trace.depth = LANGUAGE, 0
+            try:
+                for hook in hooks:
+                    result = tracker.call(hook, [g], {}, None)
+                    g = g if result is None else result
+            finally:
+                trace.language, trace.depth = before
+            if p in self.retained:
+                self.grads[p] = g
+            return g
+
+        return changed
+
+    def register(self, tracker: Tracker, p: Proxy, hook: Any, own: dict[Proxy, dict[int, Any]]) -> RemovableHook:
+        """Register a hook on a tensor; one on a tensor from outside would outlive the call."""
+        require(requires_grad(p), "cannot register a hook on a tensor that doesn't require gradient", error=RuntimeError)
+        if p in self.recorder.real:
+            raise Unsupported(f"a hook is registered on a tensor from outside the compiled function; register it outside\n  called at {user_line()}")
+        hooks = own.setdefault(p, {})
+        number = len(hooks)
+        hooks[number] = hook
+        return RemovableHook(hooks, number)
+
+    def require_gradient(self, p: Proxy) -> Proxy:
+        """Make a tensor that the program computed a leaf that requires grad."""
+        if p in self.recorder.real:
+            raise Unsupported(
+                f"requires_grad_() of an argument inside a compiled function is not traced; set it outside, or use x.detach().requires_grad_()\n"
+                f"  called at {user_line()}"
+            )
+        p.spec = p.spec.like(requires_grad=True)
+        self.leaves[p] = None
+        return p
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """Return what reads a method of a tensor: torch's own, bound to the proxy, so that its call is seen."""
+    return lambda autograd, tracker, p: MethodType(getattr(torch.Tensor, name), p)
+
+
+def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> None:
+    """Return None for a leaf; the node of another tensor has no counterpart in a trace."""
+    if requires_grad(p) and not autograd.is_leaf(tracker, p):
+        raise Unsupported(f"the .grad_fn of a tensor that the compiled function computes is not traced\n  called at {user_line()}")
+
+
+def _backward(autograd: TracedAutograd, tracker: Tracker, p: Proxy, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
+    autograd.backward(tracker, p, gradient, *args, **kwargs)
+
+
+def _retain_grad(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> None:
+    require(requires_grad(p), "can't retain_grad on Tensor that has requires_grad=False", error=RuntimeError)
+    if not autograd.is_leaf(tracker, p):
+        autograd.retained.add(p)
+
+
+def _requires_grad_(autograd: TracedAutograd, tracker: Tracker, p: Proxy, requires_grad: bool = True) -> Proxy:
+    if requires_grad and not p.spec.requires_grad and p.spec.dtype.inexact:
+        return autograd.require_gradient(p)
+    return LANGUAGE["requires_grad_"](p, requires_grad)
+
+
+def _register_hook(autograd: TracedAutograd, tracker: Tracker, p: Proxy, hook: Any) -> RemovableHook:
+    return autograd.register(tracker, p, hook, autograd.hooks)
+
+
+def _register_after(autograd: TracedAutograd, tracker: Tracker, p: Proxy, hook: Any) -> RemovableHook:
+    return autograd.register(tracker, p, hook, autograd.after)
+
+
+CALLS: dict[Any, Callable[..., Any]] = {  # torch's function -> what it means for traced tensors
+    torch.autograd.backward: TracedAutograd.backward,
+    torch.autograd.grad: TracedAutograd.grad,
+    torch.Tensor.backward: _backward,
+    torch.Tensor.retain_grad: _retain_grad,
+    torch.Tensor.requires_grad_: _requires_grad_,
+    torch.Tensor.register_hook: _register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook: _register_after,
+}
+ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
+    "grad": TracedAutograd.grad_of,
+    "grad_fn": _grad_fn,
+    "is_leaf": TracedAutograd.is_leaf,
+    **{name: _method(name) for name in ("backward", "retain_grad", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook")},
+}
+
+
+def without_graph(trace: Trace, spent: Collection[Proxy], build: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `build`, given results whose graph was freed with a history that raises when it is differentiated."""
+    freed = set(spent)
+    for line in trace.lines if freed else ():
+        if not freed.isdisjoint(line.reads):
+            freed.update(filter(requires_grad, line.writes))
+    places = [i for i, p in enumerate(trace.outputs) if p in freed and requires_grad(p)]
+    if not places:
+        return build
+
+    def finish(tensors: Sequence[Any], objects: tuple) -> Any:
+        tensors = list(tensors)
+        for i in places:
+            tensors[i] = freed_graph(tensors[i])
+        return build(tensors, objects)
+
+    return finish
+
+
+class RemovableHook:
+    """What register_hook returns in a traced function."""
+
+    def __init__(self, hooks: dict[int, Any], number: int):
+        self.hooks, self.number = hooks, number
+
+    def remove(self) -> None:
+        """Take the hook away."""
+        self.hooks.pop(self.number, None)
+
+
+def _several(value: Any) -> list[Any]:
+    return [] if value is None else [value] if is_proxy(value) else list(value.values() if isinstance(value, dict) else value)
+
+
+def _seeds(outputs: list[Any], cotangents: list[Any]) -> dict[Proxy, Proxy]:
+    """Return the cotangent of each output: 1 for a scalar without one."""
+    cotangents = cotangents or [None] * len(outputs)
+    require(len(outputs) == len(cotangents), "got {} tensors and {} gradients", len(outputs), len(cotangents), error=RuntimeError)
+    seeds: dict[Proxy, Proxy] = {}
+    for i, (p, g) in enumerate(zip(outputs, cotangents, strict=True)):
+        require(requires_grad(p), "element {} of tensors does not require grad and does not have a grad_fn", i, error=RuntimeError)
+        if g is None:
+            require(p.spec.numel == 1, "grad can be implicitly created only for scalar outputs", error=RuntimeError)
+            g = prims.full(shape=p.spec.shape, value=1.0, dtype=p.spec.dtype, device=p.spec.device)
+        same = isinstance(g, TensorProxy) and tuple(g.spec.shape) == tuple(p.spec.shape)
+        require(
+            same,
+            "Mismatch in shape: grad_output[{}] has a shape of {} and output[{}] has a shape of {}.",
+            i,
+            g.spec.shape,
+            i,
+            p.spec.shape,
+            error=RuntimeError,
+        )
+        seeds[p] = g if p not in seeds else prims.add(seeds[p], g)
+    return seeds

@@ -1,0 +1,291 @@
+"""Training steps written as one function: forward, backward() and optimizer.step() become one program."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dovetail
+from dovetail.errors import Unsupported
+
+STEPS = 20
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+OPTIMIZERS = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=1e-2, nesterov=True),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.01),
+    "adamw-foreach": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=True),
+}
+MORE = {
+    "sgd-plain": lambda params: torch.optim.SGD(params, lr=0.1),
+    "sgd-foreach": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, foreach=True),
+    "adam-amsgrad": lambda params: torch.optim.Adam(params, lr=0.01, amsgrad=True, maximize=True),
+    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01),
+    "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.01, momentum=0.5, centered=True),
+    "adagrad": lambda params: torch.optim.Adagrad(params, lr=0.01),
+    "nadam": lambda params: torch.optim.NAdam(params, lr=0.01),
+    "adamax": lambda params: torch.optim.Adamax(params, lr=0.01),
+}
+
+
+def step_of(model, optimizer, *, batch=lambda model, x, y: F.cross_entropy(model(x), y), before=lambda model: None):
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = batch(model, x, y)
+        loss.backward()
+        before(model)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def trained(make_model, make_optimizer, jit, steps=STEPS, **kwargs):
+    torch.manual_seed(1)
+    model = make_model()
+    optimizer = make_optimizer(model.parameters())
+    step = jit(step_of(model, optimizer, **kwargs))
+    batches = [(torch.randn(4, 6), torch.randint(0, 3, (4,))) for _ in range(steps)]
+    losses = torch.stack([step(x, y).detach() for x, y in batches])
+    grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    return step, losses, grads, copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+
+
+def assert_trains_alike(*args, programs=2, **kwargs):
+    _, *want = trained(*args, jit=lambda step: step, **kwargs)
+    step, *got = trained(*args, jit=dovetail.jit, **kwargs)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    assert step.cache_info().programs == step.cache_info().misses == programs
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_step_trains_as_eager_does_in_two_programs(optimizer):
+    assert_trains_alike(small, OPTIMIZERS[optimizer])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", MORE)
+def test_more_optimizers_train_as_eager_does(optimizer):
+    assert_trains_alike(small, MORE[optimizer])
+
+
+def test_a_schedule_of_the_learning_rate_does_not_compile_again():
+    weights = []
+    for jit in (lambda step: step, dovetail.jit):
+        torch.manual_seed(0)
+        model = small()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1, weight_decay=0.1)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+        step, x, y = jit(step_of(model, optimizer)), torch.randn(4, 6), torch.randint(0, 3, (4,))
+        for _ in range(6):
+            step(x, y)
+            schedule.step()
+        weights.append(model.state_dict())
+    torch.testing.assert_close(weights[1], weights[0])
+    assert step.cache_info().programs == 2
+
+
+class InPlace(nn.Module):
+    """Buffers, an in-place activation, a write through a view, a parameter that is not used and one that is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.unused, self.frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(8), requires_grad=False)
+
+    def forward(self, x):
+        h = F.relu(self.norm(self.first(x)), inplace=True) + 1
+        column = h[:, 1]
+        column.mul_(2.0)
+        h[:, 0] += column * self.frozen[0]
+        return self.last(h * self.frozen)
+
+
+def test_a_forward_that_writes_in_place_is_differentiated_as_eager_does():
+    assert_trains_alike(InPlace, OPTIMIZERS["sgd"], steps=6)
+
+
+def test_gradients_are_clipped_between_backward_and_step():
+    assert_trains_alike(small, OPTIMIZERS["adam"], steps=4, before=lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.1))
+
+
+def both(function, arguments, calls=3):
+    """Call a function eagerly and compiled on equal arguments; return the results and the arguments afterwards."""
+    results = []
+    for run in (function, dovetail.jit(function)):
+        torch.manual_seed(0)
+        args = arguments()
+        values = [run(*args) for _ in range(calls)]
+        results.append(([v.detach() if isinstance(v, torch.Tensor) else v for v in values], [(x.detach(), x.grad) for x in args]))
+    torch.testing.assert_close(results[1], results[0])
+
+
+def leaves():
+    return torch.randn(3, 4), torch.randn(3, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+
+
+def accumulated(x, w, b):
+    for part in x:
+        (w * part + b).sigmoid().sum().backward()
+    return w.grad.sum()
+
+
+def penalty(x, w, b):
+    inputs = x.detach().requires_grad_()
+    out = (inputs * w).tanh().sum() + (inputs[0] * b).sum()
+    (g,) = torch.autograd.grad(out, inputs, create_graph=True)
+    loss = out + (g.norm(2, dim=1) - 1).square().mean()
+    loss.backward()
+    return loss
+
+
+def two_losses(x, w, b):
+    h = (x * w).exp()
+    h.sum().backward(retain_graph=True)
+    (h * b).square().sum().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+        w.grad.zero_()
+    (x * w).sin().sum().backward()
+    return h
+
+
+def hooked(x, w, b):
+    seen = []
+    h = x * w + b
+    h.register_hook(lambda g: g * 2)
+    h.register_hook(lambda g: seen.append(g.sum()))
+    h.retain_grad()
+    h.square().sum().backward()
+    return h.grad.sum() + seen[0]
+
+
+def selected(x, w, b):
+    h = w * x
+    loss = (h * b).sum()
+    gh, gb = torch.autograd.grad(loss, [h, b], retain_graph=True)
+    loss.backward(inputs=[b])
+    return gh.sum() + gb.sum()
+
+
+def written_after(x, w, b):
+    h = x * w
+    view = h[0]
+    h.sin_()
+    loss = h.sum() + (b * 2).sum()
+    loss.backward()
+    with torch.no_grad():
+        h.add_(1)
+        view.mul_(2)
+        late = h.detach()[1]
+        h += 1
+    return h.sum() + late.sum() + view.sum()
+
+
+@pytest.mark.parametrize("function", [accumulated, penalty, two_losses, hooked, selected, written_after])
+def test_a_backward_inside_computes_what_eager_does(function):
+    both(function, leaves)
+
+
+def descend(p):
+    p.sub_(p.grad)
+
+
+def test_hooks_registered_outside_run():
+    def step(x, w):
+        (x * w).sum().backward()
+
+    outcomes = []
+    for run in (step, dovetail.jit(step)):
+        x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+        w.register_hook(lambda g: g * 3)
+        w.register_post_accumulate_grad_hook(descend)
+        for _ in range(2):
+            run(x, w)
+        outcomes.append((w.detach(), w.grad))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_a_hook_that_comes_or_goes_compiles_again():
+    def step(x, w):
+        w.grad = None
+        (x * w).sum().backward()
+
+    compiled, x, w = dovetail.jit(step), torch.ones(3), torch.ones(3, requires_grad=True)
+    compiled(x, w)
+    handle = w.register_hook(lambda g: g * 3)
+    compiled(x, w)
+    assert w.grad.tolist() == [3, 3, 3]
+    handle.remove()
+    compiled(x, w)
+    assert w.grad.tolist() == [1, 1, 1]
+
+
+def test_one_tensor_passed_for_two_gets_the_sum_of_gradients():
+    def step(v, w):
+        (v * w).sum().backward()
+
+    compiled = dovetail.jit(step)
+    v, w = torch.ones(2, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+    compiled(v, w)
+    assert (v.grad.tolist(), w.grad.tolist()) == ([2, 2], [1, 1])
+    v.grad = w.grad = None
+    compiled(w, w)
+    assert w.grad.tolist() == [4, 4]
+
+
+def test_a_graph_that_was_freed_raises():
+    def step(x, w):
+        loss = (x * w).sin().sum()
+        loss.backward()
+        return loss
+
+    loss = dovetail.jit(step)(torch.ones(3), torch.ones(3, requires_grad=True))
+    assert loss.requires_grad
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+    def twice(x, w):
+        step(x, w).backward()
+
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        dovetail.jit(twice)(torch.ones(3), torch.ones(3, requires_grad=True))
+
+
+def test_a_graph_that_is_retained_or_not_reached_keeps_its_history():
+    def step(x, w):
+        kept, other = (x * w).sin().sum(), w.square().sum()
+        kept.backward(retain_graph=True)
+        return kept, other
+
+    x, w, v = torch.ones(3), torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    (sum(dovetail.jit(step)(x, w))).backward()
+    (sum(step(x, v))).backward()
+    torch.testing.assert_close(w.grad, v.grad)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (lambda x, w: (x * w).backward(), RuntimeError, "only for scalar outputs"),
+        (lambda x, w: x.sum().backward(), RuntimeError, "does not require grad"),
+        (lambda x, w: torch.autograd.grad(w.sum(), [w, w * 1]), RuntimeError, "not have been used"),
+        (lambda x, w: (w * 2).sum().grad_fn, Unsupported, "grad_fn"),
+    ],
+)
+def test_what_a_backward_cannot_do_is_an_error(function, error, words):
+    with pytest.raises(error, match=words):
+        dovetail.jit(function)(torch.ones(3), torch.ones(3, requires_grad=True))
+
+
+def test_a_backward_that_would_go_on_outside_is_refused():
+    with pytest.raises(Unsupported, match="computed outside"):
+        dovetail.jit(lambda x: x.sum().backward())(torch.ones(3, requires_grad=True) * 2)
