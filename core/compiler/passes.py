@@ -32,8 +32,9 @@ def write_in_place(
 
     Nothing is written where autograd follows a written input, or where a check compares inputs before and after.
     """
-    followed = history and any([line.symbol is prims.copy_ and requires_grad(line.args[0]) for line in epilogue.lines])
-    if not written or followed or check or checked in passes:
+    if not written or check or checked in passes:
+        return trace
+    if history and any([line.symbol is prims.copy_ and requires_grad(line.args[0]) for line in epilogue.lines]):
         return trace
     return in_place(trace, epilogue=epilogue, executors=executors)
 

@@ -491,9 +491,6 @@ class TorchRecorder(Recorder):
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
-        if (plain := undisabled(function)) is not None:
-            guard_same(tracker, function)
-            return tracker.call(plain, args, kwargs, frame)
         if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
@@ -501,6 +498,9 @@ class TorchRecorder(Recorder):
             return self._ours(tracker, traced, args, kwargs)
         if is_torch(function):
             return self._torch(tracker, function, args, kwargs)
+        if (plain := undisabled(function)) is not None:
+            guard_same(tracker, function)
+            return tracker.call(plain, args, kwargs, frame)
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
             guard_same(tracker, function)
             return tracker.call(function.__wrapped__, args, kwargs, frame)

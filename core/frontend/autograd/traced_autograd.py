@@ -130,6 +130,8 @@ class TracedAutograd:
     def _request(self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool) -> Request:
         if current_recorder.get() is not self.recorder.trace or self.recorder.trace.depth:
             raise Unsupported(f"backward() inside a function that dovetail.grad differentiates is not traced\n  called at {user_line()}")
+        if self.recorder.environment.session is not None:
+            raise Unsupported(f"backward() in a function with decisions is not traced; compile the forward alone\n  called at {user_line()}")
         retain = create_graph if retain_graph is None else bool(retain_graph)
         hooks = {p: self._hook(tracker, p) for p in (*self.recorder.real, *self.hooks, *self.retained) if requires_grad(p)}
         hooks = {p: hook for p, hook in hooks.items() if hook is not None}

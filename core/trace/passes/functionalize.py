@@ -74,10 +74,6 @@ def functionalize_so_far(trace: Trace) -> Written:
     with recording(storages.new):
         values = {root: storages.read(root) for root in storages.writes}
 
-    def read(p: Proxy) -> Proxy:
-        with recording(storages.new):
-            return storages.read(p)
-
     views: dict[Proxy, BoundSymbol] = {}
 
     def note(p: Proxy) -> None:
@@ -91,7 +87,7 @@ def functionalize_so_far(trace: Trace) -> Written:
     for p in storages.flowing:
         if isinstance(p, TensorProxy) and not p.spec.requires_grad:
             p.spec = p.spec.like(requires_grad=True)
-    return Written(storages.new.lines, values, views, storages.followed, read)
+    return Written(storages.new.lines, values, views, storages.followed, storages.current)
 
 
 def written_inputs(epilogue: Trace) -> list[Proxy]:
