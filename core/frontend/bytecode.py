@@ -71,7 +71,7 @@ class _Interpreted(Acquired):
         super().__init__(recorder.trace, recorder.environment.tensors)
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
-        self.spent, self.distinct = recorder.autograd.spent, recorder.autograd.changed()
+        self.spent, self.distinct, self.differentiates = recorder.autograd.spent, recorder.autograd.changed(), recorder.autograd.used
         if (
             recorder.returns_tensors
             and not self.spent

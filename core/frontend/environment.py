@@ -189,11 +189,13 @@ class Acquired:
         build: makes the result from the outputs of the trace and the objects that the prologue read; None where the outputs are the result.
         casts: whether autocast was on; then the trace contains its casts.
         spent: values whose graph a backward() of the program has freed: no gradient flows through them.
+        differentiates: whether the program computes gradients itself.
     """
 
     build: Callable[[list, tuple], Any] | None = None
     casts = False
     spent: Collection[Proxy] = ()
+    differentiates = False
 
     def __init__(self, trace: Trace, tensors: list[torch.Tensor]):
         self.trace, self.tensors = trace, tensors

@@ -93,7 +93,7 @@ from dovetail.torch_internals.trees import tree_unflatten as tree_unflatten
 INTERNALS: tuple[Internal, ...] = (
     *(
         part
-from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, operations, tensors, trees
+        for file in (around, autograd, collectives, modes, modules, operations, tensors, trees, guards, dynamo)
         for part in vars(file).values()
         if isinstance(part, Internal)
     ),

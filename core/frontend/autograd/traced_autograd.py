@@ -34,6 +34,7 @@ class TracedAutograd:
         after: hooks that run once a gradient is accumulated.
         retained: tensors that keep their gradient though they are no leaves.
         spent: values whose graph a backward has freed.
+        used: whether gradients were computed.
     """
 
     def __init__(self, recorder: Any):
@@ -44,6 +45,7 @@ class TracedAutograd:
         self.after: dict[Proxy, dict[int, Any]] = {}
         self.retained: set[Proxy] = set()
         self.spent: set[Proxy] = set()
+        self.used = False
 
     # .grad
 
@@ -138,7 +140,7 @@ class TracedAutograd:
         return Request(outputs, wanted, list(self.leaves), self.spent, hooks, create_graph, retain)
 
     def _record(self, tracker: Tracker, request: Request) -> list[Proxy | None]:
-        grads = record_gradients(self.recorder.trace, request)
+        grads, self.used = record_gradients(self.recorder.trace, request), True
         for p, g in zip(request.wanted, grads, strict=True):
             real = self.recorder.real.get(p)
             if g is not None and real is not None and type(real) is not torch.nn.Parameter:
