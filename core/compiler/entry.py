@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dovetail import options, prims
+from dovetail.compiler.agreement import agree
 from dovetail.compiler.compilation import Compilation, Distribution, Pass
 from dovetail.compiler.pipeline import ACQUIRE, GENERATE, Programs, compile_programs
 from dovetail.compiler.training import training
@@ -138,6 +139,7 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     prologue = bound(programs.prologue, _joined(acquired, compute, finish))
     trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish)) if compute_in_trial is not None else None
     backward = programs.trained.backward if programs.trained is not None else []
+    agree([programs.computation[-1], *backward[-1:]])
     alone = (
         programs.trained is None and programs.compilation.distribution is None and finish is None and acquired.build is None and not acquired.casts
     )

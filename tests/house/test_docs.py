@@ -18,6 +18,7 @@ EXECUTED = (
     "docs/configuration.md",
     "docs/decisions.md",
     "docs/conformance.md",
+    "docs/distributed.md",
     "docs/dynamic_shapes.md",
     "docs/dynamo.md",
     "docs/plugins.md",

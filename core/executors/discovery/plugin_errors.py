@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dovetail import options, prims
-from dovetail.errors import ExecutorError, NoGradRule
+from dovetail.errors import CollectiveError, ExecutorError, NoGradRule
 from dovetail.executors.contract.declaration import InvalidVerdict, as_verdict
 from dovetail.executors.contract.executor import CannotFuse, Executor, Verdict
 from dovetail.executors.discovery.registry import REGISTRY
@@ -131,7 +131,7 @@ def blame(error: Exception) -> None:
     ex = ASKED.get(line.implementation.executor)
     who = named(ex) if ex is not None else line.implementation.executor
     rows = [f"raised by {who} as it ran {call(line)}, {trace.name}'s {', '.join(p.name for p in line.writes) or 'line'}"]
-    rows += [f"called at {line.where}" if line.where else "", way_out(ex) if ex is not None else ""]
+    rows += [f"called at {line.where}" if line.where else "", way_out(ex) if ex is not None and not isinstance(error, CollectiveError) else ""]
     note = "\n  ".join(row for row in rows if row)
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)

@@ -1,0 +1,100 @@
+"""A rank that diverges, ends or hangs: the others say which one, and in which collective."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+from rank_processes import Ranks
+from torch import Tensor, distributed
+
+import dovetail
+
+pytestmark = pytest.mark.xdist_group("distributed")
+
+
+def summed(x: Tensor) -> Tensor:
+    y = x * 2
+    distributed.all_reduce(y)
+    return y
+
+
+def error_of(fn: object, *args: object) -> str:
+    try:
+        fn(*args)
+    except dovetail.distributed.CollectiveError as error:
+        return "\n".join([str(error), *getattr(error, "__notes__", ())])
+    return "no error"
+
+
+def diverged() -> list[str]:
+    """Run other collectives on each rank, then collectives of other shapes, then the same."""
+
+    def by_rank(x: Tensor) -> Tensor:
+        y = x + 1
+        distributed.all_reduce(y)
+        return distributed.broadcast(y, 0) if distributed.get_rank() else y
+
+    rank = distributed.get_rank()
+    errors = [error_of(dovetail.jit(by_rank), torch.ones(3)), error_of(dovetail.jit(summed), torch.ones(3 + rank))]
+    torch.testing.assert_close(dovetail.jit(summed)(torch.ones(3)), torch.full((3,), 4.0))
+    return errors
+
+
+def alone() -> list[int]:
+    """Compile again on one rank, for a batch of another size: the collectives are those of the program before."""
+
+    def mean(x: Tensor) -> Tensor:
+        total = x.sum(0)
+        distributed.all_reduce(total)
+        return total
+
+    fast = dovetail.jit(mean, dynamic=False)
+    fast(torch.ones(4, 3))
+    return fast(torch.ones(4 - distributed.get_rank(), 3)).tolist()
+
+
+def ends() -> str:
+    fast = dovetail.jit(summed)
+    fast(torch.ones(3))
+    if distributed.get_rank() == 1:
+        os._exit(0)
+    return error_of(fast, torch.ones(3))
+
+
+def hangs() -> str:
+    fast = dovetail.jit(summed)
+    fast(torch.ones(3))
+    if distributed.get_rank() == 1:
+        time.sleep(120)
+    return error_of(fast, torch.ones(3))
+
+
+def test_ranks_with_other_collectives_are_an_error_before_the_first(two: Ranks) -> None:
+    for rank, (other, shapes) in enumerate(two.run(diverged)):
+        assert f"the programs of rank {rank} and rank {1 - rank} have different collectives" in other
+        assert "number 2 on rank 1 is computation: broadcast(cpu f32[3], src=0, group='world', ranks=2)  # " in other
+        assert "number 2 on rank 0 is nothing" in other
+        assert "number 1 on rank 1 is computation: all_reduce(cpu f32[4]" in shapes
+        assert "test_faults.py:" in shapes
+
+
+def test_one_rank_may_compile_alone(two: Ranks) -> None:
+    assert two.run(alone) == [[7.0] * 3, [7.0] * 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [ends, hangs])
+def test_a_rank_that_takes_no_part_is_named(fault: object) -> None:
+    ranks = Ranks(2, timeout=20)
+    began = time.monotonic()
+    try:
+        (sentence,) = ranks.run(fault, survivors=(0,))
+    finally:
+        ranks.close()
+
+    assert "all_reduce over the process group 'world' of 2 ranks failed on rank 0: rank 1 did not take part" in sentence
+    assert "test_faults.py:" in sentence
+    assert time.monotonic() - began < 160
