@@ -20,6 +20,7 @@ from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, Traced
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
 from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.control_flow import CONTROL_FLOW
 from dovetail.frontend.environment import SHARING, RecordingMode, TorchEnvironment, lift_leaf
 from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.guards.symbolic_sizes import is_marked
@@ -486,6 +487,9 @@ class TorchRecorder(Recorder):
             return True
         if function in _TRANSFORMS:
             raise _untraced_transform()
+        if (program := CONTROL_FLOW.get(function)) is not None:
+            guard_same(tracker, function)
+            return tracker.call_function(program, args, kwargs)
         if function in _INFERENCE:
             return self.settings.inference(args, entered=function is _INFERENCE[0])
         if function in _RANGES:

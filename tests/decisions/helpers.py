@@ -36,6 +36,6 @@ def agrees(fn: Callable, eager: Callable, *args: Any) -> Any:
         if isinstance(mine, torch.Tensor):
             torch.testing.assert_close(mine, other)
         else:
-            assert vars(mine) == vars(other) if hasattr(mine, "__dict__") else mine == other
+            assert repr(getattr(mine, "__dict__", mine)) == repr(getattr(other, "__dict__", other))
     assert torch.equal(torch.get_rng_state(), state)
     return result

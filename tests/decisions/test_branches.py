@@ -9,6 +9,8 @@ import pytest
 import torch
 from decisions.helpers import agrees, compiled, graph_of
 
+from dovetail.errors import TracedValueError
+
 
 def branch(x):
     if x.sum() > 0:
@@ -195,3 +197,22 @@ def test_26_threads_with_different_outcomes():
         results = list(pool.map(lambda args: fn(*args), inputs))
     for args, result in zip(inputs, results, strict=True):
         torch.testing.assert_close(result, nested(*args))
+
+
+def test_cond_and_while_loop_of_torch_are_a_branch_and_a_loop():
+    def controlled(x):
+        y = torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+        return torch.while_loop(lambda y, n: y.sum() < 6, lambda y, n: (y + 1, n + 1), (y, torch.tensor(0)))
+
+    def plain(x):
+        y, n = x * 2 if x.sum() > 0 else x - 1, torch.tensor(0)
+        while y.sum() < 6:
+            y, n = y + 1, n + 1
+        return y, n
+
+    fn = compiled(controlled)
+    for value in (1.0, -1.0, -5.0, 4.0):
+        torch.testing.assert_close(fn(torch.full((2,), value)), plain(torch.full((2,), value)))
+    assert len(graph_of(fn).decisions) <= 3
+    with pytest.raises(TracedValueError, match=r"needed at .*test_branches.py:\d+"):
+        compiled(controlled, decisions="error")(torch.ones(2))

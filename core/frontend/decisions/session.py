@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail import prims
 from dovetail.errors import DovetailError, InputError
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, GoEager, Graph, Leaf
@@ -62,6 +63,7 @@ class Session(Requester):
         self.drawn = torch.default_generator.get_state()
         self.objects: tuple = ()
         environment = TrackedEnvironment(LANGUAGE)
+        environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
         self.recorder = TorchRecorder(self.trace, environment)
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
@@ -261,6 +263,8 @@ class Session(Requester):
         trace = Trace(inputs=[p for _, p in tensors.values()], names=self.trace.names)
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
         edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing)
+        if not self.only_root:  # the modes around the call are those that the root has checked
+            edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
         edge.check, edge.slots = self.graph.compiler.prologue(edge.prologue), list(tensors)
         with self.native():
             checked = edge.check(self.args, self.kwargs)

@@ -1,0 +1,277 @@
+"""Programs in which two paths reach one line in states that look alike: what they do next is as in eager mode."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+from dataclasses import dataclass
+
+import pytest
+import torch
+from decisions.helpers import agrees, compiled
+from decisions.random_programs import flat
+
+COUNTS = {"calls": 0}
+
+
+def one_list_or_two(x):
+    a = [x]
+    b = a if x[0] > 0 else list(a)
+    if x[1] > 0:
+        b.append(x * 2)
+    return a, b
+
+
+def one_cell_or_two(x):
+    n = 0
+
+    def count():
+        nonlocal n
+        n += 1
+        return n
+
+    other = count if x[0] > 0 else (lambda: 10)
+    if x[1] > 0:
+        other()
+    return x * count(), n
+
+
+def other_closures(x):
+    make = lambda k: lambda: k  # noqa: E731
+    f = make(1) if x[0] > 0 else make(2)
+    y = x * 2 if x[1] > 0 else x
+    return y * f()
+
+
+def default_list(x):
+    def keep(value, kept=[]):  # noqa: B006
+        kept.append(value)
+        return kept
+
+    keep(1)
+    if x[0] > 0:
+        keep(2)
+    if x[1] > 0:
+        keep(3)
+    return x * len(keep(4))
+
+
+def outside_list(x, seen):
+    seen.append(1)
+    if x[0] > 0:
+        seen.append(2)
+    if x[1] > 0:
+        seen.pop()
+    return x + len(seen), seen[-1]
+
+
+def outside_dict(x, table):
+    for key in list(table):
+        if x[0] > table[key]:
+            table[key] = x.sum() * 0 + table[key]
+    if x[1] > 0:
+        table["new"] = x
+    return len(table), sum(map(len, table))
+
+
+def global_write(x):
+    global COUNTS
+    before = COUNTS
+    if x[0] > 0:
+        COUNTS = {"calls": 1}
+    y = x * 2 if x[1] > 0 else x
+    result = y * (1 + COUNTS["calls"])
+    COUNTS = before
+    return result
+
+
+def loops_in_loops(x):
+    total = x * 0
+    for i, row in enumerate([x, x + 1, x - 1]):
+        for j in range(3):
+            if row[j] > 1:
+                continue
+            if row[j] < -1:
+                break
+            total = total + row * j
+        else:
+            total = total + 100
+        if total.max() > 150:
+            return total, i
+    return total, -1
+
+
+def paired(x):
+    y = x * 0
+    for a, (name, scale) in zip(x, {"p": 2, "q": 3, "r": 4}.items()):
+        y = y + (a * scale if a > 0 else len(name))
+    return y
+
+
+def handled(x):
+    y = x
+    for i in range(3):
+        try:
+            if x[i] > 0:
+                raise ValueError(i)
+            y = y + 1
+        except ValueError as error:
+            y = y * (2 if x[0] > 1 else error.args[0] + 3)
+        finally:
+            y = y - 0.5
+    return y
+
+
+@dataclass
+class Pair:
+    first: object
+    second: object
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+Point = collections.namedtuple("Point", "a b")
+
+
+def containers(x):
+    slotted = Slotted()
+    slotted.value = x * 2 if x[0] > 0 else x * 3
+    pair = Pair(slotted.value, collections.deque([1]))
+    if x[1] > 0:
+        pair.second.append(2)
+        pair = Pair(pair.second, pair.first)
+    point = Point(pair, {1, 2} if x[2] > 0 else {3})
+    if x.sum() > 0:
+        point = point._replace(b=point.b | {5})
+    return slotted.value, len(point.b), sorted(point.b), type(point.a.first) is collections.deque
+
+
+def comparing(x):
+    return x * 2 if [x[0], x[1]] == [x[1], x[2]] else x
+
+
+def filtered(xs):
+    kept = [row for row in xs if row > 0]
+    return sum(kept) + (any(row > 1 for row in xs)) + 10 * all(row > 0 for row in xs)
+
+
+def recursive(x, depth=0):
+    if depth == 3 or x.sum() > 4:
+        return x + depth
+    return recursive(x * 2, depth + 1) if x[0] > 0 else recursive(x + 1, depth + 1)
+
+
+class Wrapped:
+    def __init__(self, x):
+        self.x = x
+
+    def __bool__(self):
+        return bool(self.x.sum() > 0)
+
+    @property
+    def scaled(self):
+        return self.x * 2 if self.x[0] > 0 else self.x
+
+
+def wrapped(x):
+    w = Wrapped(x)
+    return w.scaled if w else w.scaled - 1
+
+
+def matched(x):
+    match (x[:2] > 0).sum().item():
+        case 0:
+            return x
+        case 1:
+            return x * 2
+        case other:
+            return x * other * 10
+
+
+def managed(x):
+    @contextlib.contextmanager
+    def shifted(value):
+        yield value + 1 if value[0] > 0 else value - 1
+
+    with shifted(x) as y:
+        if y[1] > 0:
+            y = y * 3
+    return y
+
+
+def modes(x):
+    torch.set_grad_enabled(False)
+    y = x * 2 if x[0] > 0 else x
+    torch.set_grad_enabled(True)
+    z = y * 3 if x[1] > 0 else y
+    return z
+
+
+def walrus(x):
+    n = 0
+    while (y := x * (n + 1)).sum() < 5 and n < 4:
+        n += 1
+    return y, n
+
+
+def views(x):
+    y = x * 1
+    part = y[1:] if x[0] > 0 else y[:2]
+    part.add_(1)
+    z = part if x[1] > 0 else part.clone()
+    z.mul_(2)
+    return y, part, z
+
+
+def swapped(x):
+    a, b = x + 1, x + 2
+    if x[0] > 0:
+        a, b = b, a
+    if x[1] > 0:
+        a = b
+    a.add_(1)
+    return a, b
+
+
+def counted(x):
+    total = x.sum().item()
+    if total > 2:
+        return x, total * 2
+    return x * total, -total
+
+
+PROGRAMS = [
+    *(one_list_or_two, one_cell_or_two, other_closures, default_list, global_write, loops_in_loops, paired, handled, containers, comparing),
+    *(filtered, recursive, wrapped, matched, managed, modes, walrus, views, swapped, counted),
+]
+INPUTS = [torch.tensor(signs) * scale for scale in (1.0, 2.0) for signs in itertools.product([1.0, -1.0], repeat=3)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_states_that_look_alike(program):
+    fn = compiled(program)
+    for x in (*INPUTS[:8:3], *INPUTS[::2], INPUTS[1], INPUTS[9]):
+        agrees(fn, program, x)
+
+
+@pytest.mark.parametrize("program", [outside_list, outside_dict])
+def test_what_is_outside_changes_once(program):
+    fn = compiled(program)
+    for x in (*INPUTS[:8:3], *INPUTS[::2], INPUTS[1]):
+        agrees(fn, program, x, [7, 8] if program is outside_list else {"a": 0.5, "b": -3.0})
+
+
+@pytest.mark.parametrize("program", [swapped, views, handled, loops_in_loops, recursive])
+def test_gradients_of_states_that_look_alike(program):
+    fn = compiled(program)
+    for x in (*INPUTS[:8:2], *INPUTS[:8:2]):
+        grads = []
+        for call in (program, fn):
+            leaf = x.clone().requires_grad_()
+            parts = [part for part in flat(call(leaf)) if isinstance(part, torch.Tensor) and part.requires_grad]
+            sum((part * (i + 1)).sum() for i, part in enumerate(parts)).backward()
+            grads.append(leaf.grad)
+        torch.testing.assert_close(grads[1], grads[0])
