@@ -11,6 +11,9 @@ import torch
 import torch.nn.functional as F
 from decisions.helpers import agrees, compiled, graph_of
 
+import dovetail
+from dovetail.errors import TracedValueError
+
 
 def test_13_writes_before_and_after_a_branch():
     def writes(x, y):
@@ -236,3 +239,26 @@ def test_31_inputs_that_overlap_are_computed_in_eager_mode():
         expected = overlapping(theirs[1:], theirs[:-1])
         torch.testing.assert_close(fn(ours[1:], ours[:-1]), expected)
         torch.testing.assert_close(ours, theirs)
+
+
+@dovetail.opaque
+def noted(x):
+    return x + 1
+
+
+def test_a_call_of_opaque_code_happens_once():
+    def before(x):
+        y = noted(x)
+        return y * 2 if y.sum() > 0 else y
+
+    def behind(x):
+        return noted(x * 2) if x.sum() > 0 else x
+
+    with pytest.raises(TracedValueError, match=r"it cannot be cut there: .*noted has an effect of its own"):
+        compiled(before)(torch.ones(2))
+    fn = compiled(behind)
+    with pytest.warns(UserWarning, match="noted has an effect of its own"):
+        agrees(fn, behind, torch.ones(2))
+    agrees(fn, behind, -torch.ones(2))
+    agrees(fn, behind, torch.ones(2))
+    assert graph_of(fn).eager_calls == 2
