@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ class CompiledModule(torch.nn.Module):
     """
 
     def __new__(cls, module: torch.nn.Module, cache: Any, call: Callable, again: Callable) -> CompiledModule:
-        """Return an instance that also supports `len(x)`, `x[i]`, `in` and iteration where `module` does."""
-        methods = {name: _of_original(name) for name in _CONTAINER if hasattr(type(module), name)}
+        """Return an instance with the methods of torch.nn.Module that `module` overrides, and with `len(x)`, `x[i]` and `in` where it has them."""
+        own = [*(name for name in _CONTAINER if hasattr(type(module), name)), *_overridden(type(module))]
+        methods = {name: _of_original(name) for name in own}
         return object.__new__(type(cls.__name__, (cls,), methods) if methods else cls)
 
     def __init__(self, module: torch.nn.Module, cache: Any, call: Callable, again: Callable):
@@ -78,13 +80,21 @@ def _with_signature_of(forward: Callable, call: Callable) -> Callable:
     return compiled
 
 
+_CALLS = ("forward", "_call_impl", "_wrapped_call_impl", "compile")
 _CONTAINER = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__iter__", "__contains__")
 
 
-def _of_original(name: str) -> Callable:
-    """Return a method that calls the one of the original module."""
+def _overridden(kind: type) -> list[str]:
+    """Return the methods of torch.nn.Module that a class overrides, but for those that call it and its special ones."""
+    names = [name for name, value in vars(torch.nn.Module).items() if type(value) is FunctionType and not name.startswith("__")]
+    return [name for name in names if name not in _CALLS and getattr(kind, name, None) is not getattr(torch.nn.Module, name)]
 
-    def call(self: CompiledModule, *args: Any) -> Any:
-        return getattr(self._module, name)(*args)
+
+def _of_original(name: str) -> Callable:
+    """Return a method that calls the one of the original module; where that returns the module, it returns the compiled one."""
+
+    def call(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self._module, name)(*args, **kwargs)
+        return self if result is self._module else result
 
     return call

@@ -16,6 +16,7 @@ from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
+from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
@@ -181,7 +182,7 @@ def _as_tensor(value: float) -> torch.Tensor:
 def _untraced_transform() -> Unsupported:
     """Return the error for a transform of torch.func."""
     return Unsupported(
-        "the transforms of torch.func are not traced; differentiate with dovetail.grad, value_and_grad or vjp, write a batch dimension out "
+        "this transform of torch.func is not traced; differentiate with torch.func.grad, vjp or jacrev, write a batch dimension out "
         f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
     )
 
@@ -485,6 +486,11 @@ class TorchRecorder(Recorder):
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if function is torch.compiler.is_compiling:  # libraries then leave out what reads values
             return True
+        if (transform := TRANSFORMS.get(function) or transformed_outside(function)) is not None:
+            return self._ours(tracker, transform, args, kwargs)
+        if function is torch.func.functional_call:
+            guard_same(tracker, function)
+            return functional_call(tracker, *args, **kwargs)
         if function in _TRANSFORMS:
             raise _untraced_transform()
         if (program := CONTROL_FLOW.get(function)) is not None:

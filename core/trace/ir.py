@@ -84,6 +84,12 @@ class Environment:
         """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
         return tree
 
+    def plain(self) -> Environment:
+        """Return a plain environment with the same kind of proxy, for values that the user's code gets to see."""
+        environment = Environment()
+        environment.proxy = self.proxy
+        return environment
+
     def grad_enabled(self) -> bool:
         return False
 

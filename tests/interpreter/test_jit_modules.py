@@ -190,8 +190,36 @@ def test_a_module_is_converted_between_calls():
     assert compiled.cache_info().programs == 3
 
 
-@pytest.mark.parametrize("transform", [lambda f: torch.func.grad(lambda x: f(x).sum()), torch.func.vmap])
+@pytest.mark.parametrize("transform", [lambda f: lambda x: torch.func.jvp(f, (x,), (x,)), torch.func.vmap])
 def test_transforms_of_torch_func_are_refused_with_a_way_out(transform):
-    with pytest.raises(Unsupported, match=r"the transforms of torch\.func are not traced; differentiate with dovetail.grad"):
+    with pytest.raises(Unsupported, match=r"this transform of torch\.func is not traced; differentiate with torch.func.grad"):
         dovetail.jit(lambda x: transform(torch.sin)(x), interpretation="bytecode")(X)
     assert torch.equal(torch.func.vmap(torch.sin)(X), torch.sin(X)), "nothing is left behind"
+
+
+class Frozen(torch.nn.Module):
+    """A norm that training does not change, and a state dict of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def state_dict(self, *args, **kwargs):
+        return {"own": super().state_dict(*args, **kwargs)}
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def test_methods_that_a_module_overrides_are_its_own():
+    model = Frozen()
+    compiled = dovetail.jit(model)
+    assert compiled.train() is compiled and model.training and not model.norm.training
+    assert list(compiled.state_dict()) == ["own"]
+    compiled(torch.randn(3, 4))
+    assert model.norm.num_batches_tracked == 0

@@ -139,10 +139,12 @@ class _Replay:
                 after.update(line.writes)
                 self.late.append(line)
             else:
-                self._add(line)
+                self._add(line, self.env, self.env)
+        self.pulls = 0
 
-    def _add(self, line: BoundSymbol) -> None:
-        line = substitute(line, self.env)
+    def _add(self, line: BoundSymbol, env: dict[Proxy, Proxy] | None, names: dict[Proxy, Proxy]) -> None:
+        """Record a line; where `env` is None, with new results, which are added to `names`: the first pull has used the line's own."""
+        line = substitute(line, env) if env is not None else _copied(line, names, self.outer)
         flag(line, self.outer.environment.grad_enabled(), self.constant)
         self.outer.lines.append(line)
 
@@ -157,17 +159,19 @@ class _Replay:
             len(self.joint.outputs[0]),
             len(cotangents),
         )
+        self.pulls += 1
+        env = dict(self.env)
         by_result = {p: g for p, g in zip(self.joint.outputs[0], cotangents, strict=True) if is_proxy(p)}
         for p, stand_in in zip(self.joint.pulled, self.joint.cotangents, strict=True):
             g = by_result[p]
             require(is_proxy(g) and g.spec.shape == p.spec.shape, "expected a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
             with recording(self.outer):
-                self.env[stand_in] = g if g.spec.strides is None else prims.clone(g)
+                env[stand_in] = g if g.spec.strides is None else prims.clone(g)
         for line in self.late:
-            self._add(line)
+            self._add(line, env if self.pulls == 1 else None, env)
         pairs = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
         with recording(self.outer):
-            return [zeros_like(substitute(x, self.env)) if g is None else substitute(g, self.env) for g, x in pairs]
+            return [zeros_like(substitute(x, env)) if g is None else substitute(g, env) for g, x in pairs]
 
 
 def flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:

@@ -43,7 +43,7 @@ def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
 
     Where nothing will be differentiated, `history` False saves what keeps the gradients of values that are written behind autograd's back.
     """
-    functionalizer = Functionalizer(trace.derive("functionalize"), trace, history)
+    functionalizer = Functionalizer(trace.derive("functionalize", environment=trace.environment.plain()), trace, history)
     functionalizer.extend(trace.lines)
     return functionalizer.finish()
 
@@ -69,7 +69,7 @@ class Written:
 
 def functionalize_so_far(trace: Trace) -> Written:
     """Return what an unfinished trace has computed, without writes."""
-    storages = Functionalizer(trace.derive("functionalize"), trace, history=True)
+    storages = Functionalizer(trace.derive("functionalize", environment=trace.environment.plain()), trace, history=True)
     storages.extend(trace.lines)
     with recording(storages.new):
         values = {root: storages.read(root) for root in storages.writes}
@@ -269,7 +269,7 @@ class Functionalizer:
             taken = value in self.provided or value in set(returned.values())
             returned[root] = _laid_out(prims.clone(value), value) if taken and not isinstance(value, NumberProxy) else value
         self.new.outputs = tuple(returned.values())
-        epilogue = old.derive("functionalize", name="epilogue", inputs=[*old.inputs, *returned.values()])
+        epilogue = old.derive("functionalize", name="epilogue", environment=old.environment.plain(), inputs=[*old.inputs, *returned.values()])
         with recording(epilogue):
             for p in mutated:
                 prims.copy_(p if p in self.followed else prims.detach(p), returned[p])
