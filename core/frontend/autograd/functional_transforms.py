@@ -152,8 +152,8 @@ def transformed_outside(function: FunctionType) -> Callable[..., Any] | None:
 
 def _wrappers() -> dict[Any, Callable[..., Any]]:
     wanted = {"func", "argnums", "has_aux"}
-    made = {f: getattr(torch.func, f.__name__)(len) for f in (grad, grad_and_value)}
-    return {wrapper.__code__: f for f, wrapper in made.items() if wanted <= set(wrapper.__code__.co_freevars)}
+    wrappers = {f: getattr(torch.func, f.__name__)(len) for f in (grad, grad_and_value)}
+    return {wrapper.__code__: f for f, wrapper in wrappers.items() if wanted <= set(wrapper.__code__.co_freevars)}
 
 
 _WRAPPERS = _wrappers()
