@@ -289,3 +289,38 @@ def test_what_a_backward_cannot_do_is_an_error(function, error, words):
 def test_a_backward_that_would_go_on_outside_is_refused():
     with pytest.raises(Unsupported, match="computed outside"):
         dovetail.jit(lambda x: x.sum().backward())(torch.ones(3, requires_grad=True) * 2)
+
+
+def test_a_gradient_with_a_history_is_differentiated_outside():
+    def force(x, w):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad((x * w).tanh().sum(), x, create_graph=True)[0]
+
+    outcomes = []
+    for run in (force, dovetail.jit(force)):
+        x, w = torch.linspace(-1, 1, 4), torch.linspace(0, 2, 4, requires_grad=True)
+        result = run(x, w)
+        result.square().sum().backward()
+        outcomes.append((result.detach(), w.grad))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_two_steps_of_two_models_in_one_function_train_as_eager_does():
+    weights = []
+    for jit in (lambda step: step, dovetail.jit):
+        torch.manual_seed(0)
+        maker, critic = nn.Linear(6, 6), nn.Linear(6, 1)
+        optimizers = [torch.optim.Adam(m.parameters(), 0.01) for m in (maker, critic)]
+
+        def step(x, maker=maker, critic=critic, optimizers=optimizers):
+            made = maker(x)
+            for optimizer, loss in zip(optimizers[::-1], (lambda: critic(made.detach()).mean() - critic(x).mean(), lambda: -critic(made).mean())):
+                optimizer.zero_grad()
+                loss().backward()
+                optimizer.step()
+
+        run = jit(step)
+        for _ in range(3):
+            run(torch.randn(4, 6))
+        weights.append([maker.state_dict(), critic.state_dict()])
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-5)
