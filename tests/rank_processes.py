@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-SECONDS = 180  # ten times what the slowest check takes
+SECONDS = 1200  # a busy machine takes ten times as long
 HERE = str(Path(__file__).resolve())
 
 

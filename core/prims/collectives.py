@@ -238,3 +238,18 @@ def replicas_vjp(gs, outs, *params, group, ranks):
         parts.append(None if g is None else reshape(part, shape=g.spec.shape))
         start = stop
     return tuple(parts)
+
+
+@collective(tags=())
+def shared(x: TensorSpec, *, group: str, ranks: int) -> TensorSpec:
+    """A value that is whole on every rank, read by lines that compute parts: its gradient is the sum over all ranks.
+
+    A rank computes nothing for it: once a program is differentiated, the pass `erase_replicas` removes the line.
+    """
+    _require_group(group, ranks)
+    return x.like(requires_grad=False)
+
+
+@shared.vjp
+def shared_vjp(g, out, x, *, group, ranks):
+    return (wait(all_reduce(clone(g), op="sum", group=group, ranks=ranks)),)

@@ -126,6 +126,10 @@ def replicas(*params: Tensor, group: str, ranks: int) -> tuple[Tensor, ...]:
     return tuple([x.clone(memory_format=torch.contiguous_format) for x in params])
 
 
+def shared(x: Tensor, *, group: str, ranks: int) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 COLLECTIVES: dict[Symbol, Any] = {
     collectives.wait: wait,
     collectives.all_reduce: all_reduce,
@@ -136,5 +140,6 @@ COLLECTIVES: dict[Symbol, Any] = {
     collectives.gather_shards: gather_shards,
     collectives.unpack_shards: unpack_shards,
     collectives.replicas: replicas,
+    collectives.shared: shared,
     collectives.wait_shards: wait,
 }
