@@ -242,7 +242,7 @@ def replicas_vjp(gs, outs, *params, group, ranks):
 
 @collective(tags=())
 def shared(x: TensorSpec, *, group: str, ranks: int) -> TensorSpec:
-    """A value that is whole on every rank, read by lines that compute parts: its gradient is the sum over all ranks.
+    """Mark a value that is whole on every rank and read by lines that compute parts: its gradient is the sum over all ranks.
 
     A rank computes nothing for it: once a program is differentiated, the pass `erase_replicas` removes the line.
     """

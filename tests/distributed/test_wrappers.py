@@ -10,6 +10,8 @@ import pytest
 import torch
 from rank_processes import Ranks
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
@@ -107,6 +109,30 @@ def unused() -> bool:
 
     torch.testing.assert_close(gradients(dovetail.jit), gradients(lambda wrapped: wrapped))
     return True
+
+
+def around_blocks() -> str:
+    """Shard a module by FSDP2 around compiled blocks; return the sentence with which the whole of it is refused."""
+    mesh, gradients = init_device_mesh("cpu", (distributed.get_world_size(),)), []
+    for compile in (lambda block: block, dovetail.jit):
+        model = small_model()
+        for i in (0, 2, 4):
+            model[i] = compile(model[i])
+        fully_shard(model, mesh=mesh)
+        for _ in range(2):
+            model(torch.full((2, 8), 1.0 + distributed.get_rank())).square().mean().backward()
+        gradients.append([p.grad.full_tensor() for p in model.parameters()])
+    torch.testing.assert_close(*gradients)
+    try:
+        dovetail.jit(model)(torch.ones(2, 8))
+    except dovetail.DovetailError as error:
+        return str(error)
+    return ""
+
+
+def test_fsdp2_shards_around_compiled_blocks(two: Ranks) -> None:
+    for sentence in two.run(around_blocks):
+        assert "dovetail.distributed.fully_sharded(module, mesh)" in sentence
 
 
 def test_data_parallel_wrappers_train_as_eager_does(two: Ranks) -> None:
