@@ -111,6 +111,7 @@ class TrackedEnvironment(TorchEnvironment):
         if tracker is not None:
             tracker.recorder.forget()
             vars(tracker).clear()
+            tracker.is_over = True
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)

@@ -30,6 +30,8 @@ def generator(frame: Frame) -> Generator:
         try:
             value = yield _yielded(frame)
         except BaseException as e:
+            if frame.world.is_over:
+                raise
             frame.thrown = e
 
 
@@ -69,6 +71,8 @@ async def async_generator(frame: Frame) -> AsyncGenerator:
             else:
                 value = await _passed_on(out)
         except BaseException as e:
+            if frame.world.is_over:
+                raise
             frame.thrown = e
 
 

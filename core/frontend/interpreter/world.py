@@ -43,6 +43,7 @@ class World:
     opcodes = OPCODES.get(sys.version_info[:2])
     lookasides: Mapping[Any, Callable[..., Any]] = {**CLASSES, **SCOPES, **INTROSPECTION}
 
+    is_over = False  # whether the run has ended; what is still suspended then is not resumed
     refusals: tuple[type[BaseException], ...] = ()  # errors of the interpreter itself, which no handler of the program sees
 
     def __init__(self) -> None:
