@@ -262,3 +262,23 @@ def test_a_call_of_opaque_code_happens_once():
     agrees(fn, behind, -torch.ones(2))
     agrees(fn, behind, torch.ones(2))
     assert graph_of(fn).eager_calls == 2
+
+
+def test_23_autocast_inside_and_around():
+    def mixed(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ w
+            if y.sum() > 0:
+                y = y @ w
+        return y @ w.to(y.dtype)
+
+    def plain(x, w):
+        return (x @ w) @ w if (x @ w).sum() > 0 else x @ w
+
+    for program in (mixed, plain):
+        fn = compiled(program)
+        for value in (1.0, -1.0, 1.0):
+            for enabled in (False, True):
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                    x, w = torch.full((2, 2), value), torch.ones(2, 2)
+                    torch.testing.assert_close(fn(x, w), program(x, w))
