@@ -42,7 +42,8 @@ def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dic
     if lookup(type(module), "__call__") is not torch.nn.Module.__call__:
         return NULL
     source, namespace = tracker.outside(module), object.__getattribute__(module, "__dict__")
-    hooked = any(tracker.effects.shadow(namespace.get(hooks)) for hooks in MODULE_HOOKS) or any(EVERY_MODULE[hooks] for hooks in GLOBAL_HOOKS)
+    shadow = tracker.effects.shadow
+    hooked = any(shadow(namespace.get(hooks)) for hooks in MODULE_HOOKS) or any(shadow(EVERY_MODULE[hooks]) for hooks in GLOBAL_HOOKS)
     if hooked:
         if CALL_IMPL.value is None:
             raise Unsupported(f"modules with hooks are not traced: {CALL_IMPL.problem}; remove the hooks, or install a torch that has it")

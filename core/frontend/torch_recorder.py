@@ -32,6 +32,7 @@ from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.shards import whole
+from dovetail.frontend.tensor_methods import replaced_attribute, replaced_operator
 from dovetail.frontend.torch_globals import GlobalSettings
 from dovetail.langs.torch import REFUSED, VALUE_DEPENDENT, SymbolicInt, not_traced, size_of, spec_of, symint
 from dovetail.prims import Symbol, recorder
@@ -49,6 +50,7 @@ from dovetail.torch_internals import (
 )
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.proxies import no_value
+from dovetail.trace.ir import draws
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -72,6 +74,7 @@ _TRANSFORMS = frozenset(
     if hasattr(torch.func, name)
 )
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
+_FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
@@ -219,6 +222,9 @@ class TorchRecorder(Recorder):
     def finish(self, tracker: Tracker) -> None:
         self.autograd.finish(tracker)
         self.settings.finish(tracker, self.environment.read)
+
+    def has_effects(self) -> bool:
+        return any([line.mutates or draws(line) for line in self.trace.lines])
 
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
@@ -368,7 +374,8 @@ class TorchRecorder(Recorder):
             tracker.guard("hasnot", tracker.sources.attr(tracker.source(owner), "__dict__"), name)
         if self.is_number(owner) and hasattr(self.class_of(owner), name):
             return getattr(self.concrete(owner), name)
-        return getattr(owner, name)
+        replaced = replaced_attribute(tracker, owner, self.class_of(owner), name) if isinstance(owner, TensorProxy) else NULL
+        return getattr(owner, name) if replaced is NULL else replaced
 
     def store_attr(self, tracker: Tracker, owner: Any, name: str, value: Any) -> bool:
         if name == "grad" and owner in self.real:
@@ -382,6 +389,9 @@ class TorchRecorder(Recorder):
         return False
 
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
+        if (result := replaced_operator(tracker, op, operands)) is not NULL:
+            return result
         session = self.environment.session
         if session is None:
             return self._operate(op, *args)
@@ -537,6 +547,9 @@ class TorchRecorder(Recorder):
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of this package, with arguments that native code may read."""
         guard_same(tracker, function)
+        if function is apply_traced:
+            for name in _FUNCTION_PARTS:
+                tracker.from_class(args[0], name)
         args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
         return self._recorded(function, args, kwargs)
 

@@ -73,6 +73,7 @@ from dovetail.prims.guard import check_natives as check_natives
 from dovetail.prims.guard import check_objects as check_objects
 from dovetail.prims.guard import check_other as check_other
 from dovetail.prims.guard import check_rank as check_rank
+from dovetail.prims.guard import check_relation as check_relation
 from dovetail.prims.guard import check_sizes as check_sizes
 from dovetail.prims.guard import check_tensor as check_tensor
 from dovetail.prims.guard import check_tensors as check_tensors

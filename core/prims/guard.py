@@ -226,12 +226,22 @@ def check_contains_python(target: str, x: str, *, key: str, present: str, miss: 
 
 @prim(tags=GUARD)
 def check_unset(x: Any, *, name: str, has: Any, miss: Any) -> None:
-    """Check that x has no attribute `name`; `has` is hasattr."""
+    """Check that the slot `name` of x is empty: not has(x, name)."""
 
 
 @check_unset.python
 def check_unset_python(target: str, x: str, *, name: str, has: str, miss: str) -> str:
     return f"if {has}({x}, {name}): return {miss}"
+
+
+@prim(tags=GUARD)
+def check_relation(x: Any, *, other: Any, test: Any, holds: bool, miss: Any) -> None:
+    """Check that test(x, other) is `holds`, as of isinstance."""
+
+
+@check_relation.python
+def check_relation_python(target: str, x: str, *, other: str, test: str, holds: str, miss: str) -> str:
+    return f"if {'not ' if holds == 'True' else ''}{test}({x}, {other}): return {miss}"
 
 
 @prim(tags=GUARD)

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from dovetail import prims
-from dovetail.frontend.guards.runtime import has_natives
+from dovetail.frontend.guards.runtime import has_class_flag, has_natives, has_slot
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import Symbol
 
@@ -74,6 +74,11 @@ def _object(value: Any) -> dict[str, Any]:
     return {"value": Named(value) if by_name else value}
 
 
+def _relation(test: Callable[[Any, Any], bool], holds: bool) -> Callable[[Any], dict[str, Any]]:
+    """Return the arguments of a check that `test` holds, or does not, between the value at the source and the guard's."""
+    return lambda v: {"other": v, "test": test, "holds": holds}
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -107,8 +112,14 @@ KINDS = {
             "the slot {v} of {s} is empty",
             "the slot {v} of {s} has been set",
             prims.check_unset,
-            lambda v: {"name": v, "has": hasattr},
+            lambda v: {"name": v, "has": has_slot},
         ),
+        Kind("instance", "{s} is an instance of {v}", "{s} is no longer an instance of {v}", prims.check_relation, _relation(isinstance, True)),
+        Kind("no instance", "{s} is no instance of {v}", "{s} has become an instance of {v}", prims.check_relation, _relation(isinstance, False)),
+        Kind("subclass", "{s} is a subclass of {v}", "{s} is no longer a subclass of {v}", prims.check_relation, _relation(issubclass, True)),
+        Kind("no subclass", "{s} is no subclass of {v}", "{s} has become a subclass of {v}", prims.check_relation, _relation(issubclass, False)),
+        Kind("flag", "{s} has the flag {v}", "{s} no longer has the flag {v}", prims.check_relation, _relation(has_class_flag, True)),
+        Kind("no flag", "{s} lacks the flag {v}", "{s} now has the flag {v}", prims.check_relation, _relation(has_class_flag, False)),
         Kind("truthy", "{s}", "{s} has become false, or empty", prims.check_truth, lambda v: {"value": True}),
         Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
         Kind("integer", "{s} is an int", "{s} is no longer an int", prims.check_type, lambda v: {"type": int}),

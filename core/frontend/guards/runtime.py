@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from types import MemberDescriptorType
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
@@ -11,6 +12,23 @@ from dovetail.frontend.class_lookup import NULL, lookup
 def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:
     """Return whether a class has these methods, NULL for none, under these names, as it had when the program was traced."""
     return all([lookup(cls, name) is raw for name, raw in methods])
+
+
+def has_class_flag(cls: type, flag: int) -> bool:
+    """Return whether a class has a flag of CPython's."""
+    return bool(cls.__flags__ & flag)
+
+
+def has_slot(value: Any, name: str) -> bool:
+    """Return whether a slot of an object holds a value; no code of its class runs."""
+    raw = lookup(type(value), name)
+    if type(raw) is not MemberDescriptorType:
+        return raw is not NULL
+    try:
+        raw.__get__(value)
+    except AttributeError:
+        return False
+    return True
 
 
 def static_attribute(cls: type, name: str) -> Any:

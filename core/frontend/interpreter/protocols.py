@@ -48,7 +48,6 @@ _OWN_LOOKUP = (  # classes in C that find attributes in a way of their own
     types.UnionType,
     weakref.ProxyType,
     weakref.CallableProxyType,
-    threading.local,
 )
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 _CONVERSIONS = {1: ("__str__", "__repr__"), 2: ("__repr__",), 3: ("__repr__",)}
@@ -67,7 +66,7 @@ class Protocols(World):
     def from_instance(self, owner: Any, name: str) -> Any:
         """Return the value under this name in an instance dictionary; NULL when there is none."""
         try:
-            namespace = object.__getattribute__(owner, "__dict__")
+            namespace = (threading.local if isinstance(owner, threading.local) else object).__getattribute__(owner, "__dict__")
         except AttributeError:
             return NULL
         return namespace.get(name, NULL) if isinstance(namespace, dict) else NULL

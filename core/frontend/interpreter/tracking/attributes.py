@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -47,9 +48,13 @@ class Attributes:
         self.outside(value)
         if type(raw) is FunctionType:
             return self.from_class(kind, name)
-        if not kind.__flags__ & _IMMUTABLE and not self.is_fresh(kind):
-            self.natives.setdefault(kind, {})[name] = raw
+        self.guard_native(kind, name, raw)
         return None
+
+    def guard_native(self, cls: type, name: str, raw: Any) -> None:
+        """Guard that a class keeps what it has under a name: no Python function, or nothing, which is NULL."""
+        if not cls.__flags__ & _IMMUTABLE and not self.is_fresh(cls):
+            self.natives.setdefault(cls, {})[name] = raw
 
     def from_instance(self, owner: Any, name: str) -> Any:
         now = self.effects.now(owner, name)
@@ -101,10 +106,12 @@ class Attributes:
         return self._native_value(owner, name, super().native_attr(owner, name))
 
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
+        if name == "__dict__" and isinstance(owner, threading.local) and (source := self.source(owner)) is not None:
+            return self.view(threading.local.__getattribute__(owner, name), owner, self.sources.attr(source, name))
         return self._native_value(owner, name, super().missing_attr(owner, cls, name))
 
     def _native_value(self, owner: Any, name: str, value: Any) -> Any:
-        """Return what C code reads from an object by itself, as of a threading.local."""
+        """Return what C code reads from an object by itself."""
         source = self.source(owner)
         return value if source is None or isinstance(value, BuiltinFunctionType) else self.reach(value, self.sources.attr(source, name))
 

@@ -60,7 +60,7 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
     except BaseException as error:
         error.__traceback__ = strip(error.__traceback__)
         tracker.check_snapshots()
-        if tracker.effects.log and isinstance(error, Exception) and not isinstance(error, tracker.refusals):
+        if (tracker.effects.log or recorder.has_effects()) and isinstance(error, Exception) and not isinstance(error, tracker.refusals):
             raise PendingWrites from error
         raise
     recorder.finish(tracker)

@@ -14,7 +14,7 @@ class SetToken:
     """What `set` returns in a tracked run; the real token exists once the write has been done."""
 
     def __init__(self, var: ContextVar, old_value: Any):
-        self.var, self.old_value = var, old_value
+        self.var, self.old_value, self.used = var, old_value, False
 
 
 def _now(tracker: Any, variable: ContextVar) -> Any:
@@ -50,6 +50,9 @@ def _reset(tracker: Any, variable: ContextVar, token: Any) -> None:
     if not isinstance(token, SetToken) or token.var is not variable:
         variable.reset(token)  # raises, but for a token from outside, which is of another call
         return
+    if token.used:
+        raise RuntimeError(f"{token!r} has already been used once")
+    token.used = True
     if token.written is NULL:
         tracker.effects.written.pop((id(variable), "value"), None)
     else:

@@ -55,7 +55,12 @@ class Effects:
             if name in BLIND and not kwargs:
                 waiting.append((name, args))
                 return None
-        return self.tracker.base_method(self.shadow(owner), name, args, kwargs)
+        write = self.log[-1]
+        try:
+            return self.tracker.base_method(self.shadow(owner), name, args, kwargs)
+        except Exception:
+            self.log = [other for other in self.log if other is not write]
+            raise
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Call what is done for the outside alone."""

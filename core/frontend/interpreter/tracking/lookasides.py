@@ -23,6 +23,7 @@ from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
+from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
@@ -50,21 +51,6 @@ def _named(function: Callable) -> Callable:
         return answer(tracker, builtin, args, kwargs, frame)
 
     return lookaside
-
-
-def _isinstance(tracker: Any, value: Any, kinds: Any) -> bool:
-    tracker.outside(value)
-    kinds = tracker.plain(kinds)
-    if tracker.recorder.is_tensor(value):
-        return tracker.recorder.is_instance(value, kinds)
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        check = tracker.method(kind, "__instancecheck__") if isinstance(kind, type) else None
-        if check is not None and check.__module__ not in ("abc", "typing") and type(value) is not kind:
-            if tracker.truth(tracker.call_function(check, [kind, value], {})):
-                return True
-        elif isinstance(value, kind):
-            return True
-    return False
 
 
 def _type(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -219,7 +205,7 @@ def _reversed(tracker: Any, value: Any) -> Any:
 
 
 def _is_iterated(value: Any) -> bool:
-    return is_iterable(value) and not isinstance(value, (str, bytes, range, type))
+    return is_iterable(value) and not isinstance(value, (str, bytes, range))
 
 
 def _extremum(op: Callable) -> Callable:
@@ -240,6 +226,13 @@ def _extremum(op: Callable) -> Callable:
         return best
 
     return lookaside
+
+
+def _import(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    named = dict(zip(("name", "globals", "locals", "fromlist", "level"), args)) | kwargs
+    if type(named.get("name")) is not str or len(args) > 5 or not named.keys() <= {"name", "globals", "locals", "fromlist", "level"}:
+        return builtin(*args, **kwargs)  # raises
+    return tracker.imported(named["name"], named.get("globals") or frame.globals, named.get("fromlist") or (), named.get("level", 0))
 
 
 def _later(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
@@ -353,7 +346,8 @@ _BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "
 _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 
 TABLE: dict[Any, Callable] = {
-    isinstance: _answer(_isinstance),
+    isinstance: _answer(is_instance),
+    issubclass: _answer(is_subclass),
     type: _type,
     hasattr: _named(_hasattr),
     setattr: _named(lambda tracker, owner, name, value: tracker.store_attr(owner, name, value)),
@@ -411,6 +405,7 @@ TABLE: dict[Any, Callable] = {
     groupby: _groupby,
     repeat: _answer(lambda tracker, value, *times: repeat(value, *map(tracker.indexed, times))),
     id: _answer(_id),
+    __import__: _import,
     _count_elements: _answer(_counted),
     dict: _dict,
     **{function: _in_python(twin) for function, twin in TWINS.items()},

@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
+from dovetail.frontend.interpreter.tracking.membership import has_flag
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
@@ -82,8 +83,7 @@ class Operators:
         return result
 
     def has_flag(self, value: Any, flag: int) -> bool:
-        self.outside(value)
-        return super().has_flag(value, flag)
+        return has_flag(self, value, flag)
 
     def truth(self, value: Any) -> bool:
         if self.recorder.is_tensor(value):

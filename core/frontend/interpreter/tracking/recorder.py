@@ -25,6 +25,10 @@ class Recorder:
     def finish(self, tracker: Tracker) -> None:
         """End the run; guards and writes may be added."""
 
+    def has_effects(self) -> bool:
+        """Return whether the recorded computation writes to its inputs, or draws random numbers."""
+        return False
+
     def is_tensor(self, value: Any) -> bool:
         """Return whether `value` is a tensor, real or traced."""
         return False

@@ -66,7 +66,7 @@ CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((divmod, pow, round, chr, ord, ascii, format, abs, bin, hex, oct, repr), DEEP),
     **dict.fromkeys((range, bytes, bytearray, int, float, complex, str, memoryview), DEEP),
     **dict.fromkeys((os.fspath, sys.intern), DEEP),
-    **{getattr(builtins, name): KEEPS for name in ("issubclass", "id", "isinstance", "callable")},
+    **{getattr(builtins, name): KEEPS for name in ("id", "callable")},
 }
 FUNCTIONS: dict[Any, Any] = {  # in Python, but of classes in the table: they run as one
     **{getattr(random.Random, name): FLOAT for name in ("uniform", "triangular", "gauss", "normalvariate", "lognormvariate", "expovariate")},

@@ -40,6 +40,7 @@ from dovetail.frontend.interpreter.tracking.comparing import Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
+from dovetail.frontend.interpreter.tracking.imports import Imports
 from dovetail.frontend.interpreter.tracking.mirrors import Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
@@ -68,7 +69,7 @@ _WRITTEN = ("__str__", "__repr__", "__format__")
 _HEAP = 1 << 9  # flag of classes with instances that can get another class
 
 
-class Tracker(Attributes, Comparing, Containers, Operators, Variables, Calls, Protocols):
+class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, Calls, Protocols):
     """One trace: its guards, the outside objects that it knows, and the writes that wait.
 
     `reach` is the one door through which outside values come in.  The program's values are never wrapped.

@@ -1,0 +1,97 @@
+"""isinstance, issubclass and `match`: what is registered with an abstract class, and what an object has that a protocol wants, may change."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from types import FunctionType, UnionType
+from typing import TYPE_CHECKING, Any
+
+from dovetail.frontend.class_lookup import NULL, lookup
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_LIBRARY = ("abc", "typing")  # modules with metaclasses that compare classes by C code
+_IMMUTABLE = 1 << 8  # flag of classes in C that cannot be changed
+
+
+def is_instance(tracker: Tracker, value: Any, kinds: Any) -> bool:
+    """Return isinstance(value, kinds)."""
+    tracker.outside(value)
+    return any([_is_instance(tracker, value, kind) for kind in _each(tracker, kinds)])
+
+
+def is_subclass(tracker: Tracker, cls: Any, kinds: Any) -> bool:
+    """Return issubclass(cls, kinds)."""
+    return any([_is_subclass(tracker, cls, kind) for kind in _each(tracker, kinds)])
+
+
+def _each(tracker: Tracker, kinds: Any) -> list[Any]:
+    """Return the classes of a nest of tuples and unions, up to the first that is neither: C code raises the error of that one."""
+    if isinstance(kinds, tuple):
+        return [kind for part in tracker.raw_iter(kinds) for kind in _each(tracker, part)]
+    return [kind for part in kinds.__args__ for kind in _each(tracker, part)] if isinstance(kinds, UnionType) else [kinds]
+
+
+def _is_instance(tracker: Tracker, value: Any, kind: Any) -> bool:
+    recorder = tracker.recorder
+    check = tracker.method(kind, "__instancecheck__") if isinstance(kind, type) else None
+    if recorder.is_tensor(value) and (check is None or check.__module__.startswith("torch")):
+        return recorder.is_instance(value, kind)
+    cls = recorder.class_of(value)
+    if check is None or cls is kind:
+        return isinstance(value, kind)
+    if check.__module__ not in _LIBRARY:
+        return tracker.truth(tracker.call_function(check, [kind, value], {}))
+    if not getattr(kind, "_is_protocol", False):
+        return _is_registered(tracker, cls, kind)
+    return _fits(tracker, value, cls, kind)
+
+
+def _fits(tracker: Tracker, value: Any, cls: type, protocol: Any) -> bool:
+    """Return isinstance(value, protocol), for a typing.Protocol."""
+    result, source = isinstance(value, protocol), tracker.source(value)
+    if source is not None and not tracker.recorder.is_tensor(value):
+        tracker.guard("instance" if result else "no instance", source, protocol)
+    elif not cls.__flags__ & _IMMUTABLE and not tracker.is_fresh(cls):
+        for name in _wanted(protocol):  # the trace knows what the object itself has
+            tracker.guard_native(cls, name, raw) if type(raw := lookup(cls, name)) is not FunctionType else tracker.from_class(cls, name)
+    return result
+
+
+def _wanted(protocol: type) -> set[str]:
+    """Return the attributes that a protocol and its bases list."""
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
+    return {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ())) if not name.startswith(("_abc_", "_is_"))}
+
+
+def _is_subclass(tracker: Tracker, cls: Any, kind: Any) -> bool:
+    check = tracker.method(kind, "__subclasscheck__") if isinstance(kind, type) else None
+    if check is None or not isinstance(cls, type):
+        return issubclass(cls, kind)
+    if check.__module__ not in _LIBRARY:
+        return tracker.truth(tracker.call_function(check, [kind, cls], {}))
+    return _is_registered(tracker, cls, kind)
+
+
+def _is_registered(tracker: Tracker, cls: type, kind: Any) -> bool:
+    """Return whether a class counts as derived from an abstract one.
+
+    What counts once counts for ever, but for a protocol; what does not is guarded, since another class may be registered at any time.
+    """
+    result = issubclass(cls, kind)
+    if tracker.is_fresh(cls) or tracker.is_fresh(kind):
+        return result
+    if not result or getattr(kind, "_is_protocol", False) or not isinstance(kind, ABCMeta):
+        tracker.guard("subclass" if result else "no subclass", tracker.sources.const(cls), kind)
+    return result
+
+
+def has_flag(tracker: Tracker, value: Any, flag: int) -> bool:
+    """Return whether the class of a value has a flag, such as the one that makes it a sequence for `match`, which registering it may set."""
+    tracker.outside(value)
+    cls = tracker.recorder.class_of(value)
+    present = bool(cls.__flags__ & flag)
+    if not cls.__flags__ & _IMMUTABLE and not tracker.is_fresh(cls):
+        tracker.guard("flag" if present else "no flag", tracker.sources.const(cls), flag)
+    return present

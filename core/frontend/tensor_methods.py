@@ -1,0 +1,90 @@
+"""What classes of tensors have under the names that a program reads: torch's own methods, or what was put in their place."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from types import FunctionType, MethodDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
+from dovetail.torch_internals import TENSOR_BASE
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_TORCH = str(Path(torch.__file__).parent)
+_OWN = dict(vars(torch.Tensor))
+_PROTOCOLS = {"get_item": "__getitem__", "set_item": "__setitem__", "contains": "__contains__", "len": "__len__", "iter": "__iter__"}
+
+
+@cache
+def _namespace(cls: type) -> dict[str, Any]:
+    """Return the dictionary behind `cls.__dict__`."""
+    return next(value for value in gc.get_referents(cls.__dict__) if type(value) is dict)
+
+
+def _is_own(name: str, raw: Any) -> bool:
+    """Return whether torch itself has put `raw` into its class of tensors."""
+    if type(raw) is FunctionType and not raw.__code__.co_filename.startswith(_TORCH):
+        return False
+    return _OWN.get(name, NULL) is raw
+
+
+def replaced(tracker: Tracker, cls: type, name: str) -> Any:
+    """Return what somebody has put under a name into a class of tensors, NULL for torch's own or nothing; either is guarded.
+
+    A check of a dictionary costs a prologue in C some ten nanoseconds; TENSOR_BASE, which has most methods, cannot be changed.
+    """
+    for base in cls.__mro__:
+        if base is TENSOR_BASE:
+            break
+        namespace = _namespace(base)
+        source = tracker.sources.const(namespace)
+        if source.path is None:
+            source.path = tracker.sources.attr(tracker.sources.const(base), "__dict__")
+        if name not in namespace:
+            tracker.guard("hasnot", source, name)
+            continue
+        raw = namespace[name]
+        tracker.guard("is", tracker.sources.item(source, name), raw)
+        if base is not torch.Tensor or _is_own(name, raw):
+            return NULL
+        tracker.known.setdefault(id(raw), (raw, tracker.sources.const(raw)))
+        return raw
+    return NULL
+
+
+def replaced_attribute(tracker: Tracker, owner: Any, cls: type, name: str) -> Any:
+    """Return `owner.name` of a traced tensor where somebody has put something under that name into its class; else NULL."""
+    raw = replaced(tracker, cls, name)
+    if raw is NULL:
+        return NULL
+    if type(raw) is MethodDescriptorType and issubclass(raw.__objclass__, TENSOR_BASE):
+        return getattr(owner, raw.__name__)
+    return tracker.bound(raw, owner, cls, name)
+
+
+def replaced_operator(tracker: Tracker, op: Any, operands: Sequence[tuple[Any, type | None]]) -> Any:
+    """Return the result of an operator, where somebody has replaced the method of a traced tensor for it; else NULL.
+
+    An operand has the class of a tensor, or None.
+    """
+    name = _PROTOCOLS.get(op) if isinstance(op, str) else dunder(op)
+    values = [value for value, _ in operands]
+    if (cls := operands[0][1]) is not None:
+        if (raw := replaced(tracker, cls, name)) is NULL:
+            return NULL
+        result = tracker.call(raw, values, {}, None)
+        if result is not NotImplemented:
+            return result
+    if len(operands) == 2 and (cls := operands[1][1]) is not None and not isinstance(op, str):
+        reflected = REFLECTED_COMPARISONS.get(name) or f"__r{name[2:]}"
+        if (raw := replaced(tracker, cls, reflected)) is not NULL:
+            return tracker.call(raw, values[::-1], {}, None)
+    return NULL
