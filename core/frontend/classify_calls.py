@@ -68,11 +68,16 @@ def is_foreign(function: Any) -> bool:
     """Return whether a callable is C code of a package other than Python's library and torch."""
     if not isinstance(function, (*_C_CALLABLES, type)) and type(type(function).__dict__.get("__call__")) is FunctionType:
         return False
+    root = package_of(function)
+    return root not in sys.stdlib_module_names and root not in ("torch", "dovetail")
+
+
+def package_of(function: Any) -> str:
+    """Return the package that a C function or class belongs to."""
     module = getattr(function, "__module__", None)
     if not isinstance(module, str):
         module = _defining(function).__module__
-    root = module.split(".")[0]
-    return root not in sys.stdlib_module_names and root not in ("torch", "dovetail")
+    return module.split(".")[0]
 
 
 def _defining(function: Any) -> type:

@@ -19,7 +19,16 @@ from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, lookup
-from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_foreign, is_module_class, is_ours, is_symbol_class, is_tensor_class, is_torch
+from dovetail.frontend.classify_calls import (
+    OVERRIDE_CHECKS,
+    is_foreign,
+    is_module_class,
+    is_ours,
+    is_symbol_class,
+    is_tensor_class,
+    is_torch,
+    package_of,
+)
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.control_flow import CONTROL_FLOW
 from dovetail.frontend.environment import SHARING, RecordingMode, TorchEnvironment, lift_leaf
@@ -67,6 +76,7 @@ _REFLECTED = {  # the method by which a tensor takes a number on its left
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _WHERE = frozenset({torch.where, torch.Tensor.where})
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
+_KNOWN = frozenset({"torch", "dovetail"})  # packages with C code that reads nothing but what it gets
 _MODULES = "/torch/nn/modules/"
 _TRANSFORMS = frozenset(
     getattr(torch.func, name)
@@ -87,6 +97,11 @@ WAYS_OUT = (
 
 
 _ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
+
+
+def _print_options() -> str:
+    """Return how NumPy writes out arrays."""
+    return repr(sys.modules["numpy"].get_printoptions())
 
 
 def _numpy_numbers() -> frozenset[type]:
@@ -246,6 +261,12 @@ class TorchRecorder(Recorder):
     def is_buffer(self, value: Any) -> bool:
         numpy = sys.modules.get("numpy")
         return numpy is not None and isinstance(value, numpy.ndarray)
+
+    def is_known(self, value: Any) -> bool:
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.generic):  # guarded by its content, as arrays are
+            return True
+        return options.UNKNOWN_C_CODE.read() == "run" or type(value).__module__.partition(".")[0] in _KNOWN
 
     def handles(self, function: Any) -> bool:
         return is_torch(function) or is_module_class(type(function))
@@ -441,6 +462,9 @@ class TorchRecorder(Recorder):
     def concrete(self, number: Any) -> Any:
         return self.environment.value(number, "value", ())
 
+    def printed(self, tracker: Tracker) -> None:
+        tracker.guard("equal", tracker.sources.setting(_print_options), _print_options())
+
     def is_number(self, value: Any) -> bool:
         return type(value) is NumberProxy
 
@@ -602,13 +626,13 @@ class TorchRecorder(Recorder):
         return self.environment.call(function, args, kwargs)
 
     def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-        if not is_foreign(function) or options.UNKNOWN_C_CODE.read() == "run":
+        if self.is_known(function) or package_of(function) in _KNOWN:
             return
-        for value in (getattr(function, "__self__", None), *args, *kwargs.values()):
+        for value in (getattr(function, "__self__", function), *args, *kwargs.values()):
             if not tracker.is_settled(value):
                 raise Unsupported(
-                    f"{name_of(function)}() is C code of an unknown package, called with a {type(value).__name__} from outside, which may change "
-                    f'unseen; call it outside the compiled function, or set unknown_c_code = "run"\n  called at {user_line()}'
+                    f"{name_of(function)}() is C code that Dovetail does not know, called with a {type(value).__name__} from outside, which may "
+                    f'change unseen; call it outside the compiled function, or set unknown_c_code = "run"\n  called at {user_line()}'
                 )
 
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import decimal
 from collections import deque
 from types import MemberDescriptorType
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
+
+
+def decimal_context() -> str:
+    """Return precision, rounding, bounds and traps of the context in which `decimal` computes."""
+    context = decimal.getcontext()
+    return f"{context.prec} {context.rounding} {context.Emin} {context.Emax} {context.capitals} {context.clamp} {list(context.traps.values())}"
 
 
 def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
@@ -133,6 +133,8 @@ class Attributes:
             return now
         raw = self.from_class(cls, name)
         value = super().native_attr(cls, name)
+        if name == "__dict__" and type(value) is MappingProxyType:
+            return self.reach(value, self.sources.attr(self.sources.const(cls), name))
         if raw is not NULL:
             return value  # the guard is on what the class has
         source = self.sources.attr(self.sources.const(cls), name)

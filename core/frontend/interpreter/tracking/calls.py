@@ -12,7 +12,9 @@ from string import Formatter
 from types import (
     BuiltinFunctionType,
     FunctionType,
+    GetSetDescriptorType,
     MappingProxyType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -82,7 +84,7 @@ class Calls:
     def _call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if type(function) in _UNBOUND and args and isinstance(args[0], _METHODS_SEEN) and isinstance(args[0], function.__objclass__):
             function, args = function.__get__(args[0]), args[1:]  # as list.append(l, x)
-        if type(function) in (BuiltinFunctionType, MethodWrapperType) and not isinstance(function.__self__, (ModuleType, type(None))):
+        if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and not isinstance(function.__self__, (ModuleType, type(None))):
             result = self.container_method(function, args, kwargs)
             if result is not NULL:
                 return result
@@ -92,14 +94,18 @@ class Calls:
                 return reduced(self, function.__self__, *args)
             if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
                 return CONTEXT[function.__name__](self, function.__self__, *args)
+            if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
+                return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
         rule = rule_of(function, args)
+        owner = getattr(function, "__self__", None)
+        if self.source(owner) is not None and (type(owner).__module__ in CHANGING_CLASSES or lookup(type(owner), "__next__") is not NULL):
+            rule = CHANGING
         if isinstance(rule, (Fresh, Refused)):
             return outside_call(self, rule, function, args, kwargs)
         if rule is None:
-            owner = getattr(function, "__self__", None)
-            if type(owner).__module__ in CHANGING_CLASSES and self.source(owner) is not None:
-                return outside_call(self, CHANGING, function, args, kwargs)
             self.recorder.unknown(self, function, args, kwargs)
+        elif rule is DEEP and self.source(owner) is not None:
+            self.read_by_c(owner)
         self.hashing(function, args)
         self.recorder.native(self, function, args, kwargs)
         args, kwargs = self._for_native(function, rule, args, kwargs)
@@ -168,6 +174,11 @@ class Calls:
             return value
         return self.reentrant(value) if callable(value) and not isinstance(value, BASES) else self.plain(value)
 
+    def path(self, value: Any) -> Any:
+        """Return an argument that names a file, as os.fspath returns it."""
+        method = self.method(value, "__fspath__")
+        return value if method is None else self.call_function(method, [value], {})
+
     def reentrant(self, value: Any) -> Callable:
         """Return a function for native code that calls `value` here."""
         return lambda *args, **kwargs: self.call(value, [original(x) for x in args], kwargs, None)
@@ -200,6 +211,7 @@ def _iterates(function: Any) -> bool:
     return isinstance(function, BuiltinFunctionType) and (function in _ITERATING or function.__name__ in ("join", "from_iterable"))
 
 
+_DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescriptorType, GetSetDescriptorType)
 _METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})

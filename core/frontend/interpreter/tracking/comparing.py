@@ -5,16 +5,45 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Iterable
+from contextvars import ContextVar
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MappingProxyType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.tracking.constants import is_constant
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of
 
 _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
+_IN_C = (WrapperDescriptorType, MethodDescriptorType)
+FIXED = (
+    type,
+    ModuleType,
+    BuiltinFunctionType,
+    WrapperDescriptorType,
+    MethodDescriptorType,
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodWrapperType,
+    property,
+    classmethod,
+    staticmethod,
+    ContextVar,
+)  # their identity is their value
 
 
 class Comparing:
@@ -35,8 +64,26 @@ class Comparing:
         if isinstance(value, (*BASES, MappingProxyType)):
             parts = self.plain(value)
             return all(map(self.is_settled, [*parts, *parts.values()] if isinstance(parts, dict) else parts))
-        source = self.source(value)
-        return source is None or type(value) in self.atoms or isinstance(value, (FunctionType, BuiltinFunctionType)) or is_constant(value)
+        recorder = self.recorder
+        if (
+            self.source(value) is None
+            or type(value) in self.atoms
+            or recorder.is_tensor(value)
+            or recorder.is_buffer(value)
+            or recorder.is_known(value)
+        ):
+            return True
+        return isinstance(value, (FunctionType, *FIXED)) or is_constant(value)
+
+    def check_settled(self, value: Any, name: str) -> None:
+        """Refuse a method in C of an outside object with a content that no guard covers."""
+        raw = lookup(type(value), name)
+        if type(raw) not in _IN_C or raw.__objclass__ is object or isinstance(value, (*BASES, MappingProxyType)) or self.is_settled(value):
+            return
+        raise Unsupported(
+            f"the program uses {name} of a {type(value).__module__}.{type(value).__qualname__} that was created outside of it, and may change "
+            "unseen; create it inside, or pass what it holds"
+        )
 
     # keys
 
@@ -77,6 +124,11 @@ class Comparing:
     def _by_identity(self, key: Any) -> bool:
         kind = type(key)
         return lookup(kind, "__hash__") is object.__hash__ and lookup(kind, "__eq__") is object.__eq__
+
+    def key_in(self, container: Any, key: Any) -> Any:
+        """Return the key of a container of the trace that equals `key`: `key` itself where C code finds it, NULL where methods find none."""
+        self.hashed(key)
+        return self.find_key(container, key) if self.is_odd(key) else key
 
     def probe(self, container: Any, *keys: Any) -> None:
         """Guard what the methods of keys read that are about to be looked up in a container of the trace."""

@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
-from types import BuiltinFunctionType, ModuleType
+from types import BuiltinFunctionType, GenericAlias, ModuleType, UnionType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
@@ -33,11 +33,13 @@ _CONTENT: dict[type, tuple[str, ...]] = {
     date: ("isoformat()",),
     time: ("isoformat()", "fold", "tzinfo"),
     re.Pattern: ("pattern", "flags"),
+    re.Match: ("string", "re", "span()", "groups()", "regs"),
     struct.Struct: ("format",),
     bytearray: ("hex()",),
     array: ("typecode", "tobytes()"),
     memoryview: ("format", "shape", "readonly", "hex()"),
 }
+BY_VALUE = (GenericAlias, UnionType)  # classes in C that compare all that an instance holds
 _LARGE = 1 << 16  # bytes of a buffer that are compared at each call
 _BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {  # that C code may write to: how to read all, and how to put it back
     bytearray: (bytes, lambda buffer, before: buffer.__setitem__(slice(None), before)),
@@ -60,7 +62,7 @@ def is_member(value: Any) -> bool:
 def is_constant(value: Any) -> bool:
     """Return whether a value that was read from outside is guarded as a whole, and its class compares and hashes it in C."""
     kind = type(value)
-    if isinstance(value, (type, ModuleType, BuiltinFunctionType, Enum)):
+    if isinstance(value, (type, ModuleType, BuiltinFunctionType, Enum)) or kind in BY_VALUE:
         return True
     base = _base_of(kind)
     return base is not None and all([lookup(kind, name) is lookup(base, name) for name in ("__eq__", "__hash__", "__lt__", "__str__", "__repr__")])
@@ -74,7 +76,11 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
     """
     base = _base_of(type(value))
     if base is None:
+        if type(value) in BY_VALUE:
+            tracker.guard("equal", source, value)
         return
+    if base is Decimal:
+        tracker.guard_decimals()
     tracker.guard("type", source, type(value))
     if base in _BUFFERS:
         if memoryview(value).nbytes > _LARGE:
@@ -92,4 +98,4 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
         if call:
             tracker.guard("equal", tracker.sources.call(part), content())
         else:
-            tracker.reach(content, part)
+            tracker.plain(tracker.reach(content, part))

@@ -17,6 +17,7 @@ CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultd
 BASES = tuple(CONTAINERS - {MappingProxyType})
 MAPPINGS = (dict, MappingProxyType)
 ITERATES = frozenset({"extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset"})
+_LOOKING_UP = frozenset({"get", "__contains__"})
 _HASHING = frozenset({"fromkeys", "_count_elements"})  # of dict, and what collections.Counter calls
 
 
@@ -100,9 +101,10 @@ class Containers:
         key = self.hashable(key)
         if self.outside_container(owner) is None:
             if not isinstance(owner, dict):
+                self.check_settled(owner, "__getitem__")
                 return super().get_item(owner, key if type(key) is int else self.indexed(key))
-            self.probe(owner, key)
-            return super().get_item(owner, key) if dict.__contains__(owner, key) else self._missing(original, key)
+            stored = self.key_in(owner, key)
+            return self._missing(original, key) if stored is NULL or not dict.__contains__(owner, stored) else super().get_item(owner, stored)
         return self.raw_item(owner, key)
 
     def raw_item(self, owner: Any, key: Any) -> Any:
@@ -184,6 +186,7 @@ class Containers:
             item = self.outside_key(container, item)
         container = self.effects.shadow(container)
         if self.method(container, "__contains__") is not None or not isinstance(container, (*BASES, MappingProxyType)):
+            self.check_settled(container, "__contains__")
             return super().contains(container, item)
         if isinstance(container, (*MAPPINGS, set, frozenset)):
             item = self.hashable(item)
@@ -217,8 +220,8 @@ class Containers:
             if isinstance(container, (list, tuple, deque)):
                 simple = self.is_simple(item) and self.is_simple(container)
                 return base_of(container).__contains__(container, item) if simple else self.position(container, item) is not None
-            self.probe(container, item)
-            return base_of(container).__contains__(container, item)
+            item = self.key_in(container, item)
+            return item is not NULL and base_of(container).__contains__(container, item)
         if id(container) in self.views and isinstance(item, str):
             return self.from_view(container, item) is not NULL
         if isinstance(container, (*MAPPINGS, set, frozenset)):
@@ -234,6 +237,7 @@ class Containers:
             return self.recorder.operate(self, "len", [value])
         value = self.effects.shadow(value)
         if self.method(value, "__len__") is not None or self.outside_container(value) is None:
+            self.check_settled(value, "__len__")
             return super().len(value)
         return self.raw_len(value)
 
@@ -250,6 +254,7 @@ class Containers:
             return iter(self.recorder.operate(self, "iter", [value]))
         value = self.effects.shadow(value)
         if self.method(value, "__iter__") is not None or self.outside_container(value) is None:
+            self.check_settled(value, "__iter__")
             return super().iter(value)
         return self.raw_iter(value)
 
@@ -307,7 +312,12 @@ class Containers:
         if iterates:
             args = [self.items_added(owner, x) for x in args]
         if isinstance(owner, (*MAPPINGS, set, frozenset)):
-            self.probe(owner, *[key for x in args for key in x] if iterates else args[:1])
+            if name in _LOOKING_UP and args and self.is_odd(args[0]):
+                if (stored := self.key_in(owner, args[0])) is NULL:
+                    return False if name == "__contains__" else args[1] if len(args) > 1 else None
+                args = [stored, *args[1:]]
+            else:
+                self.probe(owner, *[key for x in args for key in x] if iterates else args[:1])
         method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
         return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
 

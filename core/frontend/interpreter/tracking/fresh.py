@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.guards.source import Source
@@ -15,17 +16,46 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
     name = name_of(function)
     if isinstance(rule, Refused):
         raise Unsupported(f"{name}() is not supported in compiled functions: {rule.way_out}")
+    if rule.kind == "value":
+        args = [tracker.path(x) for x in args]
     owner, place = _owner(tracker, function, args)
     arguments = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
     if not all([type(x) in tracker.atoms for x in (*arguments, *kwargs.values())]):
         raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")
     if rule.kind == "value":
-        return tracker.reach(function(*args, **kwargs), tracker.sources.call(tracker.sources.const(partial(function, *args, **kwargs))))
+        return _looked_up(tracker, partial(function, *args, **kwargs))
     if owner is not None and place is None:
         raise Unsupported(f"{name}() draws from a generator that the compiled function creates; create it outside, or draw with torch")
     if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, arguments)):
         raise Unsupported(f"{name}() returns an array of random numbers; draw with torch, or outside, and pass the array as a tensor")
     return _run_again(tracker, rule, function, owner, place, arguments, kwargs)
+
+
+class Raised(NamedTuple):
+    """What a look at the world outside raised."""
+
+    kind: type
+    args: tuple
+
+
+def _outcome(look: Callable[[], Any]) -> Any:
+    """Return what `look` returns, or a Raised; the guards of a later call run it, too."""
+    try:
+        return look()
+    except Exception as error:
+        return Raised(type(error), tuple(map(str, error.args)))
+
+
+def _looked_up(tracker: Any, look: partial) -> Any:
+    """Return look(), guarded: it is called again at every call of the compiled function."""
+    result = _outcome(look)
+    source = tracker.sources.call(tracker.sources.const(partial(_outcome, look)))
+    if not isinstance(result, Raised):
+        return tracker.reach(result, source)
+    tracker.guard("type", source, Raised)
+    for i, part in enumerate(result):
+        tracker.plain(tracker.reach(part, tracker.sources.item(source, i)))
+    return look()  # raises
 
 
 def _owner(tracker: Any, function: Any, args: list[Any]) -> tuple[Any, Source | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 import weakref
 from collections import _count_elements, defaultdict
@@ -12,9 +13,10 @@ from itertools import accumulate, compress, dropwhile, filterfalse, groupby, rep
 from json.encoder import _make_iterencode, c_make_encoder
 from json.scanner import c_make_scanner, py_make_scanner
 from logging import Logger
-from types import CellType, FunctionType, MethodType, SimpleNamespace
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.classes import instantiate, make
@@ -178,13 +180,28 @@ def _json_encoder(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str,
 
 def _json_scanner(tracker: Any, context: Any) -> Any:
     hooks = [tracker.load_attr(context, name) for name in ("object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant")]
-    python = any([type(hook) is FunctionType and not hook.__module__.startswith("json") for hook in hooks])
-    return tracker.call(py_make_scanner, [context], {}, None) if python else c_make_scanner(context)
+    return tracker.call(py_make_scanner, [context], {}, None) if any(map(_in_python_code, hooks)) else c_make_scanner(context)
+
+
+def _in_python_code(hook: Any) -> bool:
+    return type(hook) is FunctionType and not hook.__module__.startswith("json")
+
+
+def _scan(tracker: Any, scanner: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Call a scanner of JSON: one from outside has no parts that change, and may have no hooks in Python."""
+    if tracker.source(scanner) is not None:
+        _id(tracker, scanner)
+        if any(
+            [_in_python_code(getattr(scanner, name)) for name in ("object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant")]
+        ):
+            raise Unsupported("a JSONDecoder with hooks that was created outside of the program is not traced; create it inside")
+    return scanner(*[tracker.read_by_c(x) for x in args], **kwargs)
 
 
 def _length_hint(tracker: Any, value: Any, default: Any = 0) -> Any:
     if lookup(type(value), "__len__") is not NULL:
         return tracker.len(value)
+    tracker.check_settled(value, "__length_hint__")
     method = tracker.method(value, "__length_hint__")
     return operator.length_hint(value, default) if method is None else tracker.call_function(method, [value], {})
 
@@ -263,8 +280,33 @@ def _conversion(kind: type, *names: str) -> Callable:
     return lookaside
 
 
+def _dir(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Return dir(value): the names in its own dictionary and in those of its classes are guarded."""
+    if len(args) != 1 or kwargs:
+        return SCOPES[dir](tracker, builtin, args, kwargs, frame)
+    value = args[0]
+    if (method := tracker.method(value, "__dir__")) is not None:
+        return tracker.sort(list(tracker.spread(tracker.call_function(method, [value], {}))))
+    if isinstance(value, ModuleType) and "__dir__" in vars(value):
+        return tracker.sort(list(tracker.spread(tracker.call(tracker.load_attr(value, "__dir__"), [], {}, frame))))
+    cls = value if isinstance(value, type) else type(value)
+    names = set(tracker.plain(tracker.reach(dir(cls), tracker.sources.call(tracker.sources.const(partial(dir, cls))))))
+    if isinstance(value, ModuleType):
+        names = set()
+    if not isinstance(value, type) and hasattr(value, "__dict__"):
+        names |= set(tracker.raw_iter(tracker.load_attr(value, "__dict__")))
+    return sorted(names)
+
+
+def _recursion_limit(tracker: Any) -> int:
+    tracker.guard("equal", tracker.sources.setting(sys.getrecursionlimit), tracker.limit)
+    return tracker.limit
+
+
 def _hash(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     args = [tracker.hashable(x) for x in args]
+    if len(args) == 1 and lookup(type(args[0]), "__hash__") is object.__hash__:
+        _id(tracker, args[0])
     if len(args) == 1 and isinstance(args[0], (tuple, frozenset)) and tracker.is_odd(args[0]):
         return tracker.hash(args[0])
     return _HASH(tracker, builtin, args, kwargs, frame)
@@ -300,9 +342,17 @@ def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, An
     return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
 
 
+def _reduced(tracker: Any, function: Any) -> Any:
+    """Return function.__reduce__(), guarded, of an object that holds keys or arguments."""
+    reduced, source = function.__reduce__(), tracker.outside(function)
+    if source is None:
+        return reduced
+    return tracker.plain(tracker.reach(reduced, tracker.sources.call(tracker.sources.attr(source, "__reduce__"))))
+
+
 def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Return operator.itemgetter or operator.attrgetter."""
-    keys = function.__reduce__()[1]
+    keys = _reduced(tracker, function)[1]
     if type(function) is operator.itemgetter:
         values = [tracker.get_item(args[0], key) for key in keys]
     else:
@@ -311,7 +361,7 @@ def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any
 
 
 def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    maker, arguments = function.__reduce__()
+    maker, arguments = _reduced(tracker, function)
     named = maker.keywords if isinstance(maker, partial) else {}
     name, *first = (*maker.args, *arguments) if isinstance(maker, partial) else arguments
     return tracker.call(tracker.load_attr(args[0], name), list(first), dict(named), frame)
@@ -324,6 +374,7 @@ BY_TYPE: dict[type, Callable] = {
     operator.itemgetter: _getters,
     operator.attrgetter: _getters,
     operator.methodcaller: _method_caller,
+    c_make_scanner: _scan,
 }
 CALL_BACK = frozenset({reduce, cmp_to_key, sorted, map, filter, defaultdict, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile})
 KEEP = (
@@ -374,6 +425,8 @@ TABLE: dict[Any, Callable] = {
     bin: _indexed,
     abs: _conversion(object, "__abs__"),
     hash: _hash,
+    dir: _dir,
+    sys.getrecursionlimit: _answer(_recursion_limit),
     round: _conversion(object, "__round__"),
     vars: _vars,
     globals: _globals,

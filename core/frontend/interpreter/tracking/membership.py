@@ -6,7 +6,7 @@ from abc import ABCMeta
 from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import lookup
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker

@@ -6,9 +6,11 @@ import operator
 from array import array
 from collections import deque
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
 from dovetail.frontend.interpreter.tracking.membership import has_flag
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
@@ -45,6 +47,10 @@ class Operators:
     def native_operator(self, op: Callable, x: Any, y: Any) -> Any:
         if type(x) in self.atoms and type(y) in self.atoms:
             return op(x, y)
+        for value in (x, y):
+            self.check_settled(value, dunder(op))
+            if isinstance(value, Decimal):
+                self.guard_decimals()
         if op in _COMPARING and (result := self.compare_containers(op, x, y)) is not NULL:
             return result
         if op is operator.mod and isinstance(x, (str, bytes)):
@@ -105,6 +111,8 @@ class Operators:
                 self.words([*parts, *parts.values()] if isinstance(parts, dict) else parts)
             elif type(value) in T_STRINGS:
                 self.words(arguments_of(value))
+            elif self.recorder.is_buffer(value):
+                self.recorder.printed(self)
 
     def spelled(self, value: Any) -> Any:
         """Return a value that is about to be written out: of a number of the program what it is, where that can be known."""

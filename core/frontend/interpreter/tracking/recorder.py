@@ -53,6 +53,10 @@ class Recorder:
         """Return whether `value` holds data in C that a caller may write to, so that every call returns a copy of its own."""
         return False
 
+    def is_known(self, value: Any) -> bool:
+        """Return whether C code of the framework may look into an outside object."""
+        return False
+
     def is_module(self, value: Any) -> bool:
         """Return whether `value` is a module that is guarded by its identity."""
         return False
@@ -115,6 +119,9 @@ class Recorder:
     def formatted(self, tensor: Any) -> Any:
         """Return what is written out for a tensor, before its value is asked for: for one without dimensions its number."""
         return tensor
+
+    def printed(self, tracker: Tracker) -> None:
+        """Guard the settings by which buffers are written out."""
 
     def is_number(self, value: Any) -> bool:
         """Return whether `value` is a number that the computation returns, which cannot be hashed."""

@@ -9,16 +9,23 @@ Every callable in C has exactly one rule:
     refused   none of these; a sentence names the way out
 
 A row stands under the callable itself, else under the class that its method belongs to, else under its module.  A callable without a row is
-unknown: it is deep where all its arguments are guarded by value, and refused where one is an object that may change; the option
-`unknown_c_code` lets it run.  To add a row, put the callable, class or module name into one of the tables below.
+unknown, be it of Python's library or of another package: it is deep where all its arguments are guarded by value, and refused where one is an
+object that may change; the option `unknown_c_code` lets it run.  To add a row, put the callable, class or module name into one of the tables below.
 """
 
 from __future__ import annotations
 
 import _random
+import abc
 import builtins
+import collections
+import contextvars
 import datetime
 import decimal
+import functools
+import gc
+import itertools
+import operator
 import os
 import random
 import re
@@ -26,6 +33,8 @@ import struct
 import sys
 import threading
 import time
+import types
+import weakref
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
@@ -52,6 +61,10 @@ _OUTSIDE = Refused("its result changes from call to call; call it outside the co
 _FILES = Refused("it reads or writes what is outside of the program; do it outside the compiled function, and pass what you need")
 _MOMENT = Refused("its result changes from call to call; call it outside, and pass its result, or use time.time(), which is read at every call")
 _SAMPLES = Refused("it draws from a random state in a way that is not run at every call; draw with torch, or draw outside and pass the result")
+_GARBAGE = Refused("its result depends on what else the process holds; call it outside the compiled function")
+_VARIABLES = Refused("it copies all context variables, which may change unseen; read those that you need with get()")
+_THREADS = Refused("it starts a thread, which would happen while tracing and never again; start it outside the compiled function")
+_FRAMES = Refused("it changes how the interpreter runs, which would happen while tracing and never again; call it outside")
 
 CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((time.time, time.perf_counter, time.monotonic, time.process_time, time.thread_time), FLOAT),
@@ -63,6 +76,17 @@ CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today), _MOMENT),
     **dict.fromkeys((os.urandom, input, sys.getrefcount), _OUTSIDE),
     **dict.fromkeys((open, os.open, os.system), _FILES),
+    abc.get_cache_token: VALUE,
+    **dict.fromkeys((sys.exc_info, sys.exit, sys.audit, functools.cmp_to_key, functools.reduce), KEEPS),
+    **dict.fromkeys((sys.settrace, sys.setprofile), _FRAMES),
+    **{getattr(sys, name): EFFECT for name in ("setswitchinterval", "set_int_max_str_digits") if hasattr(sys, name)},
+    gc.collect: INT,
+    **dict.fromkeys((gc.enable, gc.disable, gc.freeze, gc.unfreeze), EFFECT),
+    contextvars.copy_context: _VARIABLES,
+    threading._start_new_thread: _THREADS,
+    threading._allocate_lock: KEEPS,
+    decimal.getcontext: VALUE,
+    decimal.localcontext: KEEPS,
     **dict.fromkeys((divmod, pow, round, chr, ord, ascii, format, abs, bin, hex, oct, repr), DEEP),
     **dict.fromkeys((range, bytes, bytearray, int, float, complex, str, memoryview), DEEP),
     **dict.fromkeys((os.fspath, sys.intern), DEEP),
@@ -75,10 +99,21 @@ FUNCTIONS: dict[Any, Any] = {  # in Python, but of classes in the table: they ru
     random.Random.seed: EFFECT,
     **{getattr(random.Random, name): _SAMPLES for name in ("choice", "choices", "sample", "shuffle", "randbytes", "getstate", "setstate")},
 }
+_STORING = (
+    *(functools.partial, slice, types.MappingProxyType, property, staticmethod, classmethod),
+    *(collections.OrderedDict, collections.defaultdict, collections.deque, operator.itemgetter, operator.attrgetter, operator.methodcaller),
+    *(types.CellType, types.MethodType, types.SimpleNamespace, types.GenericAlias, types.UnionType, types.FunctionType, types.CodeType),
+    *(weakref.ref, weakref.ReferenceType, contextvars.ContextVar, threading.local, super, BaseException, zip, map, filter, enumerate, reversed),
+    *(list, tuple, dict, set, frozenset, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType),
+    *[kind for kind in vars(itertools).values() if isinstance(kind, type)],
+)
 DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo)
 CLASSES: dict[type, Any] = {
     **dict.fromkeys((str, bytes, bytearray, int, float, complex, range, re.Pattern, struct.Struct, decimal.Decimal, array, memoryview), DEEP),
     **dict.fromkeys(DATES, DEEP),
+    **dict.fromkeys((re.Match, struct.Struct), DEEP),
+    **dict.fromkeys(_STORING, KEEPS),
+    contextvars.Context: _VARIABLES,
     object: KEEPS,
     type: KEEPS,
 }
@@ -89,12 +124,19 @@ METHODS: dict[tuple[str, str], Any] = {  # (class, method) where the class is no
     **{("RandomState", name): FLOAT for name in ("rand", "random", "random_sample", "uniform", "normal", "standard_normal", "randn", "exponential")},
     **{("RandomState", name): INT for name in ("randint", "poisson", "binomial", "geometric")},
     ("RandomState", "seed"): EFFECT,
+    **{(kind, name): KEEPS for kind in ("lock", "RLock") for name in ("acquire", "release", "__enter__", "__exit__")},
     **{("Generator", name): FLOAT for name in ("random", "uniform", "normal", "standard_normal", "exponential", "beta", "gamma")},
     **{("Generator", name): INT for name in ("integers", "poisson", "binomial", "geometric")},
 }
 STATES = {"Random", "RandomState", "Generator"}  # classes of which the other methods draw, too
 MODULES: dict[str, Any] = {
     **dict.fromkeys(("math", "cmath", "_operator", "_struct", "unicodedata", "binascii", "zlib", "_statistics", "_json", "_string"), DEEP),
+    "builtins": KEEPS,
+    "sys": VALUE,
+    "gc": _GARBAGE,
+    "_locale": VALUE,
+    "itertools": KEEPS,
+    **dict.fromkeys(("_signal", "signal", "resource", "_tracemalloc", "faulthandler", "_csv", "pwd", "grp"), _FILES),
     **dict.fromkeys(("posix", "nt", "_io", "_socket", "select", "_posixsubprocess", "fcntl", "mmap", "_ssl"), _FILES),
     "time": _MOMENT,
     "numpy": DEEP,
@@ -117,14 +159,35 @@ def rule_of(function: Any, args: Sequence[Any] = ()) -> Any:
         return None
     if rule is not None:
         return rule
+    if isinstance(function, type):
+        return _of_maker(function)
     if type(function) in _UNBOUND:
         return of_class(function.__objclass__, function.__name__)
-    if type(function) in _BOUND:
+    if isinstance(function, _BOUND):  # some builtin methods are of a subclass
         owner = function.__self__
         if owner is None or isinstance(owner, ModuleType):
-            return MODULES.get((function.__module__ or "").partition(".")[0])
+            return _of_module((function.__module__ or "").partition(".")[0], function.__name__, bool(args))
+        if isinstance(owner, type) and function.__name__ == "__subclasses__":
+            return VALUE
         return of_class(owner if isinstance(owner, type) else type(owner), function.__name__)
     return DEEP if getattr(type(function), "__module__", "") == "numpy" else None  # as ufuncs
+
+
+def _of_module(module: str, name: str, has_arguments: bool) -> Any:
+    """Return the rule of a function of a module; one without a row that gets nothing can only look at the world outside."""
+    if module == "numpy" and name.startswith(("get", "_get")) and not has_arguments:
+        return VALUE
+    return MODULES.get(module) or (None if has_arguments else VALUE)
+
+
+@lru_cache(maxsize=4096)
+def _of_maker(cls: type) -> Any:
+    """Return the rule of a class: that of the first base with a row; one that only stores attributes keeps its arguments."""
+    for base in cls.__mro__:
+        if base is not object and (base in CALLABLES or base in CLASSES):
+            return CALLABLES[base] if base in CALLABLES else CLASSES[base]
+    own = [next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None) for name in ("__new__", "__init__")]
+    return KEEPS if own == [object.__new__, object.__init__] else None
 
 
 @lru_cache(maxsize=4096)
@@ -135,6 +198,8 @@ def of_class(kind: type, name: str) -> Any:
         return _FILES
     if defining.__module__ == "numpy":
         return DEEP
+    if defining.__module__ == "_thread" and (defining.__name__, name) in METHODS:
+        return METHODS[defining.__name__, name]
     state = next((base.__name__ for base in kind.__mro__ if base.__name__ in STATES and base.__module__.startswith(_STATEFUL)), None)
     if state is not None and defining not in (object, type):
         return METHODS.get((state, name), _SAMPLES)

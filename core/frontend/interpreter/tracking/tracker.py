@@ -11,32 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextvars import ContextVar
 from enum import Enum
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    ClassMethodDescriptorType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodWrapperType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import CellType, FunctionType, MappingProxyType, SimpleNamespace
 from typing import Any
 
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.guard import PLAIN, Guard
+from dovetail.frontend.guards.runtime import decimal_context
 from dovetail.frontend.guards.source import Source, Sources
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
-from dovetail.frontend.interpreter.tracking.comparing import Comparing
+from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
@@ -48,23 +37,8 @@ from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_pa
 from dovetail.frontend.interpreter.tracking.variables import Variables
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range})
-FIXED = (
-    type,
-    ModuleType,
-    BuiltinFunctionType,
-    WrapperDescriptorType,
-    MethodDescriptorType,
-    ClassMethodDescriptorType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodWrapperType,
-    property,
-    classmethod,
-    staticmethod,
-    ContextVar,
-)  # their identity is their value
-
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
+_VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
 _WRITTEN = ("__str__", "__repr__", "__format__")
 _HEAP = 1 << 9  # flag of classes with instances that can get another class
 
@@ -90,6 +64,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         self.snapshots: list[
             tuple[Any, Source, Callable[[], Any], Any, Callable[[Any], None]]
         ] = []  # what was in outside buffers, and how to put it back
+        self.decimals = decimal_context()
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program read and that are no Python functions, NULL for none
@@ -169,9 +144,17 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return value
         if kind in T_STRINGS:
             guard_parts(self, value, source)
+        if kind in _VIEWS and source.kind != "const":
+            return self._view_of_dict(value, source)
         guard_content(self, value, source)
         self._object(value, source)
         return value
+
+    def _view_of_dict(self, view: Any, source: Source) -> Any:
+        """Return a new view of the same kind, of a dict with all that an outside dict holds, as `d.values()` was before the call."""
+        self.guard("type", source, type(view))
+        pairs = dict(self.raw_pairs(self.reach(view.mapping, self.sources.attr(source, "mapping"))))
+        return _VIEWS[type(view)](pairs)
 
     def _object(self, value: Any, source: Source) -> None:
         """Remember an object with an identity; one that two sources lead to is an alias, which is guarded."""
@@ -298,8 +281,12 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
     def mirror(self, value: Any) -> Any:
         """Return `value` as C code may call its methods: they are interpreted."""
         kind = type(value)
+        if isinstance(value, BaseException) and self.source(value) is not None:
+            self.plain(self.load_attr(value, "args"), mirrored=True)
         if kind in self.atoms or isinstance(value, _UNMIRRORED):
             return value
+        if kind is SimpleNamespace:
+            return SimpleNamespace(**{name: self.plain(part, mirrored=True) for name, part in self.pairs(self.load_attr(value, "__dict__"))})
         if not python_methods(kind):
             self._read_whole(value)
             return value
@@ -318,8 +305,14 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 part = self.reach(getattr(value, name), self.sources.attr(source, name))
                 self.plain(part)  # to the bottom: C code sees the parts themselves
                 self.plain(part, mirrored=True)
+        elif lookup(type(value), "__next__") is not NULL:
+            self.check_settled(value, "__next__")
         elif source.kind != "const" and not type(value).__flags__ & _HEAP:
             self.guard("is", source, value)
+
+    def guard_decimals(self) -> None:
+        """Guard precision, rounding and traps as they are at the call: all arithmetic of decimal reads them."""
+        self.guard("equal", self.sources.setting(decimal_context), self.decimals)
 
     def iterated(self, iterator: Any) -> Any:
         """Return an iterator as C code may advance it: the items are mirrors."""
