@@ -400,7 +400,7 @@ DYNAMIC = Option(
 UNKNOWN_C_CODE = Option(
     "DOVETAIL_UNKNOWN_C_CODE",
     "refuse",
-    "Whether compiled functions may call C code of unknown packages with mutable objects: `refuse` raises an error that names the call, "
+    "Whether compiled functions may call C code that Dovetail has no rule for with mutable objects: `refuse` raises an error that names the call, "
     "`run` calls it once, while tracing, and assumes that its result depends only on what is guarded.",
     one_of("refuse", "run"),
     example='unknown_c_code = "run"',

@@ -84,6 +84,7 @@ _TRANSFORMS = frozenset(
     if hasattr(torch.func, name)
 )
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
+_NUMBERS_OF_FUNCTIONS = getattr(torch.autograd.function, "AUTOGRAD_FUNCTION_COUNTER", None)  # one for each torch.autograd.Function
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {
@@ -267,6 +268,9 @@ class TorchRecorder(Recorder):
         if numpy is not None and isinstance(value, numpy.generic):  # guarded by its content, as arrays are
             return True
         return options.UNKNOWN_C_CODE.read() == "run" or type(value).__module__.partition(".")[0] in _KNOWN
+
+    def only_numbers(self, iterator: Any) -> bool:
+        return iterator is _NUMBERS_OF_FUNCTIONS
 
     def handles(self, function: Any) -> bool:
         return is_torch(function) or is_module_class(type(function))
@@ -536,6 +540,11 @@ class TorchRecorder(Recorder):
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
+        if function is torch.autograd.graph.saved_tensors_hooks.__enter__:
+            raise Unsupported(
+                "torch.autograd.graph.saved_tensors_hooks inside a compiled function is not traced: what is saved is decided when the function is "
+                f"compiled; open it around the call\n  called at {user_line()}"
+            )
         if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:

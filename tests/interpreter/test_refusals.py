@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import io
+import itertools
+import mmap
+import operator
+import pickle
+import queue
+import sqlite3
+import threading
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -137,3 +147,51 @@ def test_a_refusal_leaves_torch_and_the_function_usable():
 
     torch.testing.assert_close(compiled(torch.ones(3), False), torch.full((3,), 2.0))
     assert torch.is_grad_enabled()
+
+
+CHANGING = {  # objects of classes in C that change unseen: how one is created, and what the program reads of it
+    "queue": (queue.SimpleQueue, lambda held: held.qsize()),
+    "lock": (threading.Lock, lambda held: held.locked()),
+    "buffer": (lambda: mmap.mmap(-1, 8), lambda held: held[0]),
+    "array of C": (lambda: (ctypes.c_int * 2)(1, 2), lambda held: held[1]),
+    "iterator": (lambda: iter([1, 2]), lambda held: operator.length_hint(held)),
+    "counter": (itertools.count, lambda held: len(repr(held))),
+    "generator": (lambda: (i for i in (1, 2)), lambda held: held.send(None)),
+    "pickle": (lambda: Held(), lambda held: len(pickle.dumps(held))),
+    "database": (lambda: sqlite3.connect(":memory:"), lambda held: held.total_changes + len(held.execute("select 1").fetchall())),
+    "text": (lambda: io.StringIO("1"), lambda held: len(held.getvalue())),
+}
+
+
+class Held:
+    """An object with an attribute that pickle reads."""
+
+    n = 1
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_c_code_gets_no_object_from_outside_that_may_change(name):
+    create, read = CHANGING[name]
+    held = create()
+    with pytest.raises(Unsupported, match="outside"):
+        dovetail.jit(lambda x: x * read(held))(torch.ones(2))
+    with pytest.raises(Unsupported, match="outside"):
+        dovetail.jit(lambda x, held: x * read(held))(torch.ones(2), held)
+
+
+def test_a_generator_that_a_refused_run_has_begun_ends_without_a_sound():
+    def numbers():
+        try:
+            yield 1
+        finally:
+            ended.append(1)
+
+    def f(x):
+        kept = numbers()
+        return branch(x * next(kept))
+
+    ended: list[int] = []
+    with pytest.raises(TracedValueError) as caught:
+        dovetail.jit(f)(torch.ones(2))
+    del caught
+    gc.collect()

@@ -39,12 +39,14 @@ def _load(name):
     return module
 
 
-values, objects, tensors, constants, newest = (_load(f"stale_{name}") for name in ("programs", "objects", "tensors", "constants", "python314"))
+FILES = ("programs", "objects", "tensors", "constants", "registries", "python314")
+values, objects, tensors, constants, registries, newest = (_load(f"stale_{name}") for name in FILES)
 PROGRAMS = [
     *values.programs(values.TEXT),
     *values.programs(objects.TEXT, BOX=objects.BOX, ITEMS=objects.ITEMS),
     *values.programs(tensors.TEXT, NET=tensors.NET),
     *values.programs(constants.TEXT, CLASSES=constants.CLASSES),
+    *values.programs(registries.TEXT),
     *(values.programs(newest.TEXT) if sys.version_info >= (3, 14) else ()),
 ]
 LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)
@@ -54,7 +56,7 @@ LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools,
 def switches():
     silu = F.silu
     yield
-    sys.modules.pop("program", None)
+    getattr(sys.modules.pop("program", None), "reset", lambda: None)()
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     F.silu = silu

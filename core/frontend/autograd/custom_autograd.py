@@ -7,6 +7,7 @@ call's own backward, which may read any of `read`.  Nobody else reads the first 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,6 +172,7 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
         if cls.setup_context is torch.autograd.Function.setup_context:
             results = run(cls.forward, (context, *args), kwargs)
         else:
+            args, kwargs = _with_defaults(cls.forward, args, kwargs)
             results = run(cls.forward, args, kwargs)
             run(cls.setup_context, (context, args, results), {})
     if not any(needs):
@@ -181,6 +183,13 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
     own = {p: i for i, p in enumerate(_differentiable(several, context.constant))}
     placed = [(x, own.get(x) if is_proxy(x) else None) for x in several]
     return with_backward(results, [*inputs, *held], OwnBackward(cls, context, args, inputs, held, placed), context.constant)
+
+
+def _with_defaults(forward: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a forward with its defaults, as `setup_context` gets them."""
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 @dataclass(eq=False)

@@ -12,18 +12,10 @@ WORK = 10_000  # steps after which the exact comparison of two strided tensors s
 
 
 def overlap(written: tuple, others: tuple) -> bool:
-    """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`."""
-    storages = [x.untyped_storage().data_ptr() for x in written if x.numel()]
-    try:
-        if len(set(storages)) == len(storages) and set(storages).isdisjoint([x.untyped_storage().data_ptr() for x in others if x.numel()]):
-            return False
-    except RuntimeError:  # a DTensor has no memory of its own
-        return overlap(written, tuple(map(local_part, others)))
-    return _elements_overlap(written, others)
+    """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`.
 
-
-def memory_overlap(written: tuple, others: tuple) -> bool:
-    """Return `overlap` by address ranges: storages of slices of one NumPy array are distinct, and may overlap."""
+    Address ranges are compared, since storages may be distinct and yet overlap: slices of one NumPy array have a storage each.
+    """
     spans = sorted(map(_span, [x for x in written if x.numel()]))
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     rest = map(_span, [local_part(x) for x in others if x.numel()])

@@ -116,7 +116,8 @@ class Attributes:
         return value if source is None or isinstance(value, BuiltinFunctionType) else self.reach(value, self.sources.attr(source, name))
 
     def _module_attr(self, module: ModuleType, name: str) -> Any:
-        if name not in vars(module) and self.effects.now(vars(module), name) is NULL and "__getattr__" in vars(module):
+        loads = "__getattr__" in vars(module) or lookup(type(module), "__getattr__") is not NULL
+        if name not in vars(module) and loads and self.effects.now(vars(module), name) is NULL:
             getattr(module, name, None)  # a module that is loaded when it is first touched is there from now on
         value = self.from_namespace(vars(module), name)
         if value is not NULL:

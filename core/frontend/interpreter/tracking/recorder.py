@@ -57,6 +57,10 @@ class Recorder:
         """Return whether C code of the framework may look into an outside object."""
         return False
 
+    def only_numbers(self, iterator: Any) -> bool:
+        """Return whether an outside iterator gives numbers that only have to be distinct."""
+        return False
+
     def is_module(self, value: Any) -> bool:
         """Return whether `value` is a module that is guarded by its identity."""
         return False
