@@ -358,4 +358,42 @@ box.n = 2
 def f(t): return t * int(string.Template("$n").substitute(vars(box)))
 -- 
 box.n = 5
+== the closure of a property
+def made():
+    k = 1
+    def get(self): return k
+    return get
+class A: p = property(made())
+a = A()
+def f(t): return t * a.p
+-- 
+A.p.fget.__closure__[0].cell_contents = 4
+== a class gets a __getattr__
+class A: pass
+a = A()
+def f(t): return t * getattr(a, "missing", 2)
+-- 
+A.__getattr__ = lambda self, name: 5
+== a class gets a __format__
+class A:
+    def __str__(self): return "a"
+a = A()
+def f(t): return t * len(f"{a}")
+-- 
+A.__format__ = lambda self, spec: "aaaa"
+== a bound method as a key
+class A:
+    def m(self): pass
+a, b = A(), A()
+key, table = a.m, {a.m: 1.0, b.m: 3.0}
+def f(t): return t * table[key]
+-- 
+key = b.m
+== an int with an __index__ of its own
+class I(int):
+    def __index__(self): return 1
+k = I(0)
+def f(t): return t * [5, 6][k]
+-- 
+k = I(1)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import gc
 import io
@@ -14,6 +15,7 @@ import sqlite3
 import threading
 from contextlib import contextmanager, suppress
 
+import numpy
 import pytest
 import torch
 
@@ -195,3 +197,54 @@ def test_a_generator_that_a_refused_run_has_begun_ends_without_a_sound():
         dovetail.jit(f)(torch.ones(2))
     del caught
     gc.collect()
+
+
+def test_a_write_to_an_outside_array_is_refused_and_undone():
+    held = array.array("i", [1])
+    with pytest.raises(Unsupported, match="writes to the array"):
+        dovetail.jit(lambda x: (held.append(7), x * len(held))[1])(torch.ones(2))
+    assert held.tolist() == [1]
+
+
+def test_a_class_with_hooks_is_not_created_inside():
+    class Base:
+        def __init_subclass__(cls):
+            cls.scale = SCALE
+
+    def f(x):
+        class Made(Base):
+            pass
+
+        return x * Made.scale
+
+    with pytest.raises(Unsupported, match="__init_subclass__ is in Python"):
+        dovetail.jit(f)(torch.ones(2))
+
+
+SCALE = 2.0
+
+
+def test_a_nan_as_key_is_refused():
+    key = float("nan")
+    with pytest.raises(Unsupported, match="is no key of a dict"):
+        dovetail.jit(lambda x, table, key: x * table[key])(torch.ones(2), {key: 2.0}, key)
+
+
+def test_hooks_on_saved_tensors_are_refused_inside():
+    def f(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            return x.sin()
+
+    with pytest.raises(Unsupported, match="open it around the call"):
+        dovetail.jit(f)(torch.ones(2, requires_grad=True))
+
+
+def test_slices_of_one_array_that_overlap_later_are_seen():
+    def f(x, y):
+        x.add_(1)
+        return x * y
+
+    compiled, held = dovetail.jit(f), numpy.arange(6.0)
+    compiled(torch.from_numpy(held[:3]), torch.from_numpy(held[3:]))
+    with pytest.raises(Unsupported, match="shares memory"):
+        compiled(torch.from_numpy(held[:3]), torch.from_numpy(held[2:5]))

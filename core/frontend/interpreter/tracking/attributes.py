@@ -11,6 +11,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 
+_WRAPPERS = (property, staticmethod, classmethod)
 _IMMUTABLE = 1 << 8  # flag of classes in C that cannot be changed
 
 
@@ -77,6 +78,13 @@ class Attributes:
             raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner)
         return super().generic_attr(owner, name)
 
+    def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
+        if type(raw) in _WRAPPERS and self.source(raw) is not None:
+            function = raw.fget if type(raw) is property else raw.__func__
+            if type(function) is FunctionType:  # that of a property or a method never changes, but its code and its closure may
+                self.known.setdefault(id(function), (function, self.sources.const(function)))
+        return super().bound(raw, owner, cls, name)
+
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         now = self.effects.now(owner, name)
         if now is not NULL and now is not DELETED:
@@ -108,6 +116,8 @@ class Attributes:
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
         if name == "__dict__" and isinstance(owner, threading.local) and (source := self.source(owner)) is not None:
             return self.view(threading.local.__getattribute__(owner, name), owner, self.sources.attr(source, name))
+        if not self.recorder.is_tensor(owner):
+            self.guard_native(cls, "__getattr__", lookup(cls, "__getattr__"))
         return self._native_value(owner, name, super().missing_attr(owner, cls, name))
 
     def _native_value(self, owner: Any, name: str, value: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -23,6 +25,7 @@ from types import (
 )
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
@@ -98,6 +101,8 @@ class Calls:
                 return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
         rule = rule_of(function, args)
         owner = getattr(function, "__self__", None)
+        if isinstance(owner, weakref.ref) and function.__name__ == "__call__" and self.source(owner) is not None:
+            rule = CHANGING
         if self.source(owner) is not None and (type(owner).__module__ in CHANGING_CLASSES or lookup(type(owner), "__next__") is not NULL):
             rule = CHANGING
         if isinstance(rule, (Fresh, Refused)):
@@ -120,6 +125,8 @@ class Calls:
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         rule = rule_of(maker)
+        if maker is type or maker is type.__new__:
+            self._check_hooks(args[-2:])
         if rule is None:
             self.recorder.unknown(self, maker, args, kwargs)
         args, kwargs = self._for_native(maker, rule, args, kwargs)
@@ -130,6 +137,18 @@ class Calls:
             self.recorder.refused(error, args, kwargs)
             raise
         return self.register_class(result) if isinstance(result, type) and self.source(result) is None else result
+
+    def _check_hooks(self, args: list[Any]) -> None:
+        """Refuse a class with hooks in Python of the program that C code would call when it creates the class."""
+        bases, namespace = args if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict) else ((), {})
+        hooks = [getattr(lookup(base, "__init_subclass__"), "__func__", None) for base in bases if isinstance(base, type)]
+        hooks += [lookup(type(value), "__set_name__") for value in dict.values(namespace)]
+        for hook in hooks:
+            if type(hook) is FunctionType and (hook.__module__ or "").partition(".")[0] not in _LIBRARIES:
+                raise Unsupported(
+                    f"a class whose {hook.__name__} is in Python cannot be created in a compiled function: C code calls that method, which would not "
+                    "be traced; create the class outside"
+                )
 
     def _for_native(self, function: Any, rule: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return arguments as C code may read them.
@@ -211,6 +230,7 @@ def _iterates(function: Any) -> bool:
     return isinstance(function, BuiltinFunctionType) and (function in _ITERATING or function.__name__ in ("join", "from_iterable"))
 
 
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "transformers"}
 _DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescriptorType, GetSetDescriptorType)
 _METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)

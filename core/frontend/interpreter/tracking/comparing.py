@@ -15,6 +15,7 @@ from types import (
     MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
+    MethodType,
     MethodWrapperType,
     ModuleType,
     WrapperDescriptorType,
@@ -78,6 +79,10 @@ class Comparing:
     def check_settled(self, value: Any, name: str) -> None:
         """Refuse a method in C of an outside object with a content that no guard covers."""
         raw = lookup(type(value), name)
+        if type(value) is MethodType and (source := self.source(value)) is not None:
+            self._bound_outside(value)
+            self.guard("is", self.sources.attr(source, "__self__"), value.__self__)
+            return
         if type(raw) not in _IN_C or raw.__objclass__ is object or isinstance(value, (*BASES, MappingProxyType)) or self.is_settled(value):
             return
         raise Unsupported(

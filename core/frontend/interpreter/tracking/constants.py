@@ -86,7 +86,7 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
         if memoryview(value).nbytes > _LARGE:
             raise Unsupported(f"a {type(value).__name__} of {memoryview(value).nbytes} bytes is read from outside at {source}; make it a tensor")
         read, restore = _BUFFERS[base]
-        tracker.snapshot(value, source, partial(read, value), lambda before: restore(value, before) and None)
+        tracker.snapshot(value, source, partial(read, value), partial(restore, value))
     for name in _CONTENT[base]:
         name, call, _ = name.partition("()")
         if lookup(type(value), name) is not lookup(base, name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from types import FunctionType, MappingProxyType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 from dovetail.errors import Unsupported
@@ -40,6 +40,8 @@ class Containers:
     def hashed(self, *keys: Any) -> None:
         """Refuse to hash a number that the computation returns: it has no value yet."""
         for key in keys:
+            if isinstance(key, MethodType):
+                self.check_settled(key, "__hash__")
             if self.recorder.is_number(key):
                 self.recorder.words(key)
             elif isinstance(key, (tuple, frozenset)):
@@ -113,6 +115,7 @@ class Containers:
         source = self.contents(owner)
         if source is None:
             return base_of(owner).__getitem__(owner, key)
+        self._check_key(key)
         if not isinstance(owner, MAPPINGS):
             key = key if type(key) is int else self.indexed(key)
             if isinstance(key, slice):
@@ -192,6 +195,11 @@ class Containers:
             item = self.hashable(item)
         return self.raw_contains(container, item)
 
+    def _check_key(self, key: Any) -> None:
+        """Refuse a key of an outside container that no guard can look up: a NaN, which equals nothing."""
+        if type(key) is float and key != key:
+            raise Unsupported("NaN is no key of a dict or set from outside while it is traced: it is found by its identity; use another key")
+
     def stored_key(self, owner: Any, source: Any, key: Any) -> Any:
         """Return the key of an outside dict or set that equals `key`, `key` where there is none: all keys are guarded."""
         if any([self.is_odd(stored) or type(stored) not in self.atoms for stored in base_of(owner).__iter__(owner)]):
@@ -209,7 +217,7 @@ class Containers:
         """Return an index, or a slice of them, with `__index__` interpreted."""
         if type(key) is slice:
             return slice(*[self.indexed(part) for part in (key.start, key.stop, key.step)])
-        method = self.method(key, "__index__")
+        method = None if isinstance(key, int) else self.method(key, "__index__")  # C code takes an int as it is, of whatever class
         return key if method is None else self.call(method, [key], {}, None)
 
     def raw_contains(self, container: Any, item: Any) -> bool:
@@ -225,6 +233,7 @@ class Containers:
         if id(container) in self.views and isinstance(item, str):
             return self.from_view(container, item) is not NULL
         if isinstance(container, (*MAPPINGS, set, frozenset)):
+            self._check_key(item)
             if self.is_odd(item):
                 item = self.stored_key(container, source, item)
             present = item in container if isinstance(container, MappingProxyType) else base_of(container).__contains__(container, item)

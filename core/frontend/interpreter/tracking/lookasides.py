@@ -317,7 +317,7 @@ _HASH = _conversion(int, "__hash__")
 
 def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Return hex, oct or bin."""
-    method = tracker.method(args[0], "__index__") if len(args) == 1 else None
+    method = tracker.method(args[0], "__index__") if len(args) == 1 and not isinstance(args[0], int) else None
     return tracker.call_native(builtin, args if method is None else [tracker.call(method, args, {}, frame)], kwargs, frame)
 
 
@@ -369,7 +369,7 @@ def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[st
 
 BY_TYPE: dict[type, Callable] = {
     partial: _partial,
-    weakref.ref: _looked_up,
+    **dict.fromkeys((weakref.ref, weakref.KeyedRef), _looked_up),
     type(lru_cache(len)): _uncached,
     operator.itemgetter: _getters,
     operator.attrgetter: _getters,

@@ -18,6 +18,8 @@ _ITERATED = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
 SEEN_BY_C = (*_COMPARED, *_CONVERTED, *_ROUNDED, *_ITERATED, *[f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")])
 
+CHECKED = ("__eq__", "__hash__", "__lt__", "__len__", "__iter__", "__getitem__", *_CONVERTED)  # what an object lacks of these is guarded
+
 
 class Mirror:
     """Stands in for `value`; the methods are those of `_class_for`."""
@@ -47,9 +49,8 @@ def _forwarded(name: str) -> Any:
     return method
 
 
-@lru_cache(maxsize=1024)
 def python_methods(kind: type) -> tuple[str, ...]:
-    """Return the methods of a class that C code may call and that are written in Python."""
+    """Return the methods of a class that C code may call and that are written in Python, as they are now."""
     from_python = [name for name in SEEN_BY_C if hasattr(lookup(kind, name), "__code__")]
     return tuple(from_python)
 

@@ -30,7 +30,7 @@ from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, gu
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.imports import Imports
-from dovetail.frontend.interpreter.tracking.mirrors import Mirror, mirror_of, python_methods
+from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_parts
@@ -94,9 +94,11 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
 
     def check_snapshots(self) -> None:
         """Refuse a program that has written to an outside buffer: the write would happen once, while tracing.  It is undone."""
-        written = [(value, source) for value, source, read, before, restore in self.snapshots if read() != before and restore(before) is None]
+        written = [(value, source, before, restore) for value, source, read, before, restore in self.snapshots if read() != before]
         self.snapshots.clear()
-        for value, source in written:
+        for _, _, before, restore in written:
+            restore(before)
+        for value, source, _, _ in written:
             raise Unsupported(
                 f"the program writes to the {type(value).__name__} at {source} in place, which would happen while tracing and never again; "
                 "write to a copy of it and return that, or pass a tensor"
@@ -287,6 +289,10 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return value
         if kind is SimpleNamespace:
             return SimpleNamespace(**{name: self.plain(part, mirrored=True) for name, part in self.pairs(self.load_attr(value, "__dict__"))})
+        if self.source(value) is not None and not self.recorder.is_tensor(value):
+            for name in CHECKED:
+                if type(raw := lookup(kind, name)) is not FunctionType:
+                    self.guard_native(kind, name, raw)
         if not python_methods(kind):
             self._read_whole(value)
             return value
