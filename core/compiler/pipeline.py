@@ -33,7 +33,7 @@ from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
 from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
 from dovetail.frontend.environment import Acquired
-from dovetail.frontend.guards.overlap import overlap
+from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.shards import layouts_of
 from dovetail.trace import (
     JointTrace,
@@ -255,7 +255,7 @@ def _refuse_overlap(acquired: Acquired, written: Sequence[Proxy]) -> None:
     tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True)) | acquired.trace.constants
     tensors = {p: x for p, x in tensors.items() if isinstance(x, torch.Tensor)}
     writing = tuple([tensors[p] for p in written])
-    if overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
+    if memory_overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
         names = ", ".join(p.name for p in written)
         raise Unsupported(
             f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them"

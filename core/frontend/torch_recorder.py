@@ -58,8 +58,8 @@ from dovetail.torch_internals import (
     undisabled,
 )
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
-from dovetail.trace.proxies import no_value
 from dovetail.trace.ir import draws
+from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source

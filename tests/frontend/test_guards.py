@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dovetail
 from dovetail.frontend.guards.guard import KINDS, Guard, Kind, Miss
-from dovetail.frontend.guards.overlap import overlap
+from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Sources
 from dovetail.prims.guard import GUARD
@@ -80,8 +80,8 @@ def test_many_slices_of_a_flat_buffer_are_compared_in_order():
     flat = torch.zeros(3000)
     parts = flat.split(3)
 
-    assert not overlap(parts[:400], parts[400:])
-    assert overlap(parts[:400], (*parts[400:], flat[1199:1201]))
+    assert not memory_overlap(parts[:400], parts[400:])
+    assert memory_overlap(parts[:400], (*parts[400:], flat[1199:1201]))
 
 
 @settings(max_examples=300)
@@ -92,4 +92,4 @@ def test_overlap_is_whether_elements_have_one_place(rows):
     places = [set(x.flatten().tolist()) for x in tensors]
     shared = any(places[0] & other for other in places[1:])
 
-    assert overlap((tensors[0],), tuple(tensors[1:])) == shared
+    assert memory_overlap((tensors[0],), tuple(tensors[1:])) == shared

@@ -11,7 +11,7 @@ from dovetail.frontend.shards import local_part
 WORK = 10_000  # steps after which the exact comparison of two strided tensors stops, and they count as overlapping
 
 
-def overlap(written: tuple, others: tuple) -> bool:
+def memory_overlap(written: tuple, others: tuple) -> bool:
     """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`.
 
     Address ranges are compared, since storages may be distinct and yet overlap: slices of one NumPy array have a storage each.

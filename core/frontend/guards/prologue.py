@@ -16,7 +16,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import is_module_class
 from dovetail.frontend.guards.guard import KINDS, Guard, Lasting, Miss, Named, reason
 from dovetail.frontend.guards.module_state import ModuleState, same_objects, same_values
-from dovetail.frontend.guards.overlap import overlap
+from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.runtime import contents_of, static_attribute
 from dovetail.frontend.guards.size_guards import SizeGuards
 from dovetail.frontend.guards.source import Source
@@ -254,7 +254,7 @@ class PrologueBuilder:
         apart = {*written, *(p for source, p in self.proxies.items() if source.kind == "fresh")}  # what a call makes shares no memory
         others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in apart and not isinstance(p, NumberProxy)])
         why = "an input that the program writes shares memory with another input"
-        self.check(prims.check_disjoint, tuple(written), others, overlap=overlap, reason=why)
+        self.check(prims.check_disjoint, tuple(written), others, overlap=memory_overlap, reason=why)
 
     # the state of modules
 
