@@ -51,6 +51,8 @@ class Containers:
         """Return a key with the values of the numbers in it; an error where they are not known."""
         if self.recorder.is_number(key):
             return self.recorder.concrete(key)
+        if isinstance(key, (tuple, frozenset)) and self.source(key) is not None:
+            self.hashed(key)
         if type(key) is tuple and any([self.recorder.is_number(part) or type(part) is tuple for part in key]) and self.source(key) is None:
             parts = tuple(map(self.hashable, key))
             return key if all([a is b for a, b in zip(parts, key, strict=True)]) else parts
@@ -150,7 +152,7 @@ class Containers:
         if hook is not None:
             return self.call_function(hook, [owner, key], {})
         if not isinstance(owner, defaultdict):
-            return owner[key]  # raises
+            raise KeyError(key)
         factory = self.load_attr(owner, "default_factory")
         if factory is None:
             raise KeyError(key)
