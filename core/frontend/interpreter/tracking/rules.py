@@ -16,6 +16,7 @@ object that may change; the option `unknown_c_code` lets it run.  To add a row, 
 from __future__ import annotations
 
 import _random
+import _thread
 import abc
 import builtins
 import collections
@@ -83,8 +84,8 @@ CALLABLES: dict[Any, Any] = {
     gc.collect: INT,
     **dict.fromkeys((gc.enable, gc.disable, gc.freeze, gc.unfreeze), EFFECT),
     contextvars.copy_context: _VARIABLES,
-    threading._start_new_thread: _THREADS,
-    threading._allocate_lock: KEEPS,
+    **{getattr(_thread, name): _THREADS for name in ("start_new_thread", "start_joinable_thread") if hasattr(_thread, name)},
+    _thread.allocate_lock: KEEPS,
     decimal.getcontext: VALUE,
     decimal.localcontext: KEEPS,
     **dict.fromkeys((divmod, pow, round, chr, ord, ascii, format, abs, bin, hex, oct, repr), DEEP),
