@@ -1,11 +1,12 @@
 """Ranks agree on their collectives before a program runs: a difference is an error then, and not a program that hangs.
 
 Each rank publishes the collectives of a program that it has compiled in the store that the ranks share, and reads what the others published.
-A rank may compile alone, say for a batch of another size: then others have published the same collectives before.
+A rank may compile alone, say for a batch of another size: collectives that the ranks agreed on once are not compared again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -49,11 +50,15 @@ def _key(members: tuple[int, ...], rank: int, number: int) -> str:
 def _compare(store: Any, group: str, lines: list[str]) -> None:
     """Publish `lines`, and wait until each other rank of the group has published the same."""
     members, rank = tuple(distributed.get_process_group_ranks(process_group(group))), distributed.get_rank()
+    agreed = f"dovetail/agreed/{'-'.join(map(str, members))}/{rank}/{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
+    if store.check([agreed]):  # a program for a batch of another size, say, which other ranks need not compile
+        return
     number = store.add(_key(members, rank, 0), 1)  # the store counts what each rank has published
     store.set(_key(members, rank, number), "\n".join(lines))
     for other in members:
         if other != rank:
             _compare_with(store, members, other, number, lines)
+    store.set(agreed, "yes")
 
 
 def _compare_with(store: Any, members: tuple[int, ...], other: int, number: int, lines: list[str]) -> None:

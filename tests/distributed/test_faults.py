@@ -56,7 +56,10 @@ def alone() -> list[int]:
 
     fast = dovetail.jit(mean, dynamic=False)
     fast(torch.ones(4, 3))
-    return fast(torch.ones(4 - distributed.get_rank(), 3)).tolist()
+    result = fast(torch.ones(4 - distributed.get_rank(), 3)).tolist()
+    for size in (5, 6):  # what is compiled afterwards is compared as before
+        dovetail.jit(summed)(torch.ones(size))
+    return result
 
 
 def ends() -> str:
