@@ -132,6 +132,9 @@ class TrackedEnvironment(TorchEnvironment):
             vars(tracker).clear()
             tracker.is_over = True
 
+    def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
+        return None if self.session is not None else super().value_of(proxy, trace)  # a state of the program has no place for it
+
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -90,7 +91,7 @@ def test_4_a_loop_closes_on_itself():
     for value in (2.0, 1e6, 3.0, 50.0):
         agrees(fn, newton, torch.full((4,), value), 1e-5)
     graph = graph_of(fn)
-    assert len(graph.decisions) == 1  # the condition of the first iteration is known: its error is a constant
+    assert len(graph.decisions) == (1 if sys.version_info >= (3, 14) else 2)  # before 3.14 bytecode tests before the loop and at its end
     assert any(edge.target is d for d in graph.decisions for edges in d.edges.values() for edge in edges)
 
 
