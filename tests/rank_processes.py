@@ -79,7 +79,7 @@ def serve(rank: int, count: int, store: str, descriptor: int, timeout: float) ->
     """Answer calls until the connection closes."""
     import torch
 
-    sys.path.insert(0, str(Path(HERE).parent))
+    sys.path[:0] = [str(Path(HERE).parent), str(Path(HERE).parent / "models")]
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count, timeout=timedelta(seconds=timeout))
     connection = Connection(descriptor)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [folder for folder in map(str, (HERE, HERE.parent)) if folder not in sys.path]
+sys.path[:0] = [folder for folder in map(str, (HERE, HERE.parent, HERE.parent / "models")) if folder not in sys.path]
 
 from rank_processes import Ranks  # noqa: E402
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from models.zoo import GPT
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from zoo import GPT
 
 BATCH, LENGTH = 4, 8  # of all ranks together
 
