@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+HEAP, IMMUTABLE = 1 << 9, 1 << 8  # flags: allocated at run time, so that instances can get another class; no attribute of it can be set
 NULL: Any = object()  # an empty place on the interpreter's stack or in a slot, or no such attribute, as the NULL pointer is in CPython
 _mro, _dict = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # which no metaclass can change
 

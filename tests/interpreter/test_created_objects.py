@@ -90,6 +90,8 @@ MUTABLE = {  # what eager creates anew at every call
     "exception with a tensor": lambda x, n: Plain(x * 2),
     "decimal context": lambda x, n: decimal.Context(prec=n),
     "subclass of a decimal context": lambda x, n: Settings(prec=n),
+    "object": lambda x, n: object(),
+    "dictionary with an object": lambda x, n: {"a": object()},
     "namespace": lambda x, n: types.SimpleNamespace(a=x + 1, b=[n]),
     "partial": lambda x, n: functools.partial(max, n),
     "subclass of partial": lambda x, n: Bound(max, x + n),
@@ -135,6 +137,8 @@ def content(value):
         return str.__str__(value) if isinstance(value, str) else "", content(vars(value))
     if isinstance(value, Slots):
         return content(value.a), hasattr(value, "b")
+    if type(value) is object:
+        return dir(value)
     return value.format if isinstance(value, struct.Struct) else repr(value)
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import HEAP, NULL
 from dovetail.frontend.decisions.harmless import HARMLESS
 from dovetail.frontend.decisions.liveness import live_locals
 from dovetail.frontend.guards.source import Source
@@ -34,7 +34,6 @@ _FIXED = (type, ModuleType, CodeType, BuiltinFunctionType, Symbol)
 _FIXED_NAMES = frozenset(
     {"method_descriptor", "wrapper_descriptor", "classmethod_descriptor", "getset_descriptor", "member_descriptor", "ContextVar"}
 )
-_HEAP = 1 << 9
 
 
 class Machinery:
@@ -244,4 +243,4 @@ def _place(real: FrameType) -> Any:
 def _is_plain_instance(kind: type) -> bool:
     """Return whether all state of an instance is in its `__dict__`."""
     bases = kind.__mro__[:-1]
-    return bool(kind.__dictoffset__) and all([base.__flags__ & _HEAP and not base.__dict__.get("__slots__") for base in bases])
+    return bool(kind.__dictoffset__) and all([base.__flags__ & HEAP and not base.__dict__.get("__slots__") for base in bases])

@@ -12,7 +12,7 @@ import torch
 
 from dovetail import prims
 from dovetail.frontend import trees
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, NULL, lookup
 from dovetail.frontend.classify_calls import is_module_class
 from dovetail.frontend.guards.guard import KINDS, Guard, Lasting, Miss, Named, reason
 from dovetail.frontend.guards.module_state import ModuleState, same_objects, same_values
@@ -31,7 +31,6 @@ from dovetail.trace.printing import identifier
 FEW = 8  # up to so many tensors, each has a line of its own
 FEW_MODULES = 4  # up to so many modules, each is checked at every call
 _TABLES = ("_parameters", "_modules")  # of a module; what `_buffers` holds may be another tensor after each call
-_HEAP = 1 << 9  # flag of classes with instances that can get another class
 
 
 def prologue(
@@ -278,7 +277,7 @@ class PrologueBuilder:
         if lasting is Lasting.ALIAS:
             return value.kind == "const" or self.value(value) in self.state_values
         if lasting is Lasting.CLASS:
-            return not value.__flags__ & _HEAP
+            return not value.__flags__ & HEAP
         return lasting is Lasting.OBJECT or (lasting is Lasting.TABLE and self.is_table(guard.source))
 
     def is_batched(self, guard: Guard) -> bool:

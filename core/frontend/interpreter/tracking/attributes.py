@@ -6,13 +6,12 @@ import threading
 from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import IMMUTABLE, NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 
 _WRAPPERS = (property, staticmethod, classmethod)
-_IMMUTABLE = 1 << 8  # flag of classes in C that cannot be changed
 
 
 class Attributes:
@@ -29,7 +28,7 @@ class Attributes:
 
     def from_class(self, cls: type, name: str) -> Any:
         raw = lookup(cls, name)
-        if raw is NULL or cls.__flags__ & _IMMUTABLE or self.is_fresh(cls):
+        if raw is NULL or cls.__flags__ & IMMUTABLE or self.is_fresh(cls):
             return raw
         if self.effects.written:
             for base in cls.__mro__:
@@ -54,7 +53,7 @@ class Attributes:
 
     def guard_native(self, cls: type, name: str, raw: Any) -> None:
         """Guard that a class keeps what it has under a name: no Python function, or nothing, which is NULL."""
-        if not cls.__flags__ & _IMMUTABLE and not self.is_fresh(cls):
+        if not cls.__flags__ & IMMUTABLE and not self.is_fresh(cls):
             self.natives.setdefault(cls, {})[name] = raw
 
     def from_instance(self, owner: Any, name: str) -> Any:
@@ -203,7 +202,7 @@ class Attributes:
 def _can_be_set(owner: Any, name: str) -> bool:
     """Return whether setting an attribute is no error: an object without a dictionary has slots alone, and a property may have no setter."""
     if isinstance(owner, type):
-        return not owner.__flags__ & _IMMUTABLE
+        return not owner.__flags__ & IMMUTABLE
     raw = lookup(type(owner), name)
     if type(raw) is property:
         return raw.fset is not None

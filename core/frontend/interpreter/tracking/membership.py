@@ -6,13 +6,12 @@ from abc import ABCMeta
 from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.class_lookup import lookup
+from dovetail.frontend.class_lookup import IMMUTABLE, lookup
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _LIBRARY = ("abc", "typing")  # modules with metaclasses that compare classes by C code
-_IMMUTABLE = 1 << 8  # flag of classes in C that cannot be changed
 
 
 def is_instance(tracker: Tracker, value: Any, kinds: Any) -> bool:
@@ -53,7 +52,7 @@ def _fits(tracker: Tracker, value: Any, cls: type, protocol: Any) -> bool:
     result, source = isinstance(value, protocol), tracker.source(value)
     if source is not None and not tracker.recorder.is_tensor(value):
         tracker.guard("instance" if result else "no instance", source, protocol)
-    elif not cls.__flags__ & _IMMUTABLE and not tracker.is_fresh(cls):
+    elif not cls.__flags__ & IMMUTABLE and not tracker.is_fresh(cls):
         for name in _wanted(protocol):  # the trace knows what the object itself has
             tracker.guard_native(cls, name, raw) if type(raw := lookup(cls, name)) is not FunctionType else tracker.from_class(cls, name)
     return result
@@ -92,6 +91,6 @@ def has_flag(tracker: Tracker, value: Any, flag: int) -> bool:
     tracker.outside(value)
     cls = tracker.recorder.class_of(value)
     present = bool(cls.__flags__ & flag)
-    if not cls.__flags__ & _IMMUTABLE and not tracker.is_fresh(cls):
+    if not cls.__flags__ & IMMUTABLE and not tracker.is_fresh(cls):
         tracker.guard("flag" if present else "no flag", tracker.sources.const(cls), flag)
     return present

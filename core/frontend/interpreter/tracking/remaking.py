@@ -11,14 +11,13 @@ from types import BuiltinFunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, IMMUTABLE, NULL, lookup
 from dovetail.frontend.interpreter.tracking.rules import is_state
 
 Template = Callable[[Any], Any]
 Filler = Callable[[Any, Any], None]
 Recipe = tuple[Template, Callable[[], Filler] | None]  # how to create the empty object, and how to fill it
 
-_HEAP, _IMMUTABLE = 1 << 9, 1 << 8  # flags of classes: allocated at run time; without settable attributes
 _POINTER = tuple.__itemsize__  # bytes of a slot
 VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items, MappingProxyType: MappingProxyType}
 _CONSTANT = (Struct,)  # nothing of it changes, although it is equal to itself alone
@@ -38,7 +37,7 @@ def maker(value: Any, of: Callable[[Any], Template], attributes: Callable[[Any],
         raise Unsupported(_REFUSED.format(kind.__name__))
     base = c_base(kind)
     if base is object:
-        return (lambda values: object.__new__(kind)) if kind is not object else None, lambda: attributes(value)
+        return lambda values: object.__new__(kind), lambda: attributes(value)
     if isinstance(value, BaseException):
         return _exception(value, base, of, attributes)
     if kind in VIEWS:
@@ -56,7 +55,7 @@ def c_base(kind: type) -> type:
 
 def _of_python(cls: type) -> bool:
     """Return whether a class statement created `cls`, so that its instances have no more than those of its base, attributes and slots."""
-    if not cls.__flags__ & _HEAP or cls.__flags__ & _IMMUTABLE or isinstance(cls.__dict__.get("__new__"), BuiltinFunctionType):
+    if not cls.__flags__ & HEAP or cls.__flags__ & IMMUTABLE or isinstance(cls.__dict__.get("__new__"), BuiltinFunctionType):
         return False
     slots = cls.__dict__.get("__slots__", ())
     named = [name for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__")]

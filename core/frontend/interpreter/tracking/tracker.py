@@ -17,7 +17,7 @@ from types import CellType, FunctionType, MappingProxyType, SimpleNamespace
 from typing import Any
 
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, NULL, lookup
 from dovetail.frontend.guards.guard import PLAIN, Guard
 from dovetail.frontend.guards.runtime import decimal_context
 from dovetail.frontend.guards.source import Source, Sources
@@ -40,7 +40,6 @@ ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...),
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
 _VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
 _WRITTEN = ("__str__", "__repr__", "__format__")
-_HEAP = 1 << 9  # flag of classes with instances that can get another class
 
 
 class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, Calls, Protocols):
@@ -207,7 +206,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         source, kind = self.source(value), type(value)
         if source is None or self.recorder.is_tensor(value):  # the guard on a tensor includes its type
             return source
-        if source.kind != "const" or (kind.__flags__ & _HEAP and not isinstance(value, type)):  # an object of a class in C keeps its class
+        if source.kind != "const" or (kind.__flags__ & HEAP and not isinstance(value, type)):  # an object of a class in C keeps its class
             self.guard("type", source, kind)
         return source
 
@@ -313,7 +312,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 self.plain(part, mirrored=True)
         elif lookup(type(value), "__next__") is not NULL:
             self.check_settled(value, "__next__")
-        elif source.kind != "const" and not type(value).__flags__ & _HEAP:
+        elif source.kind != "const" and not type(value).__flags__ & HEAP:
             self.guard("is", source, value)
 
     def guard_decimals(self) -> None:
