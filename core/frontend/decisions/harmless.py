@@ -14,7 +14,7 @@ from dovetail.frontend.environment import TorchEnvironment
 from dovetail.frontend.interpreter import drivers, engine
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.native import _call, call_in
-from dovetail.frontend.interpreter.opcodes import call, control, operators
+from dovetail.frontend.interpreter.opcodes import call, control
 from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.calls import Calls
 from dovetail.frontend.interpreter.tracking.capture import capture
@@ -22,13 +22,17 @@ from dovetail.frontend.interpreter.tracking.containers import Containers
 from dovetail.frontend.interpreter.tracking.lookasides import TABLE
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.world import OPCODES, World
-from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment
+from dovetail.frontend.torch_recorder import TorchRecorder
+from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.trace import TensorProxy
 
+_HANDLERS = (
+    *("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL", "UNARY_NOT", "UNARY_NEGATIVE"),
+    *("COMPARE_OP", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR"),
+)
 _FUNCTIONS: tuple[Any, ...] = (
     *(engine.loop, engine.run, engine._handling, drivers.start, call.call_spread, capture, call_in, _call, instantiate, make, nn_module_tracing.call),
-    *(control.truth, control._jump_if_true, control._jump_if_false, operators.Operators.UNARY_NOT, operators.Operators.COMPARE_OP),
-    *(operators.Operators.BINARY_OP, operators.Operators.BINARY_SUBSCR, operators.Operators.STORE_SUBSCR, operators.Operators.UNARY_NEGATIVE),
+    *(control.truth, control._jump_if_true, control._jump_if_false),
     *(World.call, World.call_function, World.make_native, World.truth, World.binary, World.compare, World.get_item, World.unary),
     *(Protocols.compare, Protocols.binary, Protocols.inplace, Protocols.operator, Protocols.truth, Protocols.native_operator),
     *(Calls.call, Calls.make_native, Operators.truth, Operators.operator, Operators.unary, Operators.inplace, Operators.native_operator),
@@ -45,11 +49,6 @@ _FUNCTIONS: tuple[Any, ...] = (
     ),
     *(TorchEnvironment.attribute, next(code for code in TorchEnvironment.attribute.__code__.co_consts if isinstance(code, CodeType))),
     *(TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
-    *[
-        handler
-        for opcodes in OPCODES.values()
-        for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL", "COMPARE_OP", "BINARY_OP", "BINARY_SUBSCR")
-        if (handler := getattr(opcodes, name, None))
-    ],
+    *[handler for opcodes in OPCODES.values() for name in _HANDLERS if (handler := getattr(opcodes, name, None))],
 )
 HARMLESS: frozenset[CodeType] = frozenset([f if isinstance(f, CodeType) else f.__code__ for f in _FUNCTIONS])
