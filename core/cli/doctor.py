@@ -27,7 +27,7 @@ from dovetail.executors import Plugin
 from dovetail.executors.discovery.find_plugins import Candidate
 from dovetail.executors.discovery.plugin_filter import Selection, configured
 from dovetail.executors.discovery.registry import survey
-from dovetail.torch_internals import INTERNALS, SUBGRADIENTS
+from dovetail.torch_internals import CLAMP_SEEN, INTERNALS, SUBGRADIENTS, clamp_saturates
 
 COLOURS = {"ok": "green", "note": "yellow", "failed": "red"}
 MEANS = {"ready": "ok", "disabled": "note", "absent": "note", "unavailable": "note"}  # every other status is a failure
@@ -164,7 +164,7 @@ def run(request: str, out: Any, timeout: float) -> str:
 
 
 def show_internals(console: Console) -> None:
-    """Print every private part of torch: its purpose, whether it works here, and the versions it was tested with; then SUBGRADIENTS."""
+    """Print every private part of torch: its purpose, whether it works here, and the versions it was tested with; then the conventions."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for heading in ("part of torch", "used to", "here", "seen in", "without it"):
         table.add_column(heading, overflow="fold")
@@ -172,18 +172,20 @@ def show_internals(console: Console) -> None:
         here = "[green]works[/green]" if part.problem is None else f"[yellow]{escape(part.problem)}[/yellow]"
         table.add_row(part.path, part.purpose, here, " to ".join(part.seen), part.fallback)
     console.print(table)
-    console.print(subgradient_table())
+    console.print(convention_table())
 
 
-def subgradient_table() -> Table:
-    """Return the gradients that versions of torch disagree about: the convention of this torch, and the versions of each."""
+def convention_table() -> Table:
+    """Return what versions of torch disagree about: the convention of this torch, and the versions of each."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for heading in ("gradient of", "", "here", "seen in"):
+    for heading in ("versions differ in", "", "here", "seen in"):
         table.add_column(heading, overflow="fold")
     for subgradient in SUBGRADIENTS:
         here = "[yellow]unknown[/yellow]" if subgradient.problem is not None else f"[green]{subgradient.convention}[/green]"
         seen = "; ".join(f"{c.name}: " + " to ".join(dict.fromkeys(c.seen)) for c in subgradient.conventions)
-        table.add_row(subgradient.operation, subgradient.place, here, seen)
+        table.add_row(f"gradient of {subgradient.operation}", subgradient.place, here, seen)
+    saturates = "saturates" if clamp_saturates() else "wraps or is refused"
+    table.add_row("torch.clamp of integers", "by a number beyond their dtype", f"[green]{saturates}[/green]", CLAMP_SEEN)
     return table
 
 

@@ -60,7 +60,7 @@ DISPATCH_MODE = Internal(
 )
 DISABLE_MODES = Internal(
     "torch.utils._python_dispatch._disable_current_modes",
-    purpose="time operations of oneDNN undisturbed by the caller's modes",
+    purpose="time operations undisturbed by the caller's modes",
     fallback="the caller's modes stay on",
     probe=lambda disable: hasattr(disable(), "__enter__"),
 )

@@ -36,7 +36,7 @@ def _missing(path: str) -> Callable[..., Any]:
 
 
 _AS_STORED = "weights are read as they are stored"
-# what oneDNN computes, by what it is for
+# PyTorch's operations that oneDNN computes, by what each is for
 MKLDNN: dict[str, Internal] = {
     "linear": Internal("torch.ops.mkldnn._linear_pointwise.default", "multiply matrices by oneDNN", "PyTorch's own product is used"),
     "linear_with": Internal("torch.ops.mkldnn._linear_pointwise.binary", "add to a product by oneDNN", "the sum is an operation of its own"),

@@ -7,11 +7,12 @@ the installed torch here, so that compiled gradients stay those of eager.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+
+from dovetail.torch_internals.undisturbed import in_new_thread
 
 nan = float("nan")
 
@@ -41,13 +42,8 @@ class Subgradient:
 
     @cached_property
     def gradients(self) -> tuple[tuple[float, ...], ...]:
-        """The gradients at the points in this torch.
-
-        They are computed in a new thread: its grad mode, inference mode, dispatch modes and transforms are the defaults, whatever the
-        caller's are.
-        """
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            return pool.submit(self._differentiate).result()
+        """The gradients at the points in this torch, whatever modes the caller is in."""
+        return in_new_thread(self._differentiate)
 
     def _differentiate(self) -> tuple[tuple[float, ...], ...]:
         operands = [torch.tensor(row, dtype=torch.float32, device="cpu", requires_grad=True) for row in self.points]
