@@ -19,6 +19,7 @@ import warnings
 import weakref
 from functools import partial
 
+import forked
 import pytest
 
 from dovetail.errors import Unsupported
@@ -353,17 +354,28 @@ def test_generators_say_what_they_wait_for():
     assert (o.__name__, o.__qualname__) == ("outer", outer.__qualname__)
 
 
-def test_endless_recursion_is_a_recursion_error_at_the_users_limit():
-    def deep(n):
-        reached.append(n)
-        return deep(n + 1)
+ENDLESS = """
+import sys
+from dovetail.frontend.interpreter import interpret
 
-    reached, before = [], sys.getrecursionlimit()
-    with pytest.raises(RecursionError):
-        interpret(deep)(0)
-    # Where Dynamo has hooked into CPython, every frame is one of C too, and versions before 3.14 allow a fixed number of those.
-    assert before * 0.8 <= len(reached) <= before
-    assert sys.getrecursionlimit() == before
+def deep(n):
+    reached.append(n)
+    return deep(n + 1)
+
+reached, before = [], sys.getrecursionlimit()
+try:
+    interpret(deep)(0)
+except RecursionError:
+    print(before - len(reached), sys.getrecursionlimit() - before)
+"""
+
+
+def test_endless_recursion_is_a_recursion_error_at_the_users_limit():
+    """In a process without Dynamo, whose hook makes every frame one of C, of which versions before 3.14 allow a fixed number."""
+    done = forked.run(["-c", ENDLESS])
+    missing, changed = map(int, done.stdout.split())
+    assert 0 <= missing <= 20, done.stderr
+    assert changed == 0
 
 
 def test_the_recursion_limit_comes_back_when_several_threads_interpret():
