@@ -16,7 +16,8 @@ from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
 from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture
-from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment
+from dovetail.frontend.torch_recorder import TorchRecorder
+from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions, know_functional
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS

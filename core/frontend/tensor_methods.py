@@ -37,7 +37,7 @@ def _is_own(name: str, raw: Any) -> bool:
 
 
 def replaced(tracker: Tracker, cls: type, name: str) -> Any:
-    """Return what somebody has put under a name into a class of tensors, NULL for torch's own or nothing; either is guarded.
+    """Return the attribute that replaces torch's own in a class of tensors, NULL where none does; either is guarded.
 
     A check of a dictionary costs a prologue in C some ten nanoseconds; TENSOR_BASE, which has most methods, cannot be changed.
     """
@@ -61,7 +61,7 @@ def replaced(tracker: Tracker, cls: type, name: str) -> Any:
 
 
 def replaced_attribute(tracker: Tracker, owner: Any, cls: type, name: str) -> Any:
-    """Return `owner.name` of a traced tensor where somebody has put something under that name into its class; else NULL."""
+    """Return `owner.name` of a traced tensor where an attribute of its class replaces torch's own; else NULL."""
     raw = replaced(tracker, cls, name)
     if raw is NULL:
         return NULL
@@ -71,7 +71,7 @@ def replaced_attribute(tracker: Tracker, owner: Any, cls: type, name: str) -> An
 
 
 def replaced_operator(tracker: Tracker, op: Any, operands: Sequence[tuple[Any, type | None]]) -> Any:
-    """Return the result of an operator, where somebody has replaced the method of a traced tensor for it; else NULL.
+    """Return the result of an operator, where a method of a traced tensor replaces torch's own; else NULL.
 
     An operand has the class of a tensor, or None.
     """

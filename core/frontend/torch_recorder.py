@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ import torch
 from dovetail import dtypes, options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
-from dovetail.frontend.autocast import cast
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
@@ -31,7 +30,7 @@ from dovetail.frontend.classify_calls import (
 )
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.control_flow import CONTROL_FLOW
-from dovetail.frontend.environment import SHARING, RecordingMode, TorchEnvironment, lift_leaf
+from dovetail.frontend.environment import SHARING, RecordingMode
 from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
@@ -43,21 +42,21 @@ from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.shards import whole
 from dovetail.frontend.tensor_methods import replaced_attribute, replaced_operator
 from dovetail.frontend.torch_globals import GlobalSettings
-from dovetail.langs.torch import REFUSED, VALUE_DEPENDENT, SymbolicInt, not_traced, size_of, spec_of, symint
-from dovetail.prims import Symbol, recorder
+from dovetail.frontend.tracked_environment import WAYS_OUT, TrackedEnvironment
+from dovetail.langs.torch import REFUSED, SymbolicInt, not_traced, spec_of, symint
+from dovetail.prims import recorder
 from dovetail.prims.sizes import Size
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
     FUNCTORCH_MODULE,
     GET_STEP,
     GROUP_TENSORS,
-    any_autocast,
     function_applied,
     is_profiling,
     notes_module,
     undisabled,
 )
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, user_line
 from dovetail.trace.ir import draws
 from dovetail.trace.proxies import no_value
 
@@ -74,7 +73,6 @@ _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
-_WHERE = frozenset({torch.where, torch.Tensor.where})
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 _KNOWN = frozenset({"torch", "dovetail"})  # packages with C code that reads nothing but what it gets
 _MODULES = "/torch/nn/modules/"
@@ -91,12 +89,6 @@ _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
     GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
 }
-WAYS_OUT = (
-    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
-    'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
-)
-
-
 _ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
 
 
@@ -108,87 +100,6 @@ def _print_options() -> str:
 def _numpy_numbers() -> frozenset[type]:
     numpy = sys.modules.get("numpy")
     return frozenset() if numpy is None else frozenset({kind for kind in numpy.sctypeDict.values() if issubclass(kind, numpy.number | numpy.bool_)})
-
-
-class TrackedEnvironment(TorchEnvironment):
-    """Lends a tracked run what `TorchEnvironment` lends to a native one; a real tensor without a guard is refused."""
-
-    def __init__(self, language: Any):
-        super().__init__(language)
-        self.tracker: Tracker | None = None
-        self.session: Any = None  # answers what the program needs to know of values; None where that is refused
-        self.casting = self.finished = False
-        self.most_guards: int | None = None  # how many there may be, once the prologue is complete
-
-    def freeze_guards(self) -> None:
-        """Refuse further guards: the prologue is complete."""
-        self.most_guards = len(self.tracker.guards)
-
-    def forget(self) -> None:
-        """Release everything that the run has seen: it lies in cycles, and would live until the garbage collector runs."""
-        tracker, self.tracker, self.tensors, self.constants = self.tracker, None, [], {}
-        if tracker is not None:
-            tracker.recorder.forget()
-            vars(tracker).clear()
-            tracker.is_over = True
-
-    def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
-        return None if self.session is not None else super().value_of(proxy, trace)  # a state of the program has no place for it
-
-    def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
-        return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
-
-    def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
-        if self.is_value_dependent(func, args, kwargs):
-            return self.session.listed(args[0]) if func is torch.Tensor.tolist else self.session.call_outside(func, args, kwargs)
-        return super().call(func, args, kwargs)
-
-    def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
-        """Return whether the session runs this call between two segments, since its result depends on values."""
-        if self.session is None or not self.session.is_open:
-            return False
-        return func in VALUE_DEPENDENT or func is torch.Tensor.tolist or (func in _WHERE and len(args) == 1 and not kwargs)
-
-    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """Return function(*args, **kwargs), for a function of the user's that this package calls."""
-        tracker = self.tracker
-        inner = function.__func__ if type(function) is MethodType else function
-        if type(inner) is FunctionType and is_own_code(inner.__code__):
-            return function(*args, **kwargs)
-        tensors, writes = len(self.tensors), len(tracker.effects.log)
-        if tracker.source(function) is None and not is_proxy(function):
-            tracker.reach(function, tracker.sources.const(function))
-        result = tracker.call(function, list(args), dict(kwargs), None)
-        if self.most_guards is not None and len(tracker.guards) > self.most_guards:
-            raise Unsupported("a backward reads what its forward did not, and a Transform has the guards already; read it in the forward")
-        if self.finished and (len(self.tensors) > tensors or len(tracker.effects.log) > writes):
-            raise Unsupported(
-                "a backward reads a tensor that its forward did not save, or writes to something outside; save it with ctx.save_for_backward, "
-                "and write in the forward"
-            )
-        return result
-
-    def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
-        if trace.depth:
-            return tree_map(lambda x: lift_leaf(x, trace), tree)
-        tree = tree_map(self._lifted, tree)
-        if symbol is None or self.casting or not any_autocast():
-            return tree
-        self.casting = True
-        try:
-            return cast(symbol, *tree)
-        finally:
-            self.casting = False
-
-    def _lifted(self, x: Any) -> Any:
-        if isinstance(x, torch.Tensor) and not is_proxy(x):
-            if (proxy := self.constants.get(id(x))) is not None:
-                return proxy
-            raise Unsupported(
-                "a tensor of unknown origin: it was created during tracing by code that Dovetail cannot trace, so it would become a constant of the "
-                f"program; {WAYS_OUT}\n  used at {user_line()}"
-            )
-        return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else size_of(x)
 
 
 def _is_learning_rate(source: Source) -> bool:

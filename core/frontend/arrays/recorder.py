@@ -17,7 +17,8 @@ from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, i
 from dovetail.frontend.environment import TorchEnvironment, constant
 from dovetail.frontend.generators import guard_same
 from dovetail.frontend.guards.tensor_checks import tensor_facts
-from dovetail.frontend.torch_recorder import TorchRecorder, TrackedEnvironment, native_argument
+from dovetail.frontend.torch_recorder import TorchRecorder, native_argument
+from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.numpy import FUNCTIONS, NumpyProxy, call_ufunc, no_values, not_traced, numpy_dtype, records
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Symbol, Tag

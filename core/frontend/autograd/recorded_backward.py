@@ -103,15 +103,15 @@ def _laid_out(g: TensorProxy, like: TensorProxy) -> TensorProxy:
 
 def _own(grads: list[Proxy | None], joint: JointTrace, start: int) -> list[Proxy | None]:
     """Return gradients with a storage of their own each: a program may write into one."""
-    bases, taken = view_bases(joint.lines), set()
+    bases, roots = view_bases(joint.lines), set()
     new = {p for line in joint.lines[start:] for p in line.writes}
     result = []
     for g in grads:
         if g is not None:
             root = root_of(g, bases)
-            if root in taken or root not in new:
+            if root in roots or root not in new:
                 g = root = prims.clone(g)
-            taken.add(root)
+            roots.add(root)
         result.append(g)
     return result
 

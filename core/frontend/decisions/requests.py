@@ -12,7 +12,7 @@ import torch
 from dovetail.errors import TracedValueError
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
-from dovetail.frontend.torch_recorder import TrackedEnvironment
+from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import spec_of
 from dovetail.prims import recorder
 from dovetail.torch_internals import no_torch_function

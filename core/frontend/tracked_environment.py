@@ -1,0 +1,109 @@
+"""What a tracked run tells the torch language about the world outside: where real tensors come from, and who answers what depends on values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.autocast import cast
+from dovetail.frontend.environment import TorchEnvironment, lift_leaf
+from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.langs.torch import VALUE_DEPENDENT, size_of
+from dovetail.prims import Symbol
+from dovetail.torch_internals import any_autocast
+from dovetail.trace import Proxy, Trace, is_proxy, tree_map, user_line
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_WHERE = frozenset({torch.where, torch.Tensor.where})
+
+WAYS_OUT = (
+    "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
+    'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
+)
+
+
+class TrackedEnvironment(TorchEnvironment):
+    """Lends a tracked run what `TorchEnvironment` lends to a native one; a real tensor without a guard is refused."""
+
+    def __init__(self, language: Any):
+        super().__init__(language)
+        self.tracker: Tracker | None = None
+        self.session: Any = None  # answers what the program needs to know of values; None where that is refused
+        self.casting = self.finished = False
+        self.most_guards: int | None = None  # how many there may be, once the prologue is complete
+
+    def freeze_guards(self) -> None:
+        """Refuse further guards: the prologue is complete."""
+        self.most_guards = len(self.tracker.guards)
+
+    def forget(self) -> None:
+        """Release everything that the run has seen: it lies in cycles, and would live until the garbage collector runs."""
+        tracker, self.tracker, self.tensors, self.constants = self.tracker, None, [], {}
+        if tracker is not None:
+            tracker.recorder.forget()
+            vars(tracker).clear()
+            tracker.is_over = True
+
+    def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
+        return None if self.session is not None else super().value_of(proxy, trace)  # a state of the program has no place for it
+
+    def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
+        return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
+
+    def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        if self.is_value_dependent(func, args, kwargs):
+            return self.session.listed(args[0]) if func is torch.Tensor.tolist else self.session.call_outside(func, args, kwargs)
+        return super().call(func, args, kwargs)
+
+    def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
+        """Return whether the session runs this call between two segments, since its result depends on values."""
+        if self.session is None or not self.session.is_open:
+            return False
+        return func in VALUE_DEPENDENT or func is torch.Tensor.tolist or (func in _WHERE and len(args) == 1 and not kwargs)
+
+    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
+        """Return function(*args, **kwargs), for a function of the user's that this package calls."""
+        tracker = self.tracker
+        inner = function.__func__ if type(function) is MethodType else function
+        if type(inner) is FunctionType and is_own_code(inner.__code__):
+            return function(*args, **kwargs)
+        tensors, writes = len(self.tensors), len(tracker.effects.log)
+        if tracker.source(function) is None and not is_proxy(function):
+            tracker.reach(function, tracker.sources.const(function))
+        result = tracker.call(function, list(args), dict(kwargs), None)
+        if self.most_guards is not None and len(tracker.guards) > self.most_guards:
+            raise Unsupported("a backward reads what its forward did not, and a Transform has the guards already; read it in the forward")
+        if self.finished and (len(self.tensors) > tensors or len(tracker.effects.log) > writes):
+            raise Unsupported(
+                "a backward reads a tensor that its forward did not save, or writes to something outside; save it with ctx.save_for_backward, "
+                "and write in the forward"
+            )
+        return result
+
+    def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
+        if trace.depth:
+            return tree_map(lambda x: lift_leaf(x, trace), tree)
+        tree = tree_map(self._lifted, tree)
+        if symbol is None or self.casting or not any_autocast():
+            return tree
+        self.casting = True
+        try:
+            return cast(symbol, *tree)
+        finally:
+            self.casting = False
+
+    def _lifted(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor) and not is_proxy(x):
+            if (proxy := self.constants.get(id(x))) is not None:
+                return proxy
+            raise Unsupported(
+                "a tensor of unknown origin: it was created during tracing by code that Dovetail cannot trace, so it would become a constant of the "
+                f"program; {WAYS_OUT}\n  used at {user_line()}"
+            )
+        return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else size_of(x)
