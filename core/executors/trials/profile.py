@@ -1,4 +1,4 @@
-"""How long each operation runs, when somebody asks."""
+"""How long each operation runs, measured on request."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Tape:
             self._add(p, gp, line.symbol)
 
     def _add(self, p: Any, gp: Any, symbol: Symbol) -> None:
-        """Add `gp` to the cotangent of `p`, if somebody wants it."""
+        """Add `gp` to the cotangent of `p`, where it is needed."""
         if gp is None or not isinstance(p, Proxy) or p not in self.needs:
             return
         if gp.spec.shape != p.spec.shape or gp.spec.dtype is not p.spec.dtype:
