@@ -47,8 +47,8 @@ class Exceptions:
 
     def RAISE_VARARGS(frame, n):
         if n == 0:
-            error = sys.exception()
-            if error is None:
+            error = frame.world.call(sys.exception, [], {}, frame)
+            if not frame.world.call(isinstance, [error, BaseException], {}, frame):
                 raise RuntimeError("No active exception to reraise")
             frame.reraised = True
             reraise(error)

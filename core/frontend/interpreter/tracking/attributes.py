@@ -97,7 +97,7 @@ class Attributes:
             if source is not None and type(raw) is MemberDescriptorType:
                 self.guard("unset", source, name)
             raise
-        if source is not None and name == "__dict__":
+        if source is not None and name == "__dict__" and not isinstance(owner, type):
             return self.view(value, owner, self.sources.attr(source, name))
         if source is None or callable(raw):  # a C function bound to its owner is a new object
             return value

@@ -36,7 +36,7 @@ from dovetail.frontend.interpreter.tracking.copying import reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
-from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, Fresh, Refused, rule_of
+from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, rule_of
 
 
 class Calls:
@@ -100,6 +100,8 @@ class Calls:
             if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
                 return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
         rule = rule_of(function, args)
+        if (function is sys.exception or function is sys.exc_info) and sys.exception() is not self.handled:
+            rule = KEEPS  # the interpreter has set it to what the program handles
         owner = getattr(function, "__self__", None)
         if isinstance(owner, weakref.ref) and function.__name__ == "__call__" and self.source(owner) is not None:
             rule = CHANGING

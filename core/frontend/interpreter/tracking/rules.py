@@ -78,9 +78,10 @@ CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((os.urandom, input, sys.getrefcount), _OUTSIDE),
     **dict.fromkeys((open, os.open, os.system), _FILES),
     abc.get_cache_token: VALUE,
-    **dict.fromkeys((sys.exc_info, sys.exit, sys.audit, functools.cmp_to_key, functools.reduce), KEEPS),
+    **dict.fromkeys((sys.exit, sys.audit, functools.cmp_to_key, functools.reduce), KEEPS),
     **dict.fromkeys((sys.settrace, sys.setprofile), _FRAMES),
     **{getattr(sys, name): EFFECT for name in ("setswitchinterval", "set_int_max_str_digits") if hasattr(sys, name)},
+    **dict.fromkeys((sys.exception, sys.exc_info), VALUE),  # of the caller: the program's own is known, see Calls
     gc.collect: INT,
     **dict.fromkeys((gc.enable, gc.disable, gc.freeze, gc.unfreeze), EFFECT),
     contextvars.copy_context: _VARIABLES,

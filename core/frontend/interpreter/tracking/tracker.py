@@ -9,6 +9,7 @@ Three kinds of value, three ways to know:
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -64,6 +65,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             tuple[Any, Source, Callable[[], Any], Any, Callable[[Any], None]]
         ] = []  # what was in outside buffers, and how to put it back
         self.decimals = decimal_context()
+        self.handled = sys.exception()  # what the caller handles
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program read and that are no Python functions, NULL for none
