@@ -10,6 +10,8 @@ DISTRIBUTIONS := . plugins/torch_exec plugins/apex_xentropy plugins/llvm_exec pl
 YOUNG := plugins/inductor_exec:plugins/nvfuser_exec:plugins/triton_exec
 EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
+# Tests start many processes, which read the bytecode that the first of them wrote.
+export PYTHONDONTWRITEBYTECODE :=
 COSTS := import_time trace_cost trial_cost discovery arrays
 BENCH ?=
 TESTS ?=

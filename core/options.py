@@ -492,7 +492,7 @@ def option_named(key: str, source: Source) -> Option:
 
 def environment() -> tuple[tuple[str, str], ...]:
     """Return the current variables with our prefix.  Raises DovetailError for an unknown one."""
-    variables = tuple([(name, words) for name, words in os.environ.items() if name.startswith(PREFIX)])
+    variables = tuple([(name, os.environ[name]) for name in os.environ if name.startswith(PREFIX)])
     names = {option.name for option in OPTIONS}
     for name, _ in variables:
         if name not in names:

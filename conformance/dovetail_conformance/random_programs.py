@@ -5,6 +5,7 @@ Each step is a call of an operation with one of its samples, in which values com
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -31,6 +32,7 @@ from dovetail_conformance.script import Name, script, spelled_call
 from dovetail_conformance.subject import Subject
 
 STEPS, LARGEST, SAMPLES = 6, 200, 3  # calls in a program, elements of a tensor, samples of an operation
+OPERATIONS = 12  # that programs are drawn from, for each program
 RELATIVE, ABSOLUTE = 1e-3, 1e-4  # roundings grow on their way through a program
 
 
@@ -97,7 +99,7 @@ class Wrong(Exception):
 
 def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
     """Check that small random programs of operations that the executor runs compute what eager computes; shrink one that does not."""
-    pool = claimed_calls(subject)
+    pool = claimed_calls(subject, OPERATIONS * level.programs, seed)
     if not pool:
         return Outcome("not-claimed", "it runs no operation that a random program could be made of")
     failures: list[tuple[Drawn, str]] = []
@@ -138,18 +140,23 @@ _QUIETLY: dict[str, Any] = {
 }
 
 
-def claimed_calls(subject: Subject) -> list[Call]:
-    """List calls of operations in float32 that the executor runs at least a line of; simple operations first, which shrinking prefers."""
+def claimed_calls(subject: Subject, most: int, seed: int) -> list[Call]:
+    """List calls in float32, of `most` operations, that the executor runs at least a line of; simple operations first, which shrinking prefers."""
     calls: list[Call] = []
-    for info in opinfos().values():
+    operations = 0
+    for info in random.Random(seed).sample(list(opinfos().values()), len(opinfos())):
+        if operations == most:
+            break
         undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
         if dtypes.float32 not in info.dtypes or info.random or undecided or not has_room(subject, Task(info.symbol.id, dtypes.float32)):
             continue
+        before = len(calls)
         for sample in islice(info.samples(dtypes.float32, devices.cpu), SAMPLES):
             call = _usable(subject, info, sample)
             if call is None:
                 break
             calls.append(call)
+        operations += len(calls) > before
     return sorted(calls, key=lambda call: len(call.program.inputs))
 
 
