@@ -361,6 +361,7 @@ import string
 class Box: n = 1
 box = Box()
 box.n = 2
+string.Template.pattern  # Python 3.14 compiles it when it is first read
 def f(t): return t * int(string.Template("$n").substitute(vars(box)))
 -- 
 box.n = 5

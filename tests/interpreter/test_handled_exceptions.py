@@ -23,7 +23,7 @@ def reads_the_three(x):
 
 def raises_it_again(x):
     try:
-        raise  # noqa: PLE0704
+        raise
     except RuntimeError as error:
         return x + len(str(error))
     except KeyError:

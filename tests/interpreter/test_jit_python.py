@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import itertools
+import re
 from collections import namedtuple
 
 import pytest
@@ -226,7 +227,28 @@ def sorts_and_reduces(x):
     return functools.reduce(torch.add, rows), max([1, 3, 2], key=lambda n: -n), x.max(0).values, x.min(0).indices
 
 
-OTHERS = [throws_into_a_generator, catches_a_group, uses_collections, uses_lists, makes_a_class, a_context_with_state, sorts_and_reduces]
+class Code(int):
+    """An int with a name, as the constants of `re` are."""
+
+    def __repr__(self):
+        return "named"
+
+
+CODES = [Code(3), Code(4)]
+
+
+def compares_named_numbers(x):
+    return x * (CODES[0] != CODES[1]) + (CODES[0] == 3) + len({CODES[0]: 1})
+
+
+def compiles_patterns(x):
+    return x * len(re.findall(r"[a-c\w.-]+(q|[^d-f])", "abq cdq")) + len(re.compile("a+|[^a]", re.IGNORECASE).split("bAAab"))
+
+
+OTHERS = [
+    *(throws_into_a_generator, catches_a_group, uses_collections, uses_lists, makes_a_class),
+    *(a_context_with_state, sorts_and_reduces, compares_named_numbers, compiles_patterns),
+]
 
 
 @pytest.mark.parametrize("fn", OTHERS, ids=lambda fn: fn.__name__)

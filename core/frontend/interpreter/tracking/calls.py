@@ -56,6 +56,8 @@ class Calls:
             return result
         if type(function) is FunctionType and function in LATER:
             return self.effects.call(function, args, kwargs)
+        if type(function) is FunctionType and function in TABLE:
+            return TABLE[function](self, function, args, kwargs, frame)
         if type(function) is FunctionType and function in FUNCTIONS:
             return outside_call(self, FUNCTIONS[function], function, args, kwargs)
         known = BY_TYPE.get(type(function))

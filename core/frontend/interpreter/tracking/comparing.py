@@ -24,8 +24,9 @@ from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
-from dovetail.frontend.interpreter.tracking.constants import is_constant
+from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of
+from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS
 
 _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
@@ -74,7 +75,7 @@ class Comparing:
             or recorder.is_known(value)
         ):
             return True
-        return isinstance(value, (FunctionType, *FIXED)) or is_constant(value)
+        return isinstance(value, (FunctionType, *FIXED, *T_STRINGS)) or is_constant(value)
 
     def check_settled(self, value: Any, name: str) -> None:
         """Refuse a method in C of an outside object with a content that no guard covers."""
@@ -83,7 +84,9 @@ class Comparing:
             self._bound_outside(value)
             self.guard("is", self.sources.attr(source, "__self__"), value.__self__)
             return
-        if type(raw) not in _IN_C or raw.__objclass__ is object or isinstance(value, (*BASES, MappingProxyType)) or self.is_settled(value):
+        if type(raw) not in _IN_C or raw.__objclass__ is object or isinstance(value, (*BASES, MappingProxyType)):
+            return
+        if reads_content(value, name) or self.is_settled(value):
             return
         raise Unsupported(
             f"the program uses {name} of a {type(value).__module__}.{type(value).__qualname__} that was created outside of it, and may change "

@@ -47,6 +47,7 @@ _BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = 
     memoryview: (memoryview.tobytes, lambda buffer, before: buffer.cast("B").__setitem__(slice(None), before)),
 }
 CONTENT_CLASSES = tuple(_CONTENT)
+_CALLING = ("__str__", "__repr__", "__format__")  # methods in C that call others of the instance
 
 
 @lru_cache(maxsize=4096)
@@ -66,6 +67,12 @@ def is_constant(value: Any) -> bool:
         return True
     base = _base_of(kind)
     return base is not None and all([lookup(kind, name) is lookup(base, name) for name in ("__eq__", "__hash__", "__lt__", "__str__", "__repr__")])
+
+
+def reads_content(value: Any, name: str) -> bool:
+    """Return whether a method is that of an immutable class in C, and reads no more of an instance of a subclass than the guarded content."""
+    base = _base_of(type(value))
+    return base is not None and name not in _CALLING and lookup(type(value), name) is lookup(base, name)
 
 
 def guard_content(tracker: Tracker, value: Any, source: Source) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import sys
 import warnings
 import weakref
@@ -342,6 +343,11 @@ def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, An
     return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
 
 
+def _pattern(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Compile a pattern at once: what `re` keeps of earlier calls changes nothing but the time."""
+    return function(*[tracker.read_by_c(x) for x in args], **{name: tracker.read_by_c(x) for name, x in kwargs.items()})
+
+
 def _reduced(tracker: Any, function: Any) -> Any:
     """Return function.__reduce__(), guarded, of an object that holds keys or arguments."""
     reduced, source = function.__reduce__(), tracker.outside(function)
@@ -433,6 +439,7 @@ TABLE: dict[Any, Callable] = {
     min: _extremum(operator.lt),
     max: _extremum(operator.gt),
     OF_CLASSES.__get__: _answer(annotations_of_class),
+    re._compile: _pattern,
     MethodType: _answer(lambda tracker, function, owner: MethodType(function, owner)),
     **{getattr(operator, name): _operator(getattr(operator, name), "unary") for name in _UNARY},
     **{getattr(operator, name): _operator(getattr(operator, name), "binary") for name in _BINARY},
