@@ -12,7 +12,8 @@ from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import Executor
 from dovetail_conformance.case import MOST, Case
-from dovetail_conformance.plan import Task, opinfos
+from dovetail_conformance.one_rank import case_of
+from dovetail_conformance.plan import Task, collectives, described, opinfos
 from dovetail_conformance.program import program_of
 from dovetail_conformance.subject import Subject, every
 from dovetail_conformance.twins import is_in_place
@@ -38,18 +39,29 @@ def has_room(subject: Subject, task: Task) -> bool:
     without room is `not-claimed`: `suite` leaves it out, and `check` reports it without running anything.
     """
     rows = subject.declared["operations"]
-    if task.dtype is None or rows is None or subject.declared.get("family"):
+    if task.dtype is None:
         return True
-    if task.operation in rows and subject.says(task.operation, task.dtype, task.device) != "no":
+    if rows and task.operation in rows and subject.says(task.operation, task.dtype, task.device) != "no":
+        return True
+    if task.operation in collectives():
+        with subject.configured():
+            return _starts(subject, task.operation, task.dtype)
+    if rows is None or subject.declared.get("family"):
         return True
     with subject.configured():
         return _is_offered(subject, rows, task, task.dtype)
 
 
+def _starts(subject: Subject, operation: str, dtype: DType) -> bool:
+    """Return whether the executor takes a line of a collective's that is of several ranks, too: no other needs processes."""
+    lines = offered(subject.executor, operation, dtype, named("cpu"))
+    return any([line.symbol.module == "dist" and _takes(subject.executor, line) for line in lines])
+
+
 def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType) -> bool:
     """Return whether recorded programs of the operation have a line that the executor takes."""
     device = named(task.device if task.device in (subject.declared["devices"] or (task.device,)) else "cpu")
-    first = opinfos()[task.operation].dtypes[0]
+    first = described()[task.operation].dtypes[0]
     if not any(line.symbol.id in rows or _takes(subject.executor, line) for line in offered(subject.executor, task.operation, first, device)):
         return False
     return any(_takes(subject.executor, line) for line in offered(subject.executor, task.operation, dtype, device))
@@ -80,6 +92,8 @@ def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple
 @cache
 def recorded(operation: str, dtype: DType, device: Device) -> tuple[Trace, ...]:
     """Record the operation's samples, one for each way in which the other arguments are passed, for tensors that are not there."""
+    if operation in collectives():
+        return tuple([case.specs(device) for case in _of_one_rank(operation, dtype)])
     info = opinfos()[operation]
     programs: dict[object, Case] = {}
     try:
@@ -97,3 +111,9 @@ def recorded(operation: str, dtype: DType, device: Device) -> tuple[Trace, ...]:
         except Exception:  # the operation is refused before dispatch, or needs values
             continue
     return tuple(traces)
+
+
+def _of_one_rank(operation: str, dtype: DType) -> list[Case]:
+    """Return the samples of a collective as the first of two ranks runs them."""
+    info = collectives()[operation]
+    return [case_of(None, info, sample, dtype, rank=0) for sample in info.samples(dtype, 2)]

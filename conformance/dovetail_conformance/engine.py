@@ -12,11 +12,12 @@ from dovetail.dtypes import DType
 from dovetail_conformance import claims
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.checks import CHECKS
+from dovetail_conformance.collective_cell import ELSEWHERE, CollectiveCell
 from dovetail_conformance.composition import composition_rows
 from dovetail_conformance.declaration import declaration
 from dovetail_conformance.declared import has_room, has_samples
 from dovetail_conformance.levels import Level
-from dovetail_conformance.plan import Task, Wanted, is_new, opinfos
+from dovetail_conformance.plan import Task, Wanted, collectives, is_new, opinfos
 from dovetail_conformance.programs import PROGRAMS
 from dovetail_conformance.random_programs import random_programs
 from dovetail_conformance.report import Row
@@ -64,9 +65,10 @@ def _whole(check: str, wanted: Wanted, doing: Doing, run: Callable[[], Outcome],
 
 
 def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
-    info, missing = opinfos()[task.operation], absent(subject, task.device)
-    device = named(task.device)
-    cell = Cell(subject, info, dtype, device, level, named("cpu") if missing else device, seed)
+    cell, missing = _cell(task, dtype, subject, level, wanted, seed), absent(subject, task.device)
+    if isinstance(cell, CollectiveCell) and subject.source is None:
+        missing = missing or ELSEWHERE
+    info = cell.info
 
     def row(check: str, run: Callable[[], Outcome | None]) -> Iterator[Row]:
         doing(check)
@@ -80,7 +82,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
                 outcome = expected_failure(outcome, message.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
-    if not _declared(cell) and not has_room(subject, task):
+    if (isinstance(cell, CollectiveCell) or not _declared(cell)) and not has_room(subject, task):
         if has_samples(task.operation, dtype) and wanted.check("claims"):
             nothing = Outcome("not-run", missing) if missing else Outcome("not-claimed", f"does not implement {task.operation}")
             yield from row("claims", lambda: nothing)
@@ -94,16 +96,29 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
             yield from row("checkers", lambda: claims.checkers(cell)) if wanted.check("checkers") else ()
         return
     if wanted.check("claims"):
-        yield from row("claims", lambda: claims.claims(cell))
+        yield from row("claims", cell.claims if isinstance(cell, CollectiveCell) else lambda: claims.claims(cell))
     if _declared(cell):
         for name, run in (("refusals", claims.refusals), ("checkers", claims.checkers)):
             if wanted.check(name):
                 yield from row(name, lambda run=run: run(cell))
     if guarded(lambda: Outcome("pass" if cell.claimed else "not-claimed")).state != "pass":
         return
-    for check in CHECKS:
-        if check.applies(cell) and wanted.check(check.name):
-            yield from row(check.name, lambda check=check: check.run(cell))
+    for name, run in cell.checks() if isinstance(cell, CollectiveCell) else _checks(cell):
+        if wanted.check(name):
+            yield from row(name, run)
+
+
+def _cell(task: Task, dtype: DType, subject: Subject, level: Level, wanted: Wanted, seed: int) -> Cell:
+    """Return the cell of a task; where its device is not here, its samples lie on the processor, and checkers alone run."""
+    if task.operation in collectives():
+        return CollectiveCell(subject, collectives()[task.operation], dtype, level, wanted.checks, seed)
+    device = named(task.device)
+    there = named("cpu") if absent(subject, task.device) else device
+    return Cell(subject, opinfos()[task.operation], dtype, device, level, there, seed)
+
+
+def _checks(cell: Cell) -> Iterator[tuple[str, Callable[[], Outcome | None]]]:
+    return ((check.name, lambda check=check: check.run(cell)) for check in CHECKS if check.applies(cell))
 
 
 def _has_samples(cell: Cell) -> bool:

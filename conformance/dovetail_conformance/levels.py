@@ -16,7 +16,7 @@ class Level:
     `first` means the first of `dtypes` alone that an operation takes; `extremes` are the dtypes whose samples also come with large values,
     infinities and NaN.  `dealt` means that an operation runs with its first dtype and with one of the others, which its name chooses; the first
     runs each layout and each style of arguments in a sample, each other dtype and each operation in place a share of all samples (see
-    `sampling.py`), and checks that hardly depend on the dtype are made of the first alone.
+    `sampling.py`), and checks that hardly depend on the dtype are made of the first alone.  Collectives run on `ranks` processes.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Level:
     dealt: bool = False
     rows: tuple[int, int] = (0, 0)
     calls: int = 0
+    ranks: int = 2
 
     def dtypes_for(self, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
         """Return the dtypes of an operation that takes these ones."""
@@ -49,6 +50,6 @@ LEVELS = {
     "smoke": Level("smoke", 0, FEW, samples=3, programs=10, first=True),
     "quick": Level("quick", 1, MANY, samples=10, programs=8, extremes=(dtypes.float32,), dealt=True),
     "core": Level("core", 1, MANY, samples=10, programs=50, extremes=(dtypes.float32, dtypes.float16), rows=(24, 8), calls=1100),
-    "full": Level("full", 2, dtypes.ALL, samples=400, programs=300, extremes=dtypes.ALL, rows=(200, 30), calls=2000),
-    "stress": Level("stress", 3, dtypes.ALL, samples=400, programs=3000, extremes=dtypes.ALL, rows=(200, 200), calls=2000),
+    "full": Level("full", 2, dtypes.ALL, samples=400, programs=300, extremes=dtypes.ALL, rows=(200, 30), calls=2000, ranks=4),
+    "stress": Level("stress", 3, dtypes.ALL, samples=400, programs=3000, extremes=dtypes.ALL, rows=(200, 200), calls=2000, ranks=4),
 }

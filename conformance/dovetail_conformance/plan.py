@@ -15,6 +15,7 @@ from dovetail import dtypes as all_dtypes
 from dovetail.dtypes import DType
 from dovetail_conformance import environment
 from dovetail_conformance.checks import CHECKS, Check
+from dovetail_conformance.collectives import COLLECTIVES, CollectiveInfo
 from dovetail_conformance.levels import LEVELS, Level
 from dovetail_conformance.opinfo import OPINFOS, OpInfo
 from dovetail_conformance.programs import PROGRAMS
@@ -44,15 +45,26 @@ def opinfos() -> dict[str, OpInfo]:
     return {info.symbol.id: info for info in (*OPINFOS, *twins())}
 
 
+@cache
+def collectives() -> dict[str, CollectiveInfo]:
+    """Return the description of every operation that several ranks run together, by its id."""
+    return {info.symbol.id: info for info in COLLECTIVES}
+
+
+def described() -> dict[str, OpInfo | CollectiveInfo]:
+    """Return what the suite knows of every operation, by its id."""
+    return {**opinfos(), **collectives()}
+
+
 def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
     """List what is to be done for an executor, in order: whole-executor checks, programs, operations."""
     kinds = [kind for kind in subject.devices() if wanted.device(kind)]
     all_tasks = [Task(name) for name in WHOLE if wanted.operation(name)]
     all_tasks += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
-    for id, info in opinfos().items():
+    for id, info in described().items():
         if wanted.operation(id):
             chosen = list(level.dtypes_run(id, info.dtypes)) if wanted.dtypes is None else [d for d in info.dtypes if wanted.dtype(d)]
-            all_tasks += [Task(id, dtype, kind) for kind in kinds for dtype in chosen]
+            all_tasks += [Task(id, dtype, kind) for kind in kinds if kind == "cpu" or id not in collectives() for dtype in chosen]
     return all_tasks
 
 
@@ -96,7 +108,7 @@ class Wanted:
         for name in self.dtypes or ():
             if name not in names:
                 yield f"no dtype is called {name}; name one as torch does: float32"
-        ids = [*opinfos(), *WHOLE, *(program.name for program in PROGRAMS)]
+        ids = [*described(), *WHOLE, *(program.name for program in PROGRAMS)]
         for pattern in self.operations or ():
             if not any(Wanted(operations=(pattern,)).operation(id) for id in ids):
                 yield f"no operation matches {pattern}"
@@ -113,7 +125,7 @@ def mustpass(level: str = "core") -> set[tuple[str, str, str]]:
     """List every (operation, dtype, device) that a complete report has rows for; operations in place, which need not take all dtypes, aside."""
     at = LEVELS[level]
     in_place = {info.symbol.id for info in twins()}
-    cells = {(id, dtype.name, "cpu") for id, info in opinfos().items() if id not in in_place for dtype in at.dtypes_run(id, info.dtypes)}
+    cells = {(id, dtype.name, "cpu") for id, info in described().items() if id not in in_place for dtype in at.dtypes_run(id, info.dtypes)}
     return cells | {(program.name, "", "cpu") for program in PROGRAMS} | {(name, "", "cpu") for name in WHOLE}
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from dovetail_conformance.plan import Task, as_words
+from dovetail_conformance.plan import Task, as_words, collectives
 from dovetail_conformance.report import Row, of_data
 
 LATE = 600.0  # seconds for a process to start, besides the limit of a task
-LONG = 10  # times the limit is what checks of the whole executor may take
+LONG = 10  # times the limit is what checks of the whole executor may take, and collectives, whose processes have to start
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Process:
     def do(self, task: Task) -> Done:
         """Do a task; where the process dies or takes too long, the last row is about the check that it was at."""
         outcome, doing = Done(task), "claims"
-        limit = self.timeout * (LONG if task.dtype is None else 1)
+        limit = self.timeout * (LONG if task.dtype is None or task.operation in collectives() else 1)
         until = monotonic() + limit
         self.say(as_words(task))
         while (message := self.hear(until)) is not None:

@@ -45,7 +45,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from dovetail_conformance.session import cases  # lazily, here and below: it imports torch, and every pytest loads this plugin
 
     level = requested.level or metafunc.config.getoption("--conformance-level")
-    metafunc.parametrize("conformance_task", cases(requested, level), ids=str)
+    metafunc.parametrize("conformance_task", [_parameter(case, metafunc.config) for case in cases(requested, level)])
+
+
+def _parameter(case: Any, config: pytest.Config) -> Any:
+    """Return the parameter of a test; with pytest-xdist, `--dist loadgroup` sends all collectives to one process, which has the ranks."""
+    grouped = case.task.operation.startswith("dist.") and config.pluginmanager.hasplugin("xdist")
+    return pytest.param(case, id=str(case), marks=[pytest.mark.xdist_group("collectives")] if grouped else ())
 
 
 @pytest.fixture(scope="session")

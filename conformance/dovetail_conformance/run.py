@@ -19,7 +19,7 @@ from dovetail_conformance import environment
 from dovetail_conformance.engine import absent, rows_of
 from dovetail_conformance.expectations import Expectation, accepted, applicable, applied, expectations_of, lock_of, locked, stale, write_lock
 from dovetail_conformance.levels import LEVELS
-from dovetail_conformance.plan import Task, Wanted, opinfos, tasks
+from dovetail_conformance.plan import Task, Wanted, described, opinfos, tasks
 from dovetail_conformance.pool import Done, Pool
 from dovetail_conformance.report import Report, Row
 from dovetail_conformance.subject import Subject
@@ -158,7 +158,7 @@ def _refused(rows: Iterable[Row]) -> str:
 
 def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
     """Make a row for each operation of the executor's own that has no OpInfo: it has to run as a part of those that have."""
-    own = [id for id in subject.declared["operations"] or () if id not in opinfos() and not id.startswith("prims.")]
+    own = [id for id in subject.declared["operations"] or () if id not in described() and not id.startswith("prims.")]
     if LEVELS[level].rank == 0 or subject.available is not True:
         return []
     message = {

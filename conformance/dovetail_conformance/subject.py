@@ -68,6 +68,7 @@ class Subject:
     changed: list[str] = field(default_factory=list)  # settings of the process that importing it changed
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))  # before anything of it ran
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
+    source: tuple[str, str | None] | None = None  # what `of` takes in another process; None where the executor exists in this one alone
 
     @classmethod
     def of(cls, wanted: Executor | str, expectations: str | Path | None = None) -> Subject:
@@ -79,7 +80,9 @@ class Subject:
         file = expectations_of(ex, expectations)
         options = options_in(file) if wanted == ex.name else {}
         others = tuple(other for other in executors() if is_referee(other) and other.name != ex.name)
-        return cls(ex, others, options, limits_in(file), changed, environment)
+        name = wanted if isinstance(wanted, str) else ex.name if ex in executors() else None
+        source = None if name is None else (name, None if expectations is None else str(expectations))
+        return cls(ex, others, options, limits_in(file), changed, environment, source=source)
 
     def configured(self) -> AbstractContextManager[None]:
         """Give the executor the options under which it is tested while open, without trials, which would correct what it computes."""

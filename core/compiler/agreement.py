@@ -15,10 +15,12 @@ from torch import distributed
 
 from dovetail.errors import CollectiveError
 from dovetail.langs.torch import default_store, is_distributed, process_group
+from dovetail.prims import collectives
 from dovetail.trace import TensorProxy, Trace
 from dovetail.trace.passes.overlap import starts
 
-_OWN = frozenset({"rank"})  # keywords that differ between ranks
+_OWN = frozenset({"rank", "outputs", "inputs"})  # keywords that differ between ranks
+_ROWS = frozenset({collectives.all_to_all, collectives.gather_shards})  # in which each rank has as many rows as it has
 
 
 def agree(programs: Iterable[Trace]) -> None:
@@ -38,7 +40,7 @@ def agree(programs: Iterable[Trace]) -> None:
 
 def _described(line: Any) -> str:
     """Describe a collective as all ranks see it, and the user's line."""
-    parts = [] if line.symbol.name == "gather_shards" else [str(p.spec.like(requires_grad=False)) for p in line.reads if isinstance(p, TensorProxy)]
+    parts = [] if line.symbol in _ROWS else [str(p.spec.like(requires_grad=False)) for p in line.reads if isinstance(p, TensorProxy)]
     words = [*parts, *(f"{k}={v!r}" for k, v in line.kwargs.items() if k not in _OWN)]
     return f"{line.symbol.name}({', '.join(words)})" + (f"  # {os.path.basename(line.where)}" if line.where else "")
 

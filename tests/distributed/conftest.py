@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [folder for folder in map(str, (HERE, HERE.parent, HERE.parent / "models")) if folder not in sys.path]
 
-from rank_processes import Ranks  # noqa: E402
+from dovetail_conformance.ranks import Ranks  # noqa: E402
 
 
 @pytest.fixture(scope="session")

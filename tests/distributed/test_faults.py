@@ -7,10 +7,10 @@ import time
 
 import pytest
 import torch
-from rank_processes import Ranks
 from torch import Tensor, distributed
 
 import dovetail
+from dovetail_conformance.ranks import Ranks
 
 pytestmark = pytest.mark.xdist_group("distributed")
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
-from rank_processes import Ranks
 from small_models import language_model, optimizer_of, tokens_of, train
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import dovetail
+from dovetail_conformance.ranks import Ranks
 
 pytestmark = pytest.mark.xdist_group("distributed")
 

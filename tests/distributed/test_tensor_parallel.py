@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rank_processes import Ranks
 from small_models import language_model, optimizer_of, train
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 
 import dovetail
+from dovetail_conformance.ranks import Ranks
 
 pytestmark = pytest.mark.xdist_group("distributed")
 LLAMA = {"*.w[qkv]": "column", "*.wo": "row", "*.w1": "column", "*.w3": "column", "*.w2": "row", "*.tokens": "embedding", "*.head": "column"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from rank_processes import Ranks
 from small_models import language_model, optimizer_of, train
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import dovetail
+from dovetail_conformance.ranks import Ranks
 
 pytestmark = pytest.mark.xdist_group("distributed")
 STEPS = 20

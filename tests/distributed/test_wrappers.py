@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from rank_processes import Ranks
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
+from dovetail_conformance.ranks import Ranks
 
 pytestmark = pytest.mark.xdist_group("distributed")
 TINY = 0.0005  # MB of a bucket: several for a small model

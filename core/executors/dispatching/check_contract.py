@@ -14,6 +14,7 @@ from dovetail.prims import TensorSpec
 from dovetail.prims.sizes import is_symbolic
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, proxies
 from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace.passes.overlap import WAITS
 
 NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
@@ -56,8 +57,8 @@ def tensors(nest: Any) -> list[torch.Tensor]:
 
 
 def copies(line: BoundSymbol, args: tuple, kwargs: dict) -> list[torch.Tensor]:
-    """Copy the arguments before the call; nothing where the operation is there to write."""
-    return [] if line.mutates else [x.detach().clone() for x in tensors((args, kwargs))]
+    """Copy the arguments before the call; nothing where the operation is there to write, or waits for a collective that still writes them."""
+    return [] if line.mutates or line.symbol in WAITS else [x.detach().clone() for x in tensors((args, kwargs))]
 
 
 def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: list[torch.Tensor]) -> str | None:

@@ -1,0 +1,187 @@
+"""Processes that are the ranks of a gloo group on this machine: each calls the functions that it is sent, and returns their results."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from time import monotonic
+from types import FunctionType
+from typing import Any, Literal
+
+SECONDS = 1200.0  # to wait for an answer: a busy machine takes ten times as long
+GRACE = 3.0  # seconds that the other ranks have to answer once one has failed, since they may wait for it
+START = "from dovetail_conformance.ranks import launch; launch()"
+QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL", "PYTHONWARNINGS": "ignore"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a call in one rank: its result, or the traceback of the error that it raised, or how the process ended.
+
+    `error` is the error that was raised, where it can be pickled.
+    """
+
+    state: Literal["result", "error", "ended", "late"]
+    value: Any = None
+    error: Exception | None = None
+
+
+class Ranks:
+    """`count` processes with an initialized process group; a collective that others do not take part in fails after `timeout` seconds.
+
+    One process imports torch and Dovetail, from where this one does, and forks the ranks before it starts a thread.  They end when this one does.
+    """
+
+    def __init__(self, count: int, timeout: float = 60.0):
+        self.count, self.folder = count, tempfile.TemporaryDirectory(prefix="dovetail_ranks_")
+        pairs = [socket.socketpair() for _ in range(count)]
+        theirs = [end.fileno() for _, end in pairs]
+        setup = {"store": f"{self.folder.name}/store", "timeout": timeout, "connections": theirs}
+        command = [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {sys.path!r}; {START}", json.dumps(setup)]
+        self.launcher = subprocess.Popen(command, pass_fds=theirs, env=os.environ | QUIET, start_new_session=True)
+        self.connections = [Connection(ours.detach()) for ours, _ in pairs]
+        for _, end in pairs:
+            end.close()
+        self._end = weakref.finalize(self, _end, self.launcher, self.connections, self.folder)
+
+    def run(self, function: FunctionType, *args: Any, survivors: tuple[int, ...] | None = None) -> list[Any]:
+        """Return what `function(*args)` returns in each rank, or in `survivors` alone; raise AssertionError where it raises, with the rank."""
+        answers = self.answers(function, *args, ranks=survivors, hurry=False)
+        for rank, answer in answers.items():
+            if answer.state != "result":
+                raise AssertionError(f"rank {rank} of {self.count}: {answer.value}")
+        return [answer.value for answer in answers.values()]
+
+    def answers(
+        self, function: FunctionType, *args: Any, ranks: Iterable[int] | None = None, seconds: float = SECONDS, hurry: bool = True
+    ) -> dict[int, Answer]:
+        """Call `function(*args)` in all ranks; return the answer of each of `ranks`, all of them where it is None.
+
+        With `hurry`, ranks have `GRACE` seconds to answer once another has failed.
+        """
+        for connection in self.connections:
+            with contextlib.suppress(BrokenPipeError):  # of a rank that has ended, as its answer says
+                connection.send((function.__module__, function.__code__.co_filename, function.__name__, args))
+        answers: dict[int, Answer] = {}
+        pending = {self.connections[rank]: rank for rank in (range(self.count) if ranks is None else ranks)}
+        until = monotonic() + seconds
+        while pending and (ready := wait(list(pending), timeout=max(0.0, until - monotonic()))):
+            for connection in ready:
+                rank = pending.pop(connection)
+                answers[rank] = answer = self._answer(rank)
+                if hurry and answer.state != "result":
+                    until = min(until, monotonic() + GRACE)
+        answers |= {rank: Answer("late", "it gave no answer in time") for rank in pending.values()}
+        return dict(sorted(answers.items()))
+
+    def _answer(self, rank: int) -> Answer:
+        try:
+            return self.connections[rank].recv()
+        except (EOFError, ConnectionResetError):
+            return Answer("ended", "the process ended")
+
+    def close(self) -> None:
+        """End the processes."""
+        self._end()
+
+
+GROUPS: dict[int, Ranks] = {}  # the registry: the ranks that run collectives for the checks of this process, by their number
+
+
+def shared_ranks(count: int) -> Ranks:
+    """Return `count` ranks that all checks of this process share; the first that needs them starts them."""
+    if count not in GROUPS:
+        GROUPS[count] = Ranks(count)
+    return GROUPS[count]
+
+
+def end_shared_ranks() -> None:
+    """End the shared ranks; others start when they are needed again."""
+    while GROUPS:
+        GROUPS.popitem()[1].close()
+
+
+def _end(launcher: subprocess.Popen, connections: list[Connection], folder: tempfile.TemporaryDirectory) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+    for connection in connections:
+        connection.close()
+    folder.cleanup()
+
+
+def load(module: str, file: str, name: str) -> Callable:
+    """Return the function `name` of a module of this package, or of the test module in `file`."""
+    if module.partition(".")[0] == "dovetail_conformance":
+        return getattr(importlib.import_module(module), name)
+    key = f"rank_module_{Path(file).stem}"
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, file)
+        sys.path[:0] = [folder] if (folder := str(Path(file).parent)) not in sys.path else []
+        sys.modules[key] = module_object = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module_object)
+    return getattr(sys.modules[key], name)
+
+
+def launch() -> None:
+    """Fork the ranks, and wait for them."""
+    import torch  # lazily, with Dovetail: the process that starts ranks may have no use for them
+
+    import dovetail  # noqa: F401
+
+    setup = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    for rank in range(len(setup["connections"])):
+        if os.fork() == 0:
+            for other, descriptor in enumerate(setup["connections"]):
+                if other != rank:
+                    os.close(descriptor)
+            serve(rank, setup)
+    for descriptor in setup["connections"]:
+        os.close(descriptor)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def serve(rank: int, setup: dict[str, Any]) -> None:
+    """Join the process group, and answer calls until the connection closes."""
+    from torch import distributed, manual_seed
+
+    store, limit = f"file://{setup['store']}", timedelta(seconds=setup["timeout"])
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=len(setup["connections"]), timeout=limit)
+    connection = Connection(setup["connections"][rank])
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            *where, args = connection.recv()
+            try:
+                manual_seed(0)
+                answer = pickle.dumps(Answer("result", load(*where)(*args)))
+            except Exception as error:
+                answer = _failed(error)
+            connection.send_bytes(answer)
+    os._exit(0)
+
+
+def _failed(error: Exception) -> bytes:
+    """Pickle the answer of a call that raised."""
+    try:
+        return pickle.dumps(Answer("error", traceback.format_exc(), error))
+    except Exception:
+        return pickle.dumps(Answer("error", traceback.format_exc()))
