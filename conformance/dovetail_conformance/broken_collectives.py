@@ -18,13 +18,19 @@ Run = Callable[..., Tensor]
 
 
 def right(symbol: Symbol) -> Run:
-    """Return the function by which the first executor of last resort runs a collective."""
+    """Return the function by which the first executor of last resort runs an operation."""
     return next(each.fn for ex in executors() if is_referee(ex) and (each := ex.implementation(symbol)) is not None)
+
+
+def completed(symbol: Symbol) -> Run:
+    """Return a function that runs a collective and waits for it, so that its result can be changed."""
+    start, wait = right(symbol), right(collectives.wait)
+    return lambda x, **keywords: wait(start(x, **keywords))
 
 
 def around(symbol: Symbol, wrong: Callable[[Run, Tensor, dict[str, Any]], Any], **how: Any) -> OperatorExecutor:
     """Return an executor that runs one collective as `wrong` does with the right function."""
-    ex, run = OperatorExecutor("broken"), right(symbol)
+    ex, run = OperatorExecutor("broken"), completed(symbol)
     ex.implements(symbol, lambda x, **keywords: wrong(run, x, keywords), name=symbol.name, **how)
     return ex
 
@@ -68,7 +74,7 @@ def writes_its_operand() -> OperatorExecutor:
     """Reduce in place."""
 
     def reduce(run: Run, x: Tensor, keywords: dict[str, Any]) -> Tensor:
-        return x.copy_(distributed._functional_collectives.wait_tensor(run(x, **keywords))).clone()
+        return x.copy_(run(x, **keywords)).clone()
 
     return around(collectives.all_reduce, reduce)
 
@@ -78,7 +84,7 @@ def one_buffer() -> OperatorExecutor:
     buffers: dict[Any, Tensor] = {}
 
     def reduce(run: Run, x: Tensor, keywords: dict[str, Any]) -> Tensor:
-        out = distributed._functional_collectives.wait_tensor(run(x, **keywords))
+        out = run(x, **keywords)
         return buffers.setdefault((x.shape, x.dtype), torch.empty_like(out)).copy_(out)
 
     return around(collectives.all_reduce, reduce)

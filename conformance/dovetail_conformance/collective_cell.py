@@ -66,20 +66,20 @@ class CollectiveCell(Cell):
         for i, sample in enumerate(self.samples):
             arguments = (self.subject.source, self.info.symbol.id, self.dtype, i, self.wanted, self.seed)
             answers = shared_ranks(self.level.ranks).answers(one_rank.run_sample, *arguments, seconds=SECONDS)
+            seen = [_seen(answer) for answer in answers.values()]
+            measured.seen.append((sample, seen))
+            self.subject.ran.update(*[each.ran for each in seen])
             if any([answer.state != "result" for answer in answers.values()]):
                 measured.failure = _failure(sample, answers)
                 end_shared_ranks()
                 break
-            seen = [answer.value for answer in answers.values()]
-            measured.seen.append((sample, seen))
-            self.subject.ran.update(*[each.ran for each in seen])
         return measured
 
     @property
     def claimed(self) -> list[CollectiveSample]:
         """The samples of which the executor ran a line on a rank, and one that failed."""
-        ran = [sample for sample, seen in self.measured.seen if any([each.lines[0] for each in seen])]
-        return ran + ([self.measured.failure.sample] if self.measured.failure is not None else [])
+        failed = self.measured.failure.sample if self.measured.failure is not None else None
+        return [sample for sample, seen in self.measured.seen if sample is failed or any([each.lines[0] for each in seen])]
 
     def claims(self) -> Outcome:
         """Check that what is declared is taken and nothing else."""
@@ -117,6 +117,13 @@ class CollectiveCell(Cell):
         if failure is not None and failure.check == check:
             return Outcome(failure.state, failure.message, ran, samples)
         return self.right() if any([check in each.problems for _, seen in self.measured.seen for each in seen]) else None
+
+
+def _seen(answer: Answer) -> Seen:
+    """Return what a rank saw, up to its error where it raised one."""
+    if answer.state == "result":
+        return answer.value
+    return answer.error.seen if isinstance(answer.error, Stopped) else Seen()
 
 
 def _failure(sample: CollectiveSample, answers: dict[int, Answer]) -> Failure:

@@ -27,14 +27,6 @@ FIRST, OTHER, COTANGENTS = range(3)  # what values are drawn for
 GROUP = "world"
 
 
-class Stopped(Exception):
-    """A sample raised an error in one check; the other ranks may wait for this one, so that none goes on."""
-
-    def __init__(self, check: str, problem: str):
-        super().__init__(check, problem)
-        self.check, self.problem = check, problem
-
-
 @dataclass
 class Seen:
     """What a rank saw of a sample: a sentence for each check, None where it passed, and what the executed programs show."""
@@ -43,6 +35,14 @@ class Seen:
     lines: tuple[int, int] = (0, 0)
     taken: bool = False  # whether a line of the executor's is the operation itself
     ran: frozenset[str] = frozenset()
+
+
+class Stopped(Exception):
+    """A sample raised an error in one check; the other ranks may wait for this one, so that none goes on."""
+
+    def __init__(self, check: str, problem: str, seen: Seen):
+        super().__init__(check, problem, seen)
+        self.check, self.problem, self.seen = check, problem, seen
 
 
 @cache
@@ -64,7 +64,7 @@ def run_sample(source: tuple[str, str | None], operation: str, dtype: DType, ind
                 try:
                     seen.problems[check] = run(rehearsal)
                 except Exception as error:
-                    raise Stopped(check, whole(error)) from error
+                    raise Stopped(check, whole(error), seen) from error
     seen.lines, seen.taken, seen.ran = rehearsal.lines, rehearsal.taken, frozenset(subject.ran)
     return seen
 
@@ -179,24 +179,24 @@ class Rehearsal:
         """The results of a training call are right, and the gradients are those that the cotangents of all ranks determine."""
         function, operands = self.case.compiled(), fresh(self.case.program.inputs, grad=True)
         results = flat(self.call(function, operands, grad=True).result)
-        if (problem := self.unlike(results, FIRST)) is not None:
-            return f"in training, {problem}"
         if not all([x.requires_grad for x in results]):
-            return "a result does not require grad, and its operand does"
+            raise RuntimeError("a result does not require grad, and its operand does")
         firsts = drawn(self.sample.shapes, self.dtype, self.seed, FIRST)
         shapes = [[y.shape for y in self.info.reference(firsts, self.sample, rank)] for rank in range(self.sample.ranks)]
         cotangents = drawn(shapes, self.dtype, self.seed, COTANGENTS)
-        with calm():
+        with calm():  # also where the results are wrong: the other ranks take part
             grads = torch.autograd.grad(results, operands, placed(cotangents[self.rank], self.sample, self.dtype))
         self.note(function)
+        if (problem := self.unlike(results, FIRST)) is not None:
+            return f"in training, {problem}"
         return self.differ(grads, self.info.gradient(cotangents, self.sample, self.rank), "gradient")
 
 
 CHECKS: dict[str, Callable[[Rehearsal], str | None]] = {
     "reference": Rehearsal.reference,
-    "meta": Rehearsal.meta,
     "inputs": Rehearsal.inputs,
     "determinism": Rehearsal.determinism,
     "repeat": Rehearsal.repeat,
     "backward": Rehearsal.backward,
+    "meta": Rehearsal.meta,
 }
