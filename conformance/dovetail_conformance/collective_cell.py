@@ -127,8 +127,8 @@ def _seen(answer: Answer) -> Seen:
 
 
 def _failure(sample: CollectiveSample, answers: dict[int, Answer]) -> Failure:
-    """Describe the first rank that failed: one that raised an error before one that waited for it in vain."""
-    order = {"error": 0, "ended": 1, "late": 2}
+    """Describe the rank that failed: one that ended or raised an error, before one that waited for it in vain."""
+    order = {"ended": 0, "error": 1, "late": 2}
     rank, answer = min([(rank, answer) for rank, answer in answers.items() if answer.state in order], key=lambda each: order[each[1].state])
     where = f"{sample}: on rank {rank} of {len(answers)}, "
     if isinstance(answer.error, Stopped):

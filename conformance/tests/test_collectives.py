@@ -10,7 +10,7 @@ import pytest
 from dovetail.extend import OperatorExecutor
 from dovetail.prims import SYMBOLS, collectives
 from dovetail_conformance import check
-from dovetail_conformance.broken_collectives import FAULTS, sound
+from dovetail_conformance.broken_collectives import FAULTS, ends_the_last_rank, raises_on_the_last_rank, sound, writes_its_operand
 from dovetail_conformance.collectives import COLLECTIVES
 
 pytestmark = pytest.mark.xdist_group("collectives")  # one process of pytest has the ranks
@@ -25,7 +25,10 @@ def test_every_operation_of_several_ranks_is_described() -> None:
     assert {info.symbol for info in COLLECTIVES} == {symbol for symbol in SYMBOLS.values() if symbol.module == "dist" and symbol.is_prim}
 
 
-@pytest.mark.parametrize("make", FAULTS, ids=lambda make: make.__name__)
+ENDING = (writes_its_operand, raises_on_the_last_rank, ends_the_last_rank)  # after which other processes start
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=make.__name__, marks=pytest.mark.slow if make in ENDING else ()) for make in FAULTS])
 def test_a_fault_is_found_by_the_named_check(make: Callable[[], OperatorExecutor]) -> None:
     name, state, pattern = FAULTS[make]
 
