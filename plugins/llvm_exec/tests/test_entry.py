@@ -207,7 +207,8 @@ def test_references_are_counted():
         ours(x, x)
         ours(x, 2.0)
     assert (sys.getrefcount(x), sys.getrefcount(y)) == before
-    assert [sys.getrefcount(r) for r in results] == [3, 3]
+    alone = torch.randn(4), torch.randn(4)
+    assert [sys.getrefcount(r) for r in results] == [sys.getrefcount(r) for r in alone]
 
 
 @pytest.mark.alone

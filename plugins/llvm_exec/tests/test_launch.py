@@ -96,7 +96,8 @@ def test_parameters_and_results_of_views_lie_where_they_say():
 def test_results_are_counted_once():
     ours, x = compiled(chain), torch.randn(50)
     result = ours(x, x + 1)
-    assert sys.getrefcount(result) == 2
+    alone = torch.randn(50)
+    assert sys.getrefcount(result) == sys.getrefcount(alone)
     assert not result.requires_grad and result.is_contiguous() and result.grad_fn is None
 
 
