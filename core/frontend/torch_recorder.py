@@ -13,7 +13,7 @@ import torch
 
 from dovetail import dtypes, options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
-from dovetail.frontend import nn_module_tracing
+from dovetail.frontend import host_numbers, nn_module_tracing
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
@@ -43,7 +43,7 @@ from dovetail.frontend.shards import whole
 from dovetail.frontend.tensor_methods import replaced_attribute, replaced_operator
 from dovetail.frontend.torch_globals import GlobalSettings
 from dovetail.frontend.tracked_environment import WAYS_OUT, TrackedEnvironment
-from dovetail.langs.torch import REFUSED, SymbolicInt, not_traced, spec_of, symint
+from dovetail.langs.torch import LANGUAGE, REFUSED, SymbolicInt, not_traced, spec_of, symint
 from dovetail.prims import recorder
 from dovetail.prims.sizes import Size
 from dovetail.torch_internals import (
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
-_NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
+_NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex, "str": str}
 _FRESH = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
 _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
@@ -128,6 +128,7 @@ class TorchRecorder(Recorder):
     """
 
     returns_tensors = True  # whether results are those of the computation
+    writes_text = False  # whether the program has written numbers into text
 
     def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None):
         self.sizes, self.symbolic_ints = sizes, sizes is not None and sizes.dynamic is not False
@@ -282,6 +283,9 @@ class TorchRecorder(Recorder):
     def check_written(self, written: list[Proxy]) -> None:
         """Refuse inputs that the program writes and cannot write."""
 
+    def known(self, value: Any) -> Any:
+        return self.environment.known_numbers.get(value, NULL) if type(value) is NumberProxy else NULL
+
     def place_of(self, tensor: Any) -> int:
         if type(tensor) is SymbolicInt:
             size = tensor.size
@@ -328,6 +332,8 @@ class TorchRecorder(Recorder):
         return False
 
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        if self.writes_text and op not in (operator.add, operator.iadd):
+            args = [self.concrete(x) if self.is_text(x) else x for x in args]
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
         if (result := replaced_operator(tracker, op, operands)) is not NULL:
             return result
@@ -374,8 +380,34 @@ class TorchRecorder(Recorder):
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
 
     def formatted(self, tensor: Any) -> Any:
-        lonely = self.environment.session is not None and isinstance(tensor, TensorProxy) and not tensor.spec.shape
+        lonely = isinstance(tensor, TensorProxy) and not tensor.spec.shape and self.class_of(tensor) is torch.Tensor
         return tensor.item() if lonely else tensor
+
+    def is_text(self, value: Any) -> bool:
+        return host_numbers.is_text(value)
+
+    def text(self, number: Any, form: str) -> Any:
+        if self.environment.language is not LANGUAGE:
+            return NULL
+        text = host_numbers.formatted(number, form, known=self.environment.known_numbers)
+        self.writes_text = self.writes_text or text is not None
+        return NULL if text is None else text
+
+    def joined(self, parts: list[Any]) -> Any:
+        return host_numbers.joined(parts)
+
+    def converted(self, value: Any, kind: type) -> Any:
+        if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
+            return NULL
+        if isinstance(value, TensorProxy):
+            unlike = value in self.floats or value.spec.numel != 1 or (kind is int and value.spec.dtype.kind == "float")
+            if unlike or self.class_of(value) is not torch.Tensor:
+                return NULL
+            value = value.item()
+            if not isinstance(value, Proxy):
+                return kind(value)
+        number = host_numbers.converted(value, kind, known=self.environment.known_numbers)
+        return NULL if number is None else number
 
     def concrete(self, number: Any) -> Any:
         return self.environment.value(number, "value", ())

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.frontend import host_numbers
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.environment import TorchEnvironment, lift_leaf
 from dovetail.frontend.interpreter.tracebacks import is_own_code
-from dovetail.langs.torch import VALUE_DEPENDENT, size_of
+from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, size_of
 from dovetail.prims import Symbol
 from dovetail.torch_internals import any_autocast
-from dovetail.trace import Proxy, Trace, is_proxy, tree_map, user_line
+from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, tree_map, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -54,7 +55,16 @@ class TrackedEnvironment(TorchEnvironment):
         return None if self.session is not None else super().value_of(proxy, trace)  # a state of the program has no place for it
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
+        if type(proxy) is NumberProxy and self.language is LANGUAGE:
+            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.session is not None and self.session.restarts)
+            if number is not None:
+                return number
         return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
+
+    @property
+    def known_numbers(self) -> Mapping[Proxy, Any]:
+        """The numbers of the program whose values decisions have fixed."""
+        return self.session.numbers if self.session is not None else {}
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         if self.is_value_dependent(func, args, kwargs):
@@ -99,6 +109,8 @@ class TrackedEnvironment(TorchEnvironment):
             self.casting = False
 
     def _lifted(self, x: Any) -> Any:
+        if type(x) is NumberProxy:
+            return self.known_numbers.get(x, x)
         if isinstance(x, torch.Tensor) and not is_proxy(x):
             if (proxy := self.constants.get(id(x))) is not None:
                 return proxy

@@ -91,9 +91,12 @@ from dovetail.prims.guard import unpack_item as unpack_item
 from dovetail.prims.guard import unpack_leaves as unpack_leaves
 from dovetail.prims.guard import unpack_state as unpack_state
 from dovetail.prims.guard import unpack_static as unpack_static
+from dovetail.prims.host import arithmetic as arithmetic
 from dovetail.prims.host import delete as delete
+from dovetail.prims.host import format_number as format_number
 from dovetail.prims.host import integer as integer
 from dovetail.prims.host import item as item
+from dovetail.prims.host import join_text as join_text
 from dovetail.prims.host import print_ as print_
 from dovetail.prims.host import size as size
 from dovetail.prims.indexing import index as index

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from dovetail.errors import require
@@ -9,6 +11,7 @@ from dovetail.prims.op import Tag, prim
 from dovetail.prims.spec import NumberSpec, TensorSpec
 
 HOST = {Tag.HOST, Tag.NO_GRAD}
+QUOTES = "'\""
 
 
 @prim(tags=HOST)
@@ -39,6 +42,56 @@ def integer(*, value: Any) -> NumberSpec:
 @integer.python
 def integer_python(target: str, *, value: str) -> str:
     return f"{target} = {value}"
+
+
+ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an operation on numbers, and what it is
+    **{
+        name: (f"{{}} {sign} {{}}", getattr(operator, name))
+        for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("floordiv", "//"), ("mod", "%"), ("pow", "**"))
+    },
+    "neg": ("-{}", operator.neg),
+    "pos": ("+{}", operator.pos),
+    "abs": ("abs({})", abs),
+    "round": ("round({}, {})", round),
+    "int": ("int({})", int),
+    "float": ("float({})", float),
+}
+_SAMPLES = {"bool": True, "int": 1, "float": 1.0}  # the kind of a result does not depend on values: nothing here is a power of a negative number
+
+
+@prim(tags={Tag.NO_GRAD, Tag.CHEAP})
+def arithmetic(*numbers: Any, op: str) -> NumberSpec:
+    """What Python computes of numbers of the program, printed as `n2 = n0 + n1` for op "add"."""
+    require(op in ARITHMETIC, "expected one of {}, got {}", ", ".join(ARITHMETIC), op)
+    samples = [_SAMPLES[x.kind] if isinstance(x, NumberSpec) else x for x in numbers]
+    return NumberSpec(type(ARITHMETIC[op][1](*samples)).__name__)
+
+
+@arithmetic.python
+def arithmetic_python(target: str, *numbers: str, op: str) -> str:
+    return f"{target} = {ARITHMETIC[op.strip(QUOTES)][0].format(*numbers)}"
+
+
+@prim(tags={Tag.NO_GRAD, Tag.CHEAP})
+def format_number(number: Any, *, form: str) -> NumberSpec:
+    """A number of the program written out, printed as `n1 = format(n0, '.3f')`."""
+    return NumberSpec("str")
+
+
+@format_number.python
+def format_number_python(target: str, number: str, *, form: str) -> str:
+    return f"{target} = format({number}, {form})"
+
+
+@prim(tags={Tag.NO_GRAD, Tag.CHEAP})
+def join_text(*parts: Any) -> NumberSpec:
+    """Pieces of text as one, printed as `n2 = ''.join(('loss ', n1))`."""
+    return NumberSpec("str")
+
+
+@join_text.python
+def join_text_python(target: str, *parts: str) -> str:
+    return f"{target} = ''.join(({', '.join(parts)},))"
 
 
 @prim(tags=HOST)

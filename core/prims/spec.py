@@ -76,7 +76,10 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class NumberSpec:
-    """The type of a Python number that the program computes, such as the result of `item`.  `kind` is bool, int, float or complex."""
+    """The type of a Python number that the program computes, such as the result of `item`, or of a text that numbers are written into.
+
+    `kind` is bool, int, float, complex or str.
+    """
 
     kind: str
 

@@ -30,7 +30,7 @@ class Writer:
     """Writes one program."""
 
     def __init__(self, seed: int):
-        self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k = x, y * 1, x + 0, [], 0"]
+        self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k, n, words = x, y * 1, x + 0, [], 0, 0, ''"]
 
     def statements(self, depth: int, count: int) -> None:
         """Append statements at a level of nesting."""
@@ -56,7 +56,9 @@ class Writer:
             (0.76, lambda: f"box.t = {v}"),
             (0.79, lambda: f"{v} = {w} + box.t"),
             (0.82, lambda: f"{v} = {w} + {w}[{w} > 0].sum()"),
-            (0.84, lambda: f"{v} = {w} * ({v} > 0).sum().item()"),
+            (0.83, lambda: f"{v} = {w} * ({v} > 0).sum().item()"),
+            (0.85, lambda: f"n += ({v} > {r.choice([-1, 0, 1])}).sum().item() {r.choice(['- k', '* 2', '% 3'])}"),
+            (0.86, lambda: r.choice(["words += f'{n},'", "words += str(n * 0.5)", f"{v} = {w} * (n + 1)", f"{v} = {w} + 1 if n > 2 else {w}"])),
         )
         for bound, line in simple:
             if q < bound:
@@ -81,7 +83,7 @@ def program(seed: int) -> tuple[Callable, str]:
     """Return the function of a seed, and its source."""
     writer = Writer(seed)
     writer.statements(0, writer.random.randint(4, 9))
-    writer.lines.append("    return a, b, c, items, k")
+    writer.lines.append("    return a, b, c, items, k, n, words")
     source, name, namespace = "\n".join(writer.lines), f"<random program {seed}>", {"torch": torch}
     linecache.cache[name] = (len(source), None, [line + "\n" for line in writer.lines], name)
     exec(compile(source, name, "exec"), namespace)

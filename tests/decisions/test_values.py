@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from decisions.helpers import agrees, compiled
+from decisions.helpers import agrees, compiled, graph_of
 from decisions.random_programs import difference
-from interpreter.test_values import ASKED, RIGHT, X, function
+from interpreter.test_values import ASKED, RIGHT, WRITTEN, X, function
 
 from dovetail.errors import TracedValueError
 
 REFUSED = {"round(r)", "torch.Size([n.item()])", "f'{[x]}'", "str(n)", "repr(x)", "str([n.item()])", "repr({'a': x})", "'%s' % ([x],)"}
-PROGRAMS = [program for program in (*ASKED, *RIGHT) if "empty" not in program]
+PROGRAMS = [program for program in (*ASKED, *RIGHT, *WRITTEN) if "empty" not in program]
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program not in REFUSED])
@@ -118,3 +118,51 @@ def test_32_random_programs(grad):
 def test_32_many_random_programs(first, grad):
     for seed in range(first, first + 100):
         assert (text := difference(seed, grad)) is None, text
+
+
+def text_of(x):
+    s = f"{x.sum().item():.1f}"
+    error = ValueError(s)
+    parts = s.upper(), s[0], "1" in s, s == "6.0", {s: 1}, str(error), float(s), s * 2, f"%s|{s}" % s, list(s), hash(s) == 0, s.join(["a", "b"])
+    return len(s), *parts, f"{s!r:>10}", str.upper(s), repr(s), repr([s]), f"{[s]}", sorted([s, "a"]), [s, s + "!"], str.join(s, ["a", s])
+
+
+def test_28_text_with_a_number_in_it_may_be_read():
+    fn = compiled(text_of)
+    for value in (2.0, 3.0, 2.0):
+        x = torch.full((3,), value)
+        assert fn(x) == text_of(x)
+    assert graph_of(fn).eager_calls == 0
+
+
+def test_9_numbers_that_are_accumulated_and_printed_in_a_loop_are_no_decisions(capsys):
+    def logged(x):
+        total, n = 0.0, torch.tensor(0)
+        while x.sum() < 6:
+            total += x.sum().item()
+            x, n = x + 1, n + 1
+        print(f"{total:.2f} after {n} steps, {total / 2:.1f} each")
+        return x, total
+
+    fn = compiled(logged)
+    for start in (0.0, 1.0, -2.0, 0.5):
+        agrees(fn, logged, torch.full((2,), start))
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == second
+    assert len(fn._cache.explored) <= 3
+
+
+def test_14_an_error_of_arithmetic_comes_where_it_does_in_eager_mode(capsys):
+    def divided(x):
+        x.add_(1)
+        print("before")
+        return 1 / x[0].item() if x.sum() > 0 else 0
+
+    fn = compiled(divided)
+    agrees(fn, divided, torch.ones(2))
+    for _ in range(2):
+        x = torch.tensor([-1.0, 3.0])
+        capsys.readouterr()
+        with pytest.raises(ZeroDivisionError):
+            fn(x)
+        assert x[0] == 0 and capsys.readouterr().out == "before\n"

@@ -61,6 +61,30 @@ def integer_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((), {"value": 7})
 
 
+def arithmetic_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    for op in ("add", "sub", "mul", "truediv", "floordiv", "mod"):
+        yield SampleInput((7, 2), {"op": op})
+        yield SampleInput((0.5, True), {"op": op})
+    yield SampleInput((-1.5, 2), {"op": "pow"})
+    yield SampleInput((1.2345, 2), {"op": "round"})
+    for op in ("neg", "pos", "abs", "int", "float"):
+        yield SampleInput((True,), {"op": op})
+        yield SampleInput((-3,), {"op": op})
+
+
+def arithmetic_errors(device: Device) -> Iterator[ErrorSample]:
+    yield ErrorSample((1, 2), {"op": "atan2"}, RuntimeError, "expected one of add, .*, got atan2")
+
+
+def format_number_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    yield SampleInput((0.25,), {"form": ".3f"})
+    yield SampleInput((7,), {"form": ""})
+
+
+def join_text_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    yield SampleInput(("loss ", "0.250"), {})
+
+
 def delete_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     make = Maker(dtype, device)
     yield SampleInput((make(2), make(3)))
@@ -76,5 +100,8 @@ OPINFOS += [
     OpInfo(prims.print_, print_samples),
     OpInfo(prims.size, size_samples, size_errors, lambda x, dim: x.shape[dim], directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.integer, integer_samples, reference=lambda value: value, directives=(Directive("skip", STATEMENT),)),
+    OpInfo(prims.arithmetic, arithmetic_samples, arithmetic_errors, directives=(Directive("skip", STATEMENT),)),
+    OpInfo(prims.format_number, format_number_samples, reference=lambda number, form: f"{number:{form}}", directives=(Directive("skip", STATEMENT),)),
+    OpInfo(prims.join_text, join_text_samples, reference=lambda *parts: "".join(parts), directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.delete, delete_samples, directives=(Directive("skip", "it prints as the statement `del`, which no executor runs"),)),
 ]

@@ -208,12 +208,16 @@ class Graph:
         """Run from segment to segment; `before` has the states of generators at the start, and gets those that are drawn from first in this call."""
         values: tuple = ()
         while True:
-            values = edge.advance(values, inputs)
-            edge.count += 1
             target = edge.target
+            try:
+                values = edge.advance(values, inputs)
+                edge.count += 1
+                if type(target) is not Leaf:
+                    outcome, more = target.step(values)
+            except Exception as error:  # what precedes it in the program has not happened yet
+                raise GoEager("", raised=error) from error
             if type(target) is Leaf:
                 return target.finish(inputs, values, objects)
-            outcome, more = target.step(values)
             values += more
             following = self.follow(target, outcome, inputs, args, kwargs)
             if following is None:

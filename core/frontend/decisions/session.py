@@ -47,6 +47,8 @@ class Session(Requester):
         path: the outcomes so far.
     """
 
+    restarts = True
+
     def __init__(self, graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict):
         super().__init__()
         self.graph, self.decision, self.outcome, self.values, self.inputs = graph, decision, outcome, values, inputs

@@ -232,6 +232,10 @@ class World:
             value = (str, repr, ascii)[conversion - 1](value)
         return value if spec is None else format(value, spec)
 
+    def join_text(self, parts: list[Any]) -> Any:
+        """Return the parts of an f-string as one."""
+        return "".join(parts)
+
     # variables
 
     def load_cell(self, cell: CellType) -> Any:

@@ -21,6 +21,7 @@ from dovetail.errors import NotTracing
 from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
+from dovetail.prims.host import ARITHMETIC
 from dovetail_torch_exec import philox
 from dovetail_torch_exec.convolution import convolution, convolution_input_grad, convolution_weight_grad, in_format
 
@@ -312,6 +313,18 @@ def integer(*, value: int) -> int:
     return value
 
 
+def arithmetic(*numbers: Any, op: str) -> Any:
+    return ARITHMETIC[op][1](*numbers)
+
+
+def format_number(number: Any, *, form: str) -> str:
+    return format(number, form)
+
+
+def join_text(*parts: str) -> str:
+    return "".join(parts)
+
+
 def delete(*tensors: Tensor) -> None:
     """Do nothing: the program that prints as `del` drops its names."""
 
@@ -477,6 +490,9 @@ PRIMS: dict[Symbol, Callable] = {
     prims.delete: delete,
     prims.size: size,
     prims.integer: integer,
+    prims.arithmetic: arithmetic,
+    prims.format_number: format_number,
+    prims.join_text: join_text,
     prims.get_grad: get_grad,
     prims.put_grad: put_grad,
 }

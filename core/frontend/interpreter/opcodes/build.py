@@ -14,7 +14,7 @@ class Build:
         frame.stack.append(frame.world.make_set(frame.pop(n)))
 
     def BUILD_STRING(frame, n):
-        frame.stack.append("".join(frame.pop(n)))
+        frame.stack.append(frame.world.join_text(frame.pop(n)))
 
     def BUILD_SLICE(frame, n):
         frame.stack.append(slice(*frame.pop(n)))

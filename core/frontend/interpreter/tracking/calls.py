@@ -34,7 +34,7 @@ from dovetail.frontend.interpreter.tracking.containers import BASES
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
-from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, TABLE
+from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, rule_of
 
@@ -66,6 +66,8 @@ class Calls:
         if type(lookup(type(function), "__call__")) is FunctionType:
             self.outside(function)
             return self.call_function(self.method(function, "__call__"), [function, *args], kwargs)
+        if self.recorder.writes_text and self.lookaside(function) is not None and function not in PASSING:
+            args = [self.recorder.concrete(x) if self.recorder.is_text(x) else x for x in args]
         return super().call(function, args, kwargs, frame)
 
     def lookaside(self, function: Any) -> Callable | None:
@@ -82,9 +84,21 @@ class Calls:
             self.reach(getattr(method, name), self.sources.attr(source, name))
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if self.recorder.writes_text:
+            owner = getattr(function, "__self__", None)
+            if type(owner) is str and function.__name__ == "join" and len(args) == 1 and not kwargs:
+                return self._join(owner, list(self.spread(args[0])))
+            if not isinstance(args[0] if type(function) in _UNBOUND and args else owner, BASES):  # a container keeps what it gets as it is
+                args, kwargs = list(self.legible(args)), self.legible(kwargs)
         if any([self.recorder.is_number(x) for x in args]) and all([type(x) in self.atoms or self.recorder.is_number(x) for x in args]):
             return self.recorder.with_values(self._call_native, function, args, kwargs, frame)
         return self._call_native(function, args, kwargs, frame)
+
+    def _join(self, separator: str, parts: list[Any]) -> Any:
+        """Return separator.join(parts)."""
+        if not any(map(self.recorder.is_text, parts)):
+            return separator.join(self.plain(parts))
+        return self.recorder.joined([piece for part in parts for piece in (separator, part)][1:])
 
     def _call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if type(function) in _UNBOUND and args and isinstance(args[0], _METHODS_SEEN) and isinstance(args[0], function.__objclass__):
@@ -129,6 +143,8 @@ class Calls:
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         rule = rule_of(maker)
+        if self.recorder.writes_text:
+            args, kwargs = list(self.legible(args)), self.legible(kwargs)
         if maker is type or maker is type.__new__:
             self._check_hooks(args[-2:])
         if rule is None:

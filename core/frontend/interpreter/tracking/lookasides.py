@@ -266,9 +266,15 @@ def _conversion(kind: type, *names: str) -> Callable:
     """Return a builtin of one argument that calls the first of these methods that the class has, and returns a `kind`."""
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        args = list(tracker.legible(args)) if tracker.recorder.writes_text else args
+        only = args[0] if len(args) == 1 and not kwargs else NULL
         if kind is str:
+            if builtin is str and tracker.recorder.is_number(only) and (text := tracker.recorder.text(only, "")) is not NULL:
+                return text
             args = [tracker.spelled(args[0]), *args[1:]] if args else args
             tracker.words(args)
+        elif only is not NULL and (number := tracker.recorder.converted(only, builtin)) is not NULL:
+            return number
         method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
         if method is not None:
             result = tracker.call(method, [args[0]], {}, frame)
@@ -279,6 +285,12 @@ def _conversion(kind: type, *names: str) -> Callable:
         return tracker.call_native(builtin, args, kwargs, frame)
 
     return lookaside
+
+
+def _format(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    if args and len(args) <= 2 and not kwargs and tracker.recorder.is_tensor(args[0]):
+        return tracker.format(args[0], 0, args[1] if len(args) > 1 else "")
+    return tracker.call_native(builtin, args, kwargs, frame)
 
 
 def _dir(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -397,6 +409,7 @@ KEEP = (
     repeat,
 )
 LATER = frozenset({getattr(Logger, name) for name in ("debug", "info", "warning", "error", "exception", "critical", "log")})
+PASSING = frozenset({print, warnings.warn, str, format, type, isinstance, setattr, object.__setattr__, operator.add})  # text stays what it is
 
 _UNARY = ("neg", "pos", "invert")
 _BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
@@ -426,6 +439,7 @@ TABLE: dict[Any, Callable] = {
     int: _conversion(int, "__int__", "__index__"),
     float: _conversion(float, "__float__", "__index__"),
     complex: _conversion(complex, "__complex__"),
+    format: _format,
     hex: _indexed,
     oct: _indexed,
     bin: _indexed,

@@ -17,6 +17,8 @@ from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, argument
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
 
+_REPR = 2  # of the conversions in an f-string
+_JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
 _SETS = (set, frozenset)
@@ -31,6 +33,8 @@ class Operators:
         return super().unary(op, x)
 
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
+        if self.recorder.writes_text and op not in _JOINING:
+            x, y = (self.recorder.concrete(part) if self.recorder.is_text(part) else part for part in (x, y))
         if op is operator.mod and isinstance(x, (str, bytes)):
             y = tuple(map(self.spelled, y)) if type(y) is tuple and self.source(y) is None else self.spelled(y)
             self.words(y if isinstance(y, tuple) else (y,))
@@ -101,6 +105,19 @@ class Operators:
                 self.guard("truthy" if value else "falsy", source)
         return super().truth(value)
 
+    def join_text(self, parts: list[Any]) -> Any:
+        return self.recorder.joined(parts)
+
+    def legible(self, tree: Any) -> Any:
+        """Return arguments of C code with the texts in them that the program writes numbers into, as they are in this call."""
+        if type(tree) in (list, tuple):
+            parts = [self.legible(part) for part in tree]
+            return tree if all([a is b for a, b in zip(parts, tree, strict=True)]) else type(tree)(parts)
+        if type(tree) is dict:
+            items = {key: self.legible(part) for key, part in tree.items()}
+            return tree if all([items[key] is tree[key] for key in tree]) else items
+        return self.recorder.concrete(tree) if self.recorder.is_text(tree) else tree
+
     def words(self, values: Any) -> None:
         """Check values, with what is in them, that are about to be written out."""
         for value in values:
@@ -118,7 +135,13 @@ class Operators:
         """Return a value that is about to be written out: of a number of the program what it is, where that can be known."""
         return self.recorder.concrete(value) if self.recorder.is_number(value) else value
 
-    def format(self, value: Any, conversion: int, spec: str | None) -> str:
-        value = self.spelled(self.recorder.formatted(value) if not conversion and self.recorder.is_tensor(value) else value)
+    def format(self, value: Any, conversion: int, spec: str | None) -> Any:
+        value = self.recorder.formatted(value) if not conversion and self.recorder.is_tensor(value) else value
+        spec = self.spelled(spec)
+        if self.recorder.is_text(value) and conversion < _REPR and not spec:
+            return value
+        if self.recorder.is_number(value) and not (conversion and spec) and (text := self.recorder.text(value, spec or "")) is not NULL:
+            return text
+        value = self.spelled(self.legible(value) if self.recorder.writes_text else value)
         self.words((value,))
         return super().format(self.plain(value, mirrored=True), conversion, spec)

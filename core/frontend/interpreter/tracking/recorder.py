@@ -17,6 +17,7 @@ class Recorder:
     """Records operations on tensors.  Methods return NULL for values that they do not handle."""
 
     symbolic_ints = False  # whether `symbolic` decides what the program sees of the ints in its arguments
+    writes_text = False  # whether the program has written numbers into text
     atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
 
     def start(self, tracker: Tracker) -> None:
@@ -73,6 +74,10 @@ class Recorder:
         """Return what the program sees for a tensor that was read from outside at `source`."""
         return tensor
 
+    def known(self, value: Any) -> Any:
+        """Return a number that the computation returns, where this path of the program has used its value; NULL elsewhere."""
+        return NULL
+
     def place_of(self, tensor: Any) -> int:
         """Return the index of a tensor among the results of the computation, for a result or a write that mentions it."""
         raise NotImplementedError
@@ -123,6 +128,22 @@ class Recorder:
     def formatted(self, tensor: Any) -> Any:
         """Return what is written out for a tensor, before its value is asked for: for one without dimensions its number."""
         return tensor
+
+    def is_text(self, value: Any) -> bool:
+        """Return whether `value` is text that the computation writes numbers into."""
+        return False
+
+    def text(self, number: Any, form: str) -> Any:
+        """Return format(number, form) for a number that the computation returns; NULL where that takes its value."""
+        return NULL
+
+    def joined(self, parts: list[Any]) -> Any:
+        """Return pieces of text as one."""
+        return "".join(parts)
+
+    def converted(self, value: Any, kind: type) -> Any:
+        """Return int(value) or float(value) as a number that the computation returns; NULL where that takes its value."""
+        return NULL
 
     def printed(self, tracker: Tracker) -> None:
         """Guard the settings by which buffers are written out."""

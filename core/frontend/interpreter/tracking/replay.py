@@ -55,6 +55,8 @@ class Templates:
         if tracker.recorder.is_tensor(value):
             if (source := tracker.recorder.original(tracker, value)) is not None:
                 return self._outside(value, source)
+            if (number := tracker.recorder.known(value)) is not NULL:
+                return lambda values: number
             place = tracker.recorder.place_of(value)
             return lambda values: values.tensors[place]
         if type(value) in tracker.atoms and not tracker.recorder.is_symbolic(value):

@@ -1,0 +1,97 @@
+"""Numbers that a program computes, in Python's arithmetic and in text: lines of the program, so that nothing depends on their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail import prims
+from dovetail.prims import recorder
+from dovetail.trace import NumberProxy
+
+_REAL = frozenset({"bool", "int", "float"})
+_TYPES = {"bool": bool, "int": int, "float": float}
+_BINARY = frozenset({"add", "sub", "mul", "truediv", "floordiv", "mod"})
+_DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
+_UNARY = frozenset({"neg", "pos", "abs"})
+_LARGEST = 64  # exponent of a power that is computed when the program runs
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number that the program computes, and no complex one."""
+    return type(value) is NumberProxy and value.spec.kind in _REAL
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is text that the program writes numbers into."""
+    return type(value) is NumberProxy and value.spec.kind == "str"
+
+
+Known = Mapping[Any, Any]  # numbers of the program whose values it has used already
+
+
+def computed(number: NumberProxy, question: str, others: tuple, *, known: Known, restarts: bool) -> NumberProxy | None:
+    """Return `number.question(*others)` as a line of the program; None where that takes its value.
+
+    `restarts` says that a call in which the line raises starts again in eager mode.
+    """
+    if recorder.get().depth:
+        return None
+    op, operands = _read(question, number, others)
+    operands = tuple([known.get(x, x) if type(x) is NumberProxy else x for x in operands])
+    if not any([type(x) is NumberProxy for x in operands]):
+        return None
+    if is_text(number):
+        joins = op == "add" and all([type(x) is str or is_text(x) for x in operands])
+        return prims.join_text(*operands) if joins else None
+    if op is None or not all([type(x) in (bool, int, float) or is_number(x) for x in operands]):
+        return None
+    return prims.arithmetic(*operands, op=op) if _is_safe(op, operands, restarts) else None
+
+
+def _read(question: str, number: NumberProxy, others: tuple) -> tuple[str | None, tuple]:
+    """Return the operation that a method stands for, and its operands in order."""
+    name = question.strip("_")
+    if not others:
+        return (name if name in _UNARY else None), (number,)
+    if name == "round":
+        return name, (number, *others)
+    for prefix, operands in (("", (number, *others)), ("i", (number, *others)), ("r", (*others, number))):
+        op = name.removeprefix(prefix)
+        if name.startswith(prefix) and (op in _BINARY or op == "pow"):
+            return op, operands
+    return None, ()
+
+
+def _is_safe(op: str, operands: tuple, restarts: bool) -> bool:
+    """Return whether Python computes an operation without raising, with a result whose type is known."""
+    last = operands[-1]
+    if op in _DIVISIONS:
+        return restarts if is_number(last) else last != 0
+    if op == "pow":
+        return restarts and len(operands) == 2 and type(last) is int and 0 <= last <= _LARGEST
+    return op != "round" or (type(last) is int and _kind(operands[0]) == "float")
+
+
+def _kind(x: Any) -> str:
+    return x.spec.kind if type(x) is NumberProxy else type(x).__name__
+
+
+def converted(number: NumberProxy, kind: type, *, known: Known) -> NumberProxy | None:
+    """Return int(number) or float(number) as a number of the program; None where that takes its value."""
+    if recorder.get().depth or number in known or not is_number(number) or (kind is int and number.spec.kind == "float"):
+        return None
+    return number if _TYPES[number.spec.kind] is kind else prims.arithmetic(number, op=kind.__name__)
+
+
+def formatted(number: NumberProxy, form: str, *, known: Known) -> NumberProxy | None:
+    """Return format(number, form) as text of the program; None where that takes its value.  Raises ValueError for a form that does not fit."""
+    if recorder.get().depth or number in known or not is_number(number) or form.endswith("c"):
+        return None
+    format(_TYPES[number.spec.kind](1), form)
+    return prims.format_number(number, form=form)
+
+
+def joined(parts: list[Any]) -> Any:
+    """Return pieces of text as one."""
+    return prims.join_text(*parts) if any(map(is_text, parts)) else "".join(parts)
