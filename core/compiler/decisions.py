@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.requests import NeedsDecisions
 from dovetail.frontend.decisions.session import explore
 from dovetail.torch_internals import any_autocast
-from dovetail.trace import Proxy, Trace, constants_of, requires_grad
+from dovetail.trace import Proxy, Trace, requires_grad
 
 
 class SegmentCompiler:
@@ -30,12 +30,21 @@ class SegmentCompiler:
     def __init__(self, executors: Priority, passes: tuple[Pass, ...], recompute: str):
         self.executors, self.passes, self.recompute = executors, passes, recompute
 
-    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy]) -> tuple[Callable[..., tuple], Sequence[Trace]]:
-        """Compile a pure program; `acquired` is the trace that it is a part of, `written` are those inputs that the epilogue writes later."""
+    def segment(
+        self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]
+    ) -> tuple[Callable[..., tuple], Sequence[Trace]]:
+        """Compile a pure program.
+
+        Args:
+            program: the segment.
+            acquired: the trace that it is a part of.
+            written: those inputs that the epilogue writes later.
+            constant: values of the trace through which no gradient flows.
+        """
         grad, casts = torch.is_grad_enabled(), any_autocast()
         with compiling_with(self.executors), autocast_off():
             compilation = Compilation(self.executors, self.passes, self.recompute, history=grad)
-            followed = replace(compilation, written=tuple(written), constant=constants_of(acquired), environment=acquired.environment)
+            followed = replace(compilation, written=tuple(written), constant=constant, environment=acquired.environment)
             run: Callable[..., Any]
             trained = train(program, followed) if grad and any(map(requires_grad, program.inputs)) else None
             if trained is not None:

@@ -77,10 +77,19 @@ class TracedAutograd:
 
     def finish(self, tracker: Tracker) -> None:
         """Set the gradients of tensors from outside after the computation."""
+        for p, value in self.pending():
+            if p in self.recorder.real:
+                tracker.effects.set(p, "grad", value)
+
+    def pending(self) -> list[tuple[Proxy, Any]]:
+        """Return the tensors whose gradient the program has set, and what to."""
+        changed = []
         for p, value in self.grads.items():
             real = self.recorder.real.get(p)
-            if real is not None and (value is not self.recorder.inputs.get(id(real.grad)) if real.grad is not None else value is not None):
-                tracker.effects.set(p, "grad", value)
+            before = None if real is None or real.grad is None else self.recorder.inputs.get(id(real.grad))
+            if real is None or value is not before:
+                changed.append((p, value))
+        return changed
 
     def changed(self) -> list[Proxy]:
         """Return the tensors from outside that gradients were computed of: no two may be one object."""
@@ -132,8 +141,9 @@ class TracedAutograd:
     def _request(self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool) -> Request:
         if current_recorder.get() is not self.recorder.trace or self.recorder.trace.depth:
             raise Unsupported(f"backward() inside a function that dovetail.grad differentiates is not traced\n  called at {user_line()}")
-        if self.recorder.environment.session is not None:
-            raise Unsupported(f"backward() in a function with decisions is not traced; compile the forward alone\n  called at {user_line()}")
+        session = self.recorder.environment.session
+        if session is not None and session.cuts:
+            raise Unsupported(f"backward() after a decision is not traced; compile the forward alone\n  called at {user_line()}")
         retain = create_graph if retain_graph is None else bool(retain_graph)
         hooks = {p: self._hook(tracker, p) for p in (*self.recorder.real, *self.hooks, *self.retained) if requires_grad(p)}
         hooks = {p: hook for p, hook in hooks.items() if hook is not None}

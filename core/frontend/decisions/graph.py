@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class GoEager(Abandon):
 class Compiler(Protocol):
     """What the compiler does for a graph."""
 
-    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy]) -> tuple[Callable[..., tuple], Sequence[Trace]]:
+    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]) -> tuple[Callable[..., tuple], Sequence[Trace]]:
         """Compile a pure program: return a function from its inputs to its outputs, and the steps of its compilation."""
 
     def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:

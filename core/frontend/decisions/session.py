@@ -11,6 +11,7 @@ import torch
 from dovetail import prims
 from dovetail.errors import DovetailError, InputError
 from dovetail.frontend.autocast import autocast_state
+from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, GoEager, Graph, Leaf
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
@@ -183,22 +184,29 @@ class Session(Requester):
         for source, p in self.recorder.sources[len(self.places) :]:
             self.places[p] = self.graph.slot(source_key(source))
         if self.graph.grad:
-            follow_gradients(self.functionalizer.new.lines, constants_of(self.trace))
+            follow_gradients(self.functionalizer.new.lines, self.constants())
         elif any([requires_grad(p) for line in self.functionalizer.new.lines for p in line.writes]):
             raise GoEager("the function switches grad mode on itself")
 
     def state(self, request: Request, reads: list[Proxy]) -> State:
         """Return the state of the interpreter."""
+        autograd = self.recorder.autograd
         reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
+        reader.marked = (autograd.spent, autograd.retained, autograd.leaves)
         settings = torch.is_grad_enabled(), torch.get_default_dtype(), repr(torch.get_default_device()), repr(autocast_state())
-        state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads))))
+        gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])
+        state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
         self.flush_views()
         return state
 
     def flush_views(self) -> None:
         """Reading a value may have derived views again, which are lines of the segment."""
         if self.graph.grad:
-            follow_gradients(self.functionalizer.new.lines, constants_of(self.trace))
+            follow_gradients(self.functionalizer.new.lines, self.constants())
+
+    def constants(self) -> set[Proxy]:
+        """Return the values through which no gradient flows."""
+        return {*constants_of(self.trace), *self.recorder.autograd.spent}
 
     def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
@@ -265,7 +273,8 @@ class Session(Requester):
             return True
         trace = Trace(inputs=[p for _, p in tensors.values()], names=self.trace.names)
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
-        edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing)
+        distinct = self.recorder.autograd.changed() if self.only_root else ()
+        edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing, distinct=distinct)
         if not self.only_root:  # the modes around the call are those that the root has checked
             edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
         edge.check, edge.slots = self.graph.compiler.prologue(edge.prologue), list(tensors)
@@ -286,7 +295,7 @@ class Session(Requester):
             self.environment.session = None
             try:
                 with self.native():
-                    known = self.graph.programs[key] = self.graph.compiler.segment(segment, self.trace, written)
+                    known = self.graph.programs[key] = self.graph.compiler.segment(segment, self.trace, written, self.constants())
             except Exception as error:
                 raise GoEager(f"calls run eagerly {self.place()}, since compiling what follows raised {type(error).__name__}: {error}") from error
             finally:
@@ -355,7 +364,7 @@ class Session(Requester):
         """Return the function that writes inputs, makes views, and builds the result."""
         run, _ = self.graph.compiler.epilogue(epilogue)
         slots = [self.places[p] for p in self.trace.inputs]
-        build = self.recorder.build(captured)
+        build = without_graph(self.trace, self.recorder.autograd.spent, self.recorder.build(captured))
 
         def finish(inputs: dict[int, Any], values: tuple, objects: tuple) -> Any:
             if written:

@@ -89,6 +89,7 @@ class Reader:
         self.seen: dict[int, int] = {}  # id of an object -> its number
         self.kept: list[Any] = []  # holds those objects, so that their ids stay theirs
         self.order: dict[Proxy, int] = {}
+        self.marked: tuple[Container[Proxy], ...] = ()  # what autograd notes of tensors
         self.values: dict[Proxy, int] = {}  # values of the pure program -> their numbers
 
     def read(self, own: Container[CodeType], end: CodeType, context: tuple) -> State:
@@ -222,7 +223,7 @@ class Reader:
             line = functionalizer.parent[p]
             base = line.symbol.id, repr(line.kwargs), self.proxy(line.args[0])
         facts = (repr(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, p.spec.strides))
-        return "t", self.order[p], now, base, facts, p in functionalizer.followed, self.place(p)
+        return "t", self.order[p], now, base, facts, p in functionalizer.followed, tuple([p in marks for marks in self.marked]), self.place(p)
 
     def held(self, value: Proxy) -> Any:
         """Return the number of a value of the pure program: two names of one value stay one."""
