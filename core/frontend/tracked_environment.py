@@ -56,7 +56,9 @@ class TrackedEnvironment(TorchEnvironment):
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         if type(proxy) is NumberProxy and self.language is LANGUAGE:
-            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.session is not None and self.session.restarts)
+            number = host_numbers.computed(
+                proxy, question, others, known=self.known_numbers, restarts=self.session is not None and self.session.restarts
+            )
             if number is not None:
                 return number
         return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
 

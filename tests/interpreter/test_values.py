@@ -91,7 +91,9 @@ def test_a_number_is_written_out_anew_at_each_call(program):
     assert compiled.cache_info().programs == 1
 
 
-@pytest.mark.parametrize("program", ["len(f'{n}')", "f'{r:.2f}' == '2.50'", "{f'{n}': x}", "str(ValueError(f'{n}'))", "f'{n}'.zfill(3)", "'%s' % f'{n}'"])
+@pytest.mark.parametrize(
+    "program", ["len(f'{n}')", "f'{r:.2f}' == '2.50'", "{f'{n}': x}", "str(ValueError(f'{n}'))", "f'{n}'.zfill(3)", "'%s' % f'{n}'"]
+)
 def test_text_that_is_read_is_an_error(program):
     with pytest.raises(TracedValueError, match=SAID):
         dovetail.jit(function(program), interpretation="bytecode")(X, torch.tensor(3), torch.tensor(2.5))

@@ -30,7 +30,9 @@ class GoEager(Abandon):
 class Compiler(Protocol):
     """What the compiler does for a graph."""
 
-    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]) -> tuple[Callable[..., tuple], Sequence[Trace]]:
+    def segment(
+        self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]
+    ) -> tuple[Callable[..., tuple], Sequence[Trace]]:
         """Compile a pure program: return a function from its inputs to its outputs, and the steps of its compilation."""
 
     def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:

@@ -151,7 +151,11 @@ class Requester(Machinery):
             return self._of_tensor(proxy, question)
         if any([isinstance(x, TensorProxy) for x in others]):
             return NotImplemented
-        if proxy not in self.numbers and (compare := _COMPARISONS.get(question)) is not None and type(others[0]) in (int, float, bool, str, NumberProxy):
+        if (
+            proxy not in self.numbers
+            and (compare := _COMPARISONS.get(question)) is not None
+            and type(others[0]) in (int, float, bool, str, NumberProxy)
+        ):
             return self._comparison(proxy, question, compare, others[0])
         value = self.number(proxy)
         return meaning(question, value, tuple([self.number(x) if isinstance(x, NumberProxy) else x for x in others]))
