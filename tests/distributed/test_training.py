@@ -63,8 +63,8 @@ def trains(names: tuple[str, ...], models: tuple[str, ...], dtypes: tuple[torch.
     return compared
 
 
-def moved() -> dict[str, tuple[int, int, list[str]]]:
-    """Return for each way the bytes that a step moves, those of the parameters, and the collectives of the programs."""
+def moved() -> dict[str, tuple[int, int, Any]]:
+    """Return for each way the bytes that a step moves, those of the parameters, and the collectives as they are explained."""
     found = {}
     for name, wrap in WRAPPED.items():
         wrapped = wrap(language_model("llama"))
@@ -73,9 +73,7 @@ def moved() -> dict[str, tuple[int, int, list[str]]]:
         train(wrapped, optimizer, [0], distributed.get_rank(), distributed.get_world_size())
         with dovetail.distributed.traffic() as traffic:
             train(wrapped, optimizer, [1], distributed.get_rank(), distributed.get_world_size())
-        programs = (*dovetail.last_traces(wrapped)[-1].lines, *dovetail.last_backward_traces(wrapped)[-1].lines)
-        lines = [line.symbol.name for line in programs if line.symbol.module == "dist"]
-        found[name] = traffic.bytes, size, lines
+        found[name] = traffic.bytes, size, dovetail.explain(wrapped).collectives
     return found
 
 
@@ -150,8 +148,10 @@ def test_training_of_all_models_is_that_of_one_process(ranks: str, request: pyte
 def test_the_bytes_that_move_are_those_of_the_formula(two: Ranks) -> None:
     for found in two.run(moved):
         for name, factor in (("replicated", 2), ("sharded", 3), ("gathered once", 2)):
-            bytes, size, lines = found[name]
-            assert bytes == factor * size // 2, f"{name}: {lines}"
+            bytes, size, collectives = found[name]
+            assert bytes == factor * size // 2, name
+            assert sum([row.sent for row in collectives]) == bytes
+            assert any([row.overlapped for row in collectives])
 
 
 def test_parameters_are_gathered_one_step_ahead(two: Ranks) -> None:

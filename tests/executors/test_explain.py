@@ -157,7 +157,7 @@ def test_str_is_a_table_in_plain_text():
 def test_to_json_has_the_documented_fields(gpt):
     data = json.loads(dovetail.explain(gpt).to_json())
     assert data["schema"] == "dovetail.explanation.1"
-    assert set(data) == {"schema", "function", "rows", "executors", "programs", "left_out", "trials", "differentiated", "decisions"}
+    assert set(data) == {"schema", "function", "rows", "executors", "programs", "left_out", "trials", "differentiated", "decisions", "collectives"}
     row = {"program", "results", "operation", "call", "type", "where", "requested", "actual", "candidates", "depth", "region", "needed"}
     assert all(set(each) == row for each in data["rows"])
     assert all(set(c) == {"executor", "status", "message"} for each in data["rows"] for c in each["candidates"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from dovetail.executors.contract.executor import Claim, Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import call, distribution
+from dovetail.executors.reports.communication import CollectiveRow, collective_rows, communication_text
 from dovetail.executors.trials.budget import TriedLine
 from dovetail.executors.trials.reference import is_region
 from dovetail.executors.trials.trial import Trial
@@ -197,6 +198,7 @@ class Explanation:
         differentiated: why executors refused operations that were differentiated; `rows` has the parts of these, or the lines of a grad rule.
         trials: for each line that is not the reference's own, whether it agreed with the reference.
         decisions: where the function needs values; the first row is the start of a call.  Nothing for a straight line.
+        collectives: what the programs send to other ranks.
     """
 
     function: str
@@ -207,6 +209,7 @@ class Explanation:
     differentiated: tuple[str, ...] = ()
     trials: tuple[TrialRow, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
+    collectives: tuple[CollectiveRow, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.text())
@@ -230,6 +233,7 @@ class Explanation:
             tried = [each for each in self.trials if each.program == program.name]
             if tried:
                 yield from (f"trials of {program.name}:", *(f"  {each}" for each in tried), "")
+        yield from communication_text(self.collectives)
         if self.differentiated:
             yield from ("refusals of operations that were differentiated:", *(f"  {message}" for message in self.differentiated), "")
         for each in self.executors:
@@ -314,6 +318,7 @@ def explanation(
     """
     rows: list[Row] = []
     shown: list[Program] = []
+    collectives: list[CollectiveRow] = []
     parts: dict[str, tuple[Executor, list[DispatchRecord]]] = {}
     left_out: dict[str, None] = {}
     for dispatched, running in programs:
@@ -321,13 +326,15 @@ def explanation(
         at = _Rows(dispatched, len(rows))
         rows += at.rows
         shown.append(Program(dispatched.name, tuple(_lines(running, at))))
+        collectives += collective_rows(running)
         left_out |= dict.fromkeys(record.left_out)
         for ex in record.executors:
             parts.setdefault(ex.name, (ex, []))[1].append(record)
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
     earlier = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
     tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
-    return Explanation(function, tuple(rows), tuple(_parts(parts, rows, ran)), tuple(shown), tuple(left_out), tuple(earlier), tried, decisions)
+    executors = tuple(_parts(parts, rows, ran))
+    return Explanation(function, tuple(rows), executors, tuple(shown), tuple(left_out), tuple(earlier), tried, decisions, tuple(collectives))
 
 
 def _tried(program: str, line: TriedLine) -> TrialRow:
