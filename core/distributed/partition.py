@@ -8,11 +8,16 @@ goes with it, where the cotangent of a whole value is whole and that of a cut on
     own_part    a whole value is cut; the cotangents of the parts are put together
     whole       parts are put together; each rank takes its part of the cotangent
     summed      each rank has a summand of a whole value; the cotangent is that of each summand
+
+Two more are for values that stay cut along the sequence between layers that compute parts of their width:
+
+    gathered    as `whole` and then `shared`: parts are put together for lines that compute parts; each rank gets its part of the sum of cotangents
+    scattered   as `summed` and then `own_part`: each rank gets its part of the sum; the cotangents of the parts are put together
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from dovetail import prims
@@ -49,7 +54,19 @@ def _summed(x: Any, *, group: str, ranks: int) -> Any:
     return collectives.wait(collectives.all_reduce(prims.clone(x), op="sum", group=group, ranks=ranks))
 
 
-WHOLE, OWN_PART, SUMMED = (register(Symbol("dist", fn.__name__[1:], fn)) for fn in (_whole, _own_part, _summed))
+def _gathered(x: Any, *, dim: int, rank: int, group: str, ranks: int) -> Any:
+    """The parts of all ranks, put together for lines that compute parts."""
+    return _whole(x, dim=dim, rank=rank, group=group, ranks=ranks)
+
+
+def _scattered(x: Any, *, dim: int, rank: int, group: str, ranks: int) -> Any:
+    """The part of this rank of the sum of what the ranks have."""
+    first = prims.clone(_moved(x, dim, 0))
+    return prims.clone(_moved(collectives.wait(collectives.reduce_scatter(first, op="sum", group=group, ranks=ranks)), 0, dim))
+
+
+_OPERATIONS = (_whole, _own_part, _summed, _gathered, _scattered)
+WHOLE, OWN_PART, SUMMED, GATHERED, SCATTERED = (register(Symbol("dist", fn.__name__[1:], fn)) for fn in _OPERATIONS)
 
 
 @WHOLE.vjp
@@ -67,15 +84,33 @@ def _summed_vjp(g: Any, out: Any, x: Any, **how: Any) -> tuple:
     return (g,)
 
 
-class _Partition:
-    """The trace that is written, and how its values lie: `cut` has the part of this rank, and the dimension along which it is cut."""
+@GATHERED.vjp
+def _gathered_vjp(g: Any, out: Any, x: Any, **how: Any) -> tuple:
+    return (SCATTERED(g, **how),)
 
-    def __init__(self, new: Trace, *, rank: int, group: str, ranks: int):
-        self.new, self.ranks = new, ranks
+
+@SCATTERED.vjp
+def _scattered_vjp(g: Any, out: Any, x: Any, **how: Any) -> tuple:
+    return (WHOLE(g, **how),)
+
+
+Result = tuple[Any, int | None] | None  # the part, and the dimension along which it is cut; None where a rule does not apply
+
+
+class _Partition:
+    """The trace that is written, and how its values lie: `cut` has the part of this rank, and the dimension along which it is cut.
+
+    `norms` are the parameters of layers that compute parts of the sequence; where there are some, results of layers that are cut along their
+    arguments lie in such parts, too.
+    """
+
+    def __init__(self, new: Trace, norms: Collection[Proxy], *, rank: int, group: str, ranks: int):
+        self.new, self.norms, self.ranks = new, norms, ranks
         self.group, self.named = {"group": group, "ranks": ranks}, {"rank": rank, "group": group, "ranks": ranks}
         self.cut: dict[Proxy, tuple[Proxy, int]] = {}
         self.env: dict[Proxy, Proxy] = {}  # what stands for a value that is whole
-        self.read: dict[Proxy, Proxy] = {}  # a whole value as lines that compute parts read it
+        self.read: dict[Proxy, Proxy] = {}  # a whole value, or one in parts, as lines that compute parts read it
+        self.broadcast: dict[Proxy, BoundSymbol] = {}  # the lines that repeat whole values along dimensions
 
     def dim(self, x: Any) -> int | None:
         """Return along which dimension a value is cut; None for a whole one."""
@@ -92,6 +127,11 @@ class _Partition:
 
     def shared(self, x: Any) -> Any:
         """Return a value as a whole, for a line that computes a part with it."""
+        if self.dim(x) is not None and x not in self.env and x.spec.dtype.inexact:
+            part, dim = self.cut[x]
+            if part not in self.read:
+                self.read[part] = GATHERED(part, dim=dim, **self.named)
+            return self.read[part]
         x = self.whole(x)
         if isinstance(x, TensorProxy) and x.spec.dtype.inexact:
             if x not in self.read:
@@ -103,7 +143,29 @@ class _Partition:
         """Return the part of this rank along a dimension; a number is its own part."""
         if not isinstance(x, TensorProxy):
             return x
-        return self.cut[x][0] if self.dim(x) == dim else OWN_PART(self.whole(x), dim=dim, **self.named)
+        if self.dim(x) == dim:
+            return self.cut[x][0]
+        line = self.broadcast.get(x)
+        if line is not None and dim not in line.kwargs["dims"]:  # a part of what is the same along the dimension
+            return prims.broadcast_in_dim(self.shared(line.args[0]), shape=self.local(x.spec.shape, dim), dims=line.kwargs["dims"])
+        return OWN_PART(self.whole(x), dim=dim, **self.named)
+
+    def summed(self, x: Any, out: TensorProxy) -> Result:
+        """Return the sum over the ranks, as a whole, or in parts of the sequence where norms compute those."""
+        dim = self.sequence(out) if self.norms else None
+        return (SUMMED(x, **self.group), None) if dim is None else (SCATTERED(x, dim=dim, **self.named), dim)
+
+    def sequence(self, x: Any) -> int | None:
+        """Return the dimension of the sequence, the last but one, where the ranks can share it equally."""
+        is_sequence = isinstance(x, TensorProxy) and x.spec.rank >= 3 and x.spec.shape[-2] % self.ranks == 0
+        return x.spec.rank - 2 if is_sequence else None
+
+    def cut_sequence(self, x: Proxy) -> None:
+        """Have a whole value in parts of the sequence, too."""
+        dim = self.sequence(x)
+        if dim is not None and self.dim(x) is None:
+            self.env.setdefault(x, x)
+            self.cut[x] = (OWN_PART(self.env[x], dim=dim, **self.named), dim)
 
     def local(self, shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
         """Return the shape of a part."""
@@ -111,7 +173,12 @@ class _Partition:
 
     def visit(self, line: BoundSymbol) -> None:
         """Write a line as this rank runs it."""
+        if any([p in self.norms for p in line.reads]):
+            for p in line.reads:
+                self.cut_sequence(p)
         if not any([p in self.cut for p in line.reads]):
+            if line.symbol is prims.broadcast_in_dim and isinstance(line.args[0], TensorProxy):
+                self.broadcast[line.out] = line
             self.new.lines.append(substitute(line, self.env))
             return
         rule = RULES.get(line.symbol) or (_elementwise if Tag.ELEMENTWISE in line.symbol.tags else None)
@@ -128,9 +195,6 @@ class _Partition:
         else:
             env = {p: self.whole(p) for p in line.reads}
             self.new.lines.append(substitute(line, env))
-
-
-Result = tuple[Any, int | None] | None  # the part, and the dimension along which it is cut; None where a rule does not apply
 
 
 def _elementwise(to: _Partition, line: BoundSymbol, *args: Any, **kwargs: Any) -> Result:
@@ -178,7 +242,7 @@ def _linear(to: _Partition, line: BoundSymbol, x: Any, weight: Any) -> Result:
     if to.dim(weight) == 0:
         return prims.linear(to.shared(x), to.cut[weight][0]), last
     if to.dim(weight) == 1 or to.dim(x) == last:
-        return SUMMED(prims.linear(to.part(x, last), to.part(weight, 1)), **to.group), None
+        return to.summed(prims.linear(to.part(x, last), to.part(weight, 1)), line.out)
     return prims.linear(to.cut[x][0], to.shared(weight)), to.dim(x)
 
 
@@ -231,11 +295,14 @@ RULES: dict[Symbol, Callable[..., Result]] = {
 
 
 def partition(
-    trace: Trace, cuts: Mapping[Proxy, int], local: Mapping[Proxy, TensorSpec], *, rank: int, group: str, ranks: int
+    trace: Trace, cuts: Mapping[Proxy, int], local: Mapping[Proxy, TensorSpec], norms: Collection[Proxy] = (), *, rank: int, group: str, ranks: int
 ) -> tuple[Trace, dict[Proxy, Proxy]]:
-    """Return the program of a rank, and what stands for the parameters in `cuts`, of which it has a part along these dimensions."""
+    """Return the program of a rank, and what stands for the parameters in `cuts`, of which it has a part along these dimensions.
+
+    Lines that read the parameters in `norms` compute parts of the sequence.
+    """
     new = trace.derive("tensor_parallel")
-    to = _Partition(new, rank=rank, group=group, ranks=ranks)
+    to = _Partition(new, norms, rank=rank, group=group, ranks=ranks)
     inputs = {p: new.tensor(local[p]) for p in cuts}
     to.cut = {p: (inputs[p], dim) for p, dim in cuts.items()}
     new.inputs = [inputs.get(p, p) for p in trace.inputs]

@@ -19,7 +19,12 @@ from dovetail.errors import DovetailError
 from dovetail.frontend.shards import is_dtensor, local_spec
 from dovetail.trace import Proxy, Trace
 
-DIMS = {"column": {"weight": 0, "bias": 0}, "row": {"weight": 1}, "embedding": {"weight": 1}}  # the dimension along which parameters are cut
+DIMS = {  # the dimension along which parameters are cut
+    "column": {"weight": 0, "bias": 0},
+    "row": {"weight": 1},
+    "embedding": {"weight": 1},
+    "sequence": {},
+}
 
 
 @dataclass
@@ -31,6 +36,7 @@ class Partitioned:
     ranks: int
     data: tuple[str, int] | None
     module: nn.Module = field(repr=False)
+    norms: tuple[nn.Parameter, ...] = field(default=(), repr=False)  # of layers that compute parts of the sequence
 
     def knows(self, x: torch.Tensor) -> bool:
         """Return whether x is a parameter of the module."""
@@ -40,7 +46,8 @@ class Partitioned:
         """Return the program that computes with the parts of this rank."""
         cuts = {p: x.placements[0].dim for p, x in tensors.items() if is_dtensor(x)}
         local = {p: local_spec(tensors[p]) for p in cuts}
-        program, inputs = partition(computation, cuts, local, rank=self.rank, group=self.group, ranks=self.ranks)
+        norms = frozenset([p for p, x in tensors.items() if any([x is norm for norm in self.norms])])
+        program, inputs = partition(computation, cuts, local, norms, rank=self.rank, group=self.group, ranks=self.ranks)
         if self.data is None:
             return [program]
         params = [inputs.get(p, p) for p, x in tensors.items() if isinstance(x, nn.Parameter)]
@@ -58,6 +65,7 @@ def tensor_parallel(module: nn.Module, mesh: Any, plan: Mapping[str, str], **opt
         mesh: a DeviceMesh of one dimension, or of two: over the first, batches differ, and gradients are averaged.
         plan: for patterns of the names of modules ("*.attention.wq") "column", "row" or "embedding": a linear layer cut along its results, one
             cut along its arguments, an embedding cut along its width.  A weight whose size the ranks do not share equally stays whole.
+            "sequence" is for norms: each rank normalizes a part of the sequence, and what lies between layers is cut along it, too.
         options: those of `dovetail.jit`.
 
     Raises DovetailError for an unknown word, and for a pattern that names nothing.
@@ -71,8 +79,14 @@ def tensor_parallel(module: nn.Module, mesh: Any, plan: Mapping[str, str], **opt
     group, ranks = group_of(mesh)
     broadcast_state(module, mesh)
     _cut_parameters(module, mesh, plan)
-    rewriting = Partitioned(mesh.get_local_rank(), group, ranks, None if data is None else group_of(data), module)
+    norms = tuple([p for name, _, _, p in places_of(module) if (pattern := _pattern(name, plan)) is not None and plan[pattern] == "sequence"])
+    rewriting = Partitioned(mesh.get_local_rank(), group, ranks, None if data is None else group_of(data), module, norms)
     return distributed(module, rewriting, **options)
+
+
+def _pattern(name: str, plan: Mapping[str, str]) -> str | None:
+    """Return the first pattern of the plan that matches the module of a parameter."""
+    return next((each for each in plan if fnmatchcase(name.rpartition(".")[0], each)), None)
 
 
 def _cut_parameters(module: nn.Module, mesh: Any, plan: Mapping[str, str]) -> None:
@@ -84,7 +98,7 @@ def _cut_parameters(module: nn.Module, mesh: Any, plan: Mapping[str, str]) -> No
     rank, ranks, used, new = mesh.get_local_rank(), mesh.size(), set[str](), dict[int, nn.Parameter]()
     places = list(places_of(module))
     for name, _, attribute, p in places:
-        pattern = next((each for each in plan if fnmatchcase(name.rpartition(".")[0], each)), None)
+        pattern = _pattern(name, plan)
         used.add(pattern)
         dim = DIMS[plan[pattern]].get(attribute) if pattern is not None else None
         if dim is None or id(p) in new or p.shape[dim] % ranks:
