@@ -50,7 +50,7 @@ def replicate(trace: Trace, params: Sequence[Proxy], *, group: str, ranks: int, 
         def insert(bucket: list[Proxy] = bucket) -> Mapping[Proxy, Proxy]:
             return dict(zip(bucket, collectives.replicas(*bucket, group=group, ranks=ranks), strict=True))
 
-        insertions.setdefault(min(uses[p] for p in bucket), []).append(insert)
+        insertions.setdefault(min(uses[p] for p in bucket), []).insert(0, insert)  # so that the backward reaches the last bucket first
     return inserted(trace, "data_parallel", insertions)
 
 

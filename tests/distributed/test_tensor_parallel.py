@@ -53,7 +53,12 @@ def test_weights_in_parts_train_as_whole_ones(two: Ranks) -> None:
 
 def test_norms_compute_parts_of_the_sequence(two: Ranks) -> None:
     for counts in two.run(trains, "llama in parts of the sequence", 3, 1):
-        assert counts == {"all_reduce": 1, "all_gather": 8, "reduce_scatter": 4, "cut": 16}  # for each sum one scattering, and a gathering before a layer
+        assert counts == {
+            "all_reduce": 1,
+            "all_gather": 8,
+            "reduce_scatter": 4,
+            "cut": 16,
+        }  # for each sum one scattering, and a gathering before a layer
 
 
 @pytest.mark.slow
