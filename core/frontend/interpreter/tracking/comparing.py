@@ -58,7 +58,7 @@ class Comparing:
             return True
         if kind not in CONTAINERS or (self.source(value) is not None and self.effects.shadow(value) is value):
             return False
-        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        parts = [*value, *value.values()] if isinstance(value, (dict, MappingProxyType)) else value
         return all([self.is_simple(part) for part in parts])
 
     def is_settled(self, value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import lookup
+from dovetail.frontend.interpreter.tracking.holders import ORDER, TEXT, held_in
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -63,8 +64,10 @@ def is_member(value: Any) -> bool:
 def is_constant(value: Any) -> bool:
     """Return whether a value that was read from outside is guarded as a whole, and its class compares and hashes it in C."""
     kind = type(value)
-    if isinstance(value, (type, ModuleType, BuiltinFunctionType, Enum)) or kind in BY_VALUE:
+    if isinstance(value, (type, ModuleType, BuiltinFunctionType, Enum)):
         return True
+    if kind in BY_VALUE:
+        return held_in(value, (*ORDER, *TEXT)) is None
     base = _base_of(kind)
     return base is not None and all([lookup(kind, name) is lookup(base, name) for name in ("__eq__", "__hash__", "__lt__", "__str__", "__repr__")])
 

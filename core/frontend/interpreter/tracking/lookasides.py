@@ -26,6 +26,7 @@ from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
+from dovetail.frontend.interpreter.tracking.holders import TEXT, check_held
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
@@ -280,6 +281,9 @@ def _conversion(kind: type, *names: str) -> Callable:
             result = tracker.call(method, [args[0]], {}, frame)
             if isinstance(result, kind):
                 return result
+        if kind is str and type(only) in (FunctionType, MethodType):
+            check_held(only, TEXT)
+            return builtin(only)
         if isinstance(builtin, type):
             return instantiate(tracker, builtin, args, kwargs, frame)
         return tracker.call_native(builtin, args, kwargs, frame)

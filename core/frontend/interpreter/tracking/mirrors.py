@@ -66,12 +66,15 @@ def mirror_of(tracker: Any, value: Any) -> Mirror:
 
 
 def original(value: Any) -> Any:
-    """Return the object itself for a mirror, and a container with the objects themselves for one of mirrors."""
+    """Return the object itself for a mirror, and a container with the objects themselves for one of mirrors; any other value stays as it is."""
     if isinstance(value, Mirror):
         return value.value
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
-        return kind(map(original, value)) if any([isinstance(x, (Mirror, list, tuple)) for x in value]) else value
+        parts = [original(x) for x in value]
+        return value if all([a is b for a, b in zip(parts, value, strict=True)]) else kind(parts)
     if kind is dict:
-        return {original(key): original(item) for key, item in value.items()}
+        items = {original(key): original(item) for key, item in value.items()}
+        same = all([a is b for a, b in zip((*items, *items.values()), (*value, *value.values()), strict=True)])
+        return value if same else items
     return value

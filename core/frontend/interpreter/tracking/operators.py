@@ -11,7 +11,8 @@ from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.protocols import dunder
-from dovetail.frontend.interpreter.tracking.containers import CONTAINERS
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
+from dovetail.frontend.interpreter.tracking.holders import ORDER, check_held
 from dovetail.frontend.interpreter.tracking.membership import has_flag
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
@@ -57,6 +58,10 @@ class Operators:
                 self.guard_decimals()
         if op in _COMPARING and (result := self.compare_containers(op, x, y)) is not NULL:
             return result
+        if op in _COMPARING:
+            for value in (x, y):
+                if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
+                    check_held(value, ORDER)
         if op is operator.mod and isinstance(x, (str, bytes)):
             words = [self.plain(part, mirrored=True) for part in self.raw_iter(y)] if isinstance(y, tuple) else None
             return op(x, self.plain(y, mirrored=True) if words is None else tuple(words))

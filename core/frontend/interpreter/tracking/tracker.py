@@ -30,6 +30,7 @@ from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
+from dovetail.frontend.interpreter.tracking.holders import ORDER, TEXT, check_held
 from dovetail.frontend.interpreter.tracking.imports import Imports
 from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
@@ -269,23 +270,31 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return self.refilled(container, parts) if isinstance(container, list) else tuple.__new__(type(container), parts)
         if isinstance(container, (set, frozenset)):
             self.hashed(*container)
+            if mirrored:
+                check_held(container, TEXT)
             return container
         if isinstance(container, dict):
             self.hashed(*dict.keys(container))
             parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in dict.items(container)}
             if all([parts[key] is item for key, item in dict.items(container)]):
-                return container
+                return MappingProxyType(container) if type(value) is MappingProxyType and mirrored else container
+            if type(value) is MappingProxyType and mirrored:
+                return MappingProxyType(parts)
             return parts if type(container) is dict else self.refilled(container, parts)
         if isinstance(container, deque):
             parts = [self.plain(item, seen, mirrored=mirrored) for item in container]
             return container if all([a is b for a, b in zip(parts, container, strict=True)]) else self.refilled(container, parts)
+        if mirrored:
+            check_held(container, TEXT)
         return container
 
     def mirror(self, value: Any) -> Any:
         """Return `value` as C code may call its methods: they are interpreted."""
         kind = type(value)
-        if isinstance(value, BaseException) and self.source(value) is not None:
-            self.plain(self.load_attr(value, "args"), mirrored=True)
+        if isinstance(value, BaseException):
+            check_held(value, TEXT)
+            if self.source(value) is not None:
+                self.plain(self.load_attr(value, "args"), mirrored=True)
         if kind in self.atoms or isinstance(value, _UNMIRRORED):
             return value
         if kind is SimpleNamespace:
@@ -295,6 +304,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 if type(raw := lookup(kind, name)) is not FunctionType:
                     self.guard_native(kind, name, raw)
         if not python_methods(kind):
+            check_held(value, (*TEXT, *ORDER))
             self._read_whole(value)
             return value
         if self.recorder.is_tensor(value) or self.recorder.is_module(value):
