@@ -38,7 +38,7 @@ class Replicated:
 
 @dataclass
 class Sharded:
-    """Each rank has some rows of every parameter, and its own part of the batch; `units` has the parameters that are gathered together."""
+    """Each rank has some rows of every parameter, and its own part of the batch."""
 
     group: str
     ranks: int
@@ -51,18 +51,28 @@ class Sharded:
 
     def rewrite(self, computation: Trace, tensors: Mapping[Proxy, torch.Tensor]) -> list[Trace]:
         """Return the program that gathers parameters and scatters gradients."""
-        named = units_of(self.module)
-        unit = {id(p): named[name] for name, p in self.module.named_parameters()}
-        units: dict[int, list[Proxy]] = {}
-        for p, x in tensors.items():
-            if is_dtensor(x):
-                units.setdefault(unit[id(x)], []).append(p)
-        local = {p: local_spec(x) for p, x in tensors.items() if is_dtensor(x)}
-        plain = [p for p, x in tensors.items() if isinstance(x, nn.Parameter) and not is_dtensor(x)]
-        steps = [shard(computation, list(units.values()), local, group=self.group, ranks=self.ranks, keep=self.keep)]
-        if plain:
-            steps.append(replicate(steps[-1], plain, group=self.group, ranks=self.ranks, bucket_bytes=BUCKET << 20))
-        return steps
+        return sharded_steps(computation, {p: (p, x) for p, x in tensors.items()}, self.module, group=self.group, ranks=self.ranks, keep=self.keep)
+
+
+def sharded_steps(
+    program: Trace, tensors: Mapping[Proxy, tuple[Proxy, torch.Tensor]], module: nn.Module, *, group: str, ranks: int, keep: bool
+) -> list[Trace]:
+    """Return the program that gathers DTensors, and then the one that averages the gradients of other parameters.
+
+    `tensors` has for each input of the traced program what stands for it in `program`, and the tensor.
+    """
+    named = units_of(module)
+    unit = {id(p): named[name] for name, p in module.named_parameters()}
+    units: dict[int, list[Proxy]] = {}
+    for p, x in tensors.values():
+        if is_dtensor(x):
+            units.setdefault(unit[id(x)], []).append(p)
+    local = {p: local_spec(x) for p, x in tensors.values() if is_dtensor(x)}
+    plain = [p for p, x in tensors.values() if isinstance(x, nn.Parameter) and not is_dtensor(x)]
+    steps = [shard(program, list(units.values()), local, group=group, ranks=ranks, keep=keep)]
+    if plain:
+        steps.append(replicate(steps[-1], plain, group=group, ranks=ranks, bucket_bytes=BUCKET << 20))
+    return steps
 
 
 def data_parallel(fn: Callable, mesh: Any, *, bucket_mb: float = BUCKET, **options: Any) -> Any:
