@@ -104,21 +104,40 @@ def test_5_a_loop_with_a_counter_compiles_its_body_once():
     fn = compiled(counted)
     for start in (0.0, 1.0, 2.0, 0.0):
         agrees(fn, counted, torch.full((2,), start))
-    assert len(graph_of(fn).programs) <= 3
+    explored = len(fn._cache.explored)
+    agrees(fn, counted, torch.full((2,), -500.0))
+    assert len(fn._cache.explored) == explored and len(graph_of(fn).decisions) <= 3 and len(graph_of(fn).programs) <= 5
 
 
 def test_6_a_loop_with_a_break():
     def broken(x):
-        for step in range(100):  # noqa: B007
+        for step in range(3, 200, 2):  # noqa: B007
             x = x * 2
             if x.max() > 50:
                 break
         return x, step
 
     fn = compiled(broken)
-    for start in (1.0, 3.0, 40.0, 1.0):
+    for start in (1.0, 3.0, 0.01, 40.0):
         agrees(fn, broken, torch.full((2,), start))
-    assert graph_of(fn).eager_calls == 0
+    explored = len(fn._cache.explored)
+    for start in (1e-20, 1e-5, 45.0, 0.0):
+        agrees(fn, broken, torch.full((2,), start))
+    assert graph_of(fn).eager_calls == 0 and len(fn._cache.explored) == explored + 1  # zero is the first that ends the range
+
+
+def test_6_a_count_whose_value_is_needed_is_no_number_of_the_program():
+    def indexed(x):
+        total = x[0] * 0
+        for i in range(len(x) - 1, -1, -1):
+            if x[i] > 0:
+                total = total * 2 + i
+        return total
+
+    fn = compiled(indexed)
+    for signs in ([1.0, -1, 1], [1, 1, -1], [-1, -1, -1], [1, -1, 1], [1, 1, 1]):
+        agrees(fn, indexed, torch.tensor(signs))
+    assert len(graph_of(fn).decisions) == 3 and graph_of(fn).eager_calls == 1
 
 
 def test_7_a_loop_that_appends_and_prints(capsys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from decisions.helpers import compiled
+from decisions.helpers import compiled, graph_of
 from torch import nn
 
 
@@ -77,6 +77,22 @@ def test_31_an_input_that_one_segment_saves_and_another_writes_has_its_gradient(
                 assert w.grad is None
                 continue
         torch.testing.assert_close(w.grad, torch.full((3,), value))
+
+
+def test_12_gradients_of_gradients_through_a_number_from_before_a_branch():
+    def scaled(x):
+        n = (x > 0).sum().item()
+        y = x * x
+        if y.sum() > 0:
+            y = y * x * (n + 1)
+        return y.sum()
+
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    fn = compiled(scaled)
+    (first,) = torch.autograd.grad(fn(x), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close((first, second), (9 * x.detach() ** 2, 18 * x.detach()))
+    assert graph_of(fn).eager_calls == 0
 
 
 def masked(x):

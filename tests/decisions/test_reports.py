@@ -38,10 +38,11 @@ def test_24_more_outcomes_than_the_limit_run_in_eager_mode():
 
 def test_24_more_decisions_than_the_limit_run_in_eager_mode():
     def counted(x):
-        n = 0
+        seen = []
         while x.sum() < 20:
-            x, n = x + 1, n + 1
-        return x, n
+            x = x + 1
+            seen.append(x)
+        return x, len(seen)
 
     fn = compiled(counted)
     with dovetail.use(decision_limit=5), pytest.warns(UserWarning, match=r"more than 5 values, the last at .*test_reports.py:\d+"):

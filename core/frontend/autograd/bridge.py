@@ -91,6 +91,8 @@ class Call(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         extra = bridge.pullback.extra
         ctx.save_for_backward(*saved, *[inputs[i] for i in extra]) if extra else ctx.save_for_backward(*saved)
+        if bridge.pullback.extra_numbers:
+            ctx.extra_numbers = [inputs[i] for i in bridge.pullback.extra_numbers]
         if bridge.constant:
             ctx.mark_non_differentiable(*[results[i] for i in bridge.constant])
         return results
@@ -106,6 +108,8 @@ class Call(torch.autograd.Function):
         if torch.is_grad_enabled():
             if bridge.layouts:
                 raise RuntimeError(TWICE.format("its parameters are DTensors"))
+            if bridge.pullback.extra_numbers:
+                extra = [*extra, *ctx.extra_numbers]
             return (None, None, *_with_history(bridge, absent, saved, ctx.numbers, extra, cotangents), *([None] * (staged is not None)))
         program = bridge.backward(absent)
         kept = [*saved, *ctx.numbers]

@@ -29,6 +29,7 @@ class Pullback:
         written: the inputs that are overwritten after it.
         build: compiles the program.
         extra: the positions of inputs that only this program needs, so that the forward has to save them, too.
+        extra_numbers: the positions of such inputs that are numbers.
         problem: why there is no such program; None where there is one.
         overwritten: whether an input that the program needs is overwritten.
     """
@@ -39,6 +40,7 @@ class Pullback:
     written: Collection[Proxy]
     build: Build
     extra: list[int] = field(init=False)
+    extra_numbers: list[int] = field(init=False)
     problem: str | None = field(init=False, default=None)
     run: Callable[..., tuple] | None = None
     lock: Any = field(default_factory=Lock)
@@ -54,8 +56,10 @@ class Pullback:
         self.needs = [p for p in reads if p not in computed and p not in known]
         kept = {*self.saved, *self.numbers}
         wanted, written = set(self.needs), set(self.written)
-        self.extra = [i for i, p in enumerate(self.inputs) if p in wanted and p not in kept and p not in written]
-        available = {*kept, *(self.inputs[i] for i in self.extra)}
+        extra = [i for i, p in enumerate(self.inputs) if p in wanted and p not in kept and p not in written]
+        self.extra = [i for i in extra if isinstance(self.inputs[i], TensorProxy)]
+        self.extra_numbers = [i for i in extra if not isinstance(self.inputs[i], TensorProxy)]
+        available = {*kept, *(self.inputs[i] for i in extra)}
         self.overwritten = not written.isdisjoint(wanted)
         if self.overwritten:
             self.problem = "it writes into an argument that its gradient depends on"
@@ -73,9 +77,9 @@ class Pullback:
         return [sources.get(p, set()) if p is not None else set() for p in self.gradients]
 
     def values(self, saved: Sequence[Any], numbers: Sequence[Any], extra: Sequence[Any]) -> list[Any]:
-        """Return the inputs of the program among what a call saved."""
+        """Return the inputs of the program among what a call saved; `extra` has the tensors first."""
         held = dict(zip(self.saved, saved, strict=True)) | dict(zip(self.numbers, numbers, strict=True))
-        held |= dict(zip([self.inputs[i] for i in self.extra], extra, strict=True))
+        held |= dict(zip([self.inputs[i] for i in (*self.extra, *self.extra_numbers)], extra, strict=True))
         return [held[p] for p in self.needs if p in held]
 
     def __call__(self, values: list[Any], cotangents: Sequence[Any]) -> list[Any] | None:

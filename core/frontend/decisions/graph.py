@@ -51,7 +51,7 @@ class Decision:
         problem: why there is no key.
         where: the user's file and line.
         what: what is needed, as "bool" or "the shape of nonzero".
-        path: the outcomes by which it was reached first.
+        path: the steps by which it was reached first: the counters that were widened, and the outcome.
         step: computes the outcome, and values that come with it, from the values that arrive.
         width: the specs of the values that arrive.
         guards: facts that hold when it is reached.
@@ -71,6 +71,7 @@ class Decision:
     inputs: dict[int, tuple[Source, Proxy]]
     edges: dict[Any, tuple[Edge, ...]] = field(default_factory=dict)
     most: int = 1 << 30  # outcomes
+    widened: tuple[int, ...] = ()  # the counters in its state that became numbers of the program when it was reached first
 
 
 @dataclass(eq=False)
@@ -146,6 +147,7 @@ class Graph:
         self.written: set[int] = set()
         self.eager_calls = 0
         self.warned: set[str] = set()
+        self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.compiles = True  # whether anything is compiled behind the root's guards
         self.clear()
@@ -162,6 +164,7 @@ class Graph:
         """Forget all decisions; the root's guards stay."""
         self.origin = Decision(None, None, "", "the call", (), None, (), {}, {})
         self.decisions: list[Decision] = []
+        self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, tuple[Callable[..., tuple], Sequence[Trace]]] = {}
 

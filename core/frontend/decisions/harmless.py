@@ -28,7 +28,7 @@ from dovetail.trace import TensorProxy
 
 _HANDLERS = (
     *("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL", "UNARY_NOT", "UNARY_NEGATIVE"),
-    *("COMPARE_OP", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR"),
+    *("COMPARE_OP", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "FOR_ITER"),
 )
 _FUNCTIONS: tuple[Any, ...] = (
     *(engine.loop, engine.run, engine._handling, drivers.start, call.call_spread, capture, call_in, _call, instantiate, make, nn_module_tracing.call),
@@ -36,7 +36,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(World.call, World.call_function, World.make_native, World.truth, World.binary, World.compare, World.get_item, World.unary),
     *(Protocols.compare, Protocols.binary, Protocols.inplace, Protocols.operator, Protocols.truth, Protocols.native_operator),
     *(Calls.call, Calls.make_native, Operators.truth, Operators.operator, Operators.unary, Operators.inplace, Operators.native_operator),
-    *(Containers.get_item, Containers.set_item),
+    *(Containers.get_item, Containers.set_item, Containers.next, Protocols.next),
     *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
     *(
         TorchRecorder._recorded,

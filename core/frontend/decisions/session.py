@@ -12,6 +12,7 @@ from dovetail import prims
 from dovetail.errors import DovetailError, InputError
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
+from dovetail.frontend.decisions.counters import differing, follows
 from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, GoEager, Graph, Leaf
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
@@ -44,8 +45,9 @@ class Session(Requester):
         values: the real values that arrive at the decision in question, and those that came with its outcome.
         here: which values of the pure program stand where among `values`.
         inputs: the real tensors of this call: slot -> tensor.
-        forced: the outcomes that are known, the next first.
-        path: the outcomes so far.
+        forced: the steps that are known, the next first: which counters of a state were widened, and the outcome.
+        path: the steps so far.
+        counters: what stands for counters.
     """
 
     restarts = True
@@ -55,7 +57,8 @@ class Session(Requester):
         self.graph, self.decision, self.outcome, self.values, self.inputs = graph, decision, outcome, values, inputs
         self.args, self.kwargs = args, kwargs
         self.only_root = decision is graph.origin
-        self.forced = [] if self.only_root else [*decision.path, outcome]
+        self.counters: set[Proxy] = set()
+        self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome)]
         self.path: tuple = ()
         self.here: dict[Proxy, int] = {}
         self.visited = 0  # lines of the trace that are in the pure program
@@ -113,11 +116,16 @@ class Session(Requester):
         self.flush()
         reads = [self.functionalizer.current(p) for p in request.reads]
         state = self.state(request, reads)
+        widened = self.forced[0][0] if self.forced else self.to_widen(request, state)
+        if widened:
+            self.counters |= {state.counters[i].widen() for i in widened}
+            self.flush()
+            state = self.state(request, reads)
         self.arriving = self.values_for(reads, state)
         where = user_line()
         if self.forced:
             return self.replayed(request, state, where), self.here
-        decision, edge = self.next_decision(request, reads, state, where)
+        decision, edge = self.next_decision(request, reads, state, where, widened)
         self.connect(edge)
         if self.only_root:
             raise Joined
@@ -126,7 +134,7 @@ class Session(Requester):
             outcome, more = decision.step(self.values)
         self.drawn = torch.default_generator.get_state()
         self.decision, self.outcome, self.values = decision, outcome, self.values + more
-        self.here, self.path = self.arriving, (*self.path, outcome)
+        self.here, self.path = self.arriving, (*self.path, (widened, outcome))
         if outcome in decision.edges and self.graph.follow(decision, outcome, dict(self.inputs), self.args, self.kwargs) is not None:
             raise Joined
         self.graph.check_limits(decision, outcome)
@@ -134,8 +142,8 @@ class Session(Requester):
 
     def replayed(self, request: Request, state: State, where: str) -> Any:
         """Return an outcome that is known; what arrives at the last one has to be what arrived there before."""
-        outcome = self.forced.pop(0)
-        self.path += (outcome,)
+        step = self.forced.pop(0)
+        self.path += (step,)
         self.functionalizer.new.lines.clear()
         self.here = self.arriving
         if not self.forced:
@@ -143,9 +151,24 @@ class Session(Requester):
             key = (request.mark, state.key) if state.key is not None else None
             if (decision.where, decision.width) != (where, widths(self.here)) or (None not in (key, decision.key) and key != decision.key):
                 raise GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
-        return outcome
+        return step[1]
 
-    def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str) -> tuple[Decision, Edge]:
+    def to_widen(self, request: Request, state: State) -> tuple[int, ...]:
+        """Return which counters of a state become numbers of the program: those in which it differs from one that is otherwise equal."""
+        graph = self.graph
+        if not graph.widens or state.key is None or (request.mark, state.key) in graph.known:
+            return ()
+        values = [counter.value() for counter in state.counters]
+        return differing(graph.outlines.setdefault((request.mark, state.outline), values), values)
+
+    def number(self, number: Proxy) -> Any:
+        if number not in self.numbers and follows(number, self.counters, self.trace.lines):
+            self.graph.widens = False  # each value of the counter would be an outcome
+            self.graph.clear()
+            raise GoEager("", lasting=False)
+        return super().number(number)
+
+    def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str, widened: tuple[int, ...]) -> tuple[Decision, Edge]:
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""
         graph, key = self.graph, (request.mark, state.key) if state.key is not None else None
         for known in graph.known.get(key, ()) if key is not None else ():
@@ -156,7 +179,7 @@ class Session(Requester):
         step = _step(request.step, index)
         guards, inputs = self.guards(), self.known_inputs()
         decision = Decision(key, state.problem, where, request.what, self.path, step, widths(self.arriving), guards, inputs)
-        decision.most = request.most or decision.most
+        decision.most, decision.widened = request.most or decision.most, widened
         edge = self.edge(decision, list(self.arriving))
         if edge is None:
             raise GoEager(f"the guards of this call do not hold at {where}")

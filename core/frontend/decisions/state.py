@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from dovetail.frontend.class_lookup import HEAP, NULL
+from dovetail.frontend.decisions.counters import Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
 from dovetail.frontend.decisions.liveness import live_locals
 from dovetail.frontend.guards.source import Source
@@ -73,11 +74,15 @@ class State:
         key: equal for states with an equal future; None where that cannot be told.
         problem: why there is no key.
         live: the values of the pure program that the rest of the run may read.
+        outline: equal for states that differ in counters alone.
+        counters: the ints in the program's frames.
     """
 
     key: Any
     problem: str | None
     live: list[Proxy]
+    outline: Any = None
+    counters: Sequence[Counter] = ()
 
 
 class Reader:
@@ -88,6 +93,8 @@ class Reader:
         self.problem: str | None = None
         self.seen: dict[int, int] = {}  # id of an object -> its number
         self.kept: list[Any] = []  # holds those objects, so that their ids stay theirs
+        self.counters: list[Counter] = []
+        self.outlines: dict[int, Any] = {}  # part of the key -> the frame that it describes, without its counters
         self.order: dict[Proxy, int] = {}
         self.marked: tuple[Container[Proxy], ...] = ()  # what autograd notes of tensors
         self.values: dict[Proxy, int] = {}  # values of the pure program -> their numbers
@@ -106,7 +113,8 @@ class Reader:
             code = real.f_code
             if code is engine.loop.__code__:
                 frame: Frame = real.f_locals["frame"]
-                parts.append(self.frame(frame, real.f_locals["pc"]))
+                key, self.outlines[len(parts)] = self.frame(frame, real.f_locals["pc"])
+                parts.append(key)
                 innermost = False
             elif code not in own:
                 parts.append((Same(code), _place(real), self.machine(real, innermost)))
@@ -125,7 +133,10 @@ class Reader:
             hash(key)
         except TypeError:
             self.give_up("a value in it cannot be hashed")
-        return State(None if self.problem else key, self.problem, list(self.values))
+        if self.problem:
+            return State(None, self.problem, list(self.values))
+        outline = tuple([self.outlines.get(i, part) for i, part in enumerate(key)])
+        return State(key, None, list(self.values), outline, self.counters)
 
     def give_up(self, why: str) -> None:
         """Note why this state equals no other."""
@@ -137,16 +148,25 @@ class Reader:
             return None
         return tuple([(name, self.of(x)) for name, x in real.f_locals.items()])
 
-    def frame(self, frame: Frame, pc: int) -> Any:
-        """Return what a frame of the program holds."""
+    def frame(self, frame: Frame, pc: int) -> tuple[Any, Any]:
+        """Return what a frame of the program holds, and the same without its counters."""
         live = live_locals(frame.code).get(frame.decoded.offsets[pc])
         if live is None or frame.snapshot is not None or frame.thrown is not None or frame.reraised:
             self.give_up("a frame is in an unusual state")
             live = range(len(frame.slots))
         slots = [(i, self.of(x)) for i, x in enumerate(frame.slots) if x is not NULL and (i in live or frame.is_cell(i))]
-        stack = [self.of(x) for x in frame.stack]
+        stack = [(i, self.of(x)) for i, x in enumerate(frame.stack)]
         rest = (frame.keyword_names, self.of(frame.handled), self.of(frame.names), Same(frame.globals))
-        return Same(frame.code), pc, tuple(slots), tuple(stack), rest
+        head = Same(frame.code), pc
+        outlines = [tuple([self.outline(values, i, part) for i, part in parts]) for values, parts in ((frame.slots, slots), (frame.stack, stack))]
+        return (*head, tuple(slots), tuple(stack), rest), (*head, *outlines, rest)
+
+    def outline(self, values: list[Any], index: int, part: Any) -> Any:
+        """Return a part of a frame, of a counter its place alone."""
+        if not is_counter(values[index]):
+            return index, part
+        self.counters.append(Counter(values, index))
+        return index, type(values[index])
 
     def of(self, x: Any) -> Any:
         """Return a value written out."""
