@@ -35,15 +35,30 @@ from dovetail.torch_internals import active_mode
 from dovetail.trace.source_location import user_line
 
 
-class CacheInfo(NamedTuple):
-    """How many calls ran a program that was compiled before, how many compiled one or a part of one, and how many programs there are.
-
-    A call whose program could not be compiled is neither.  Threads may lose a hit.
-    """
+class Counts(NamedTuple):
+    """How many calls ran a program that was compiled before, how many compiled one or a part of one, and how many programs there are."""
 
     hits: int
     misses: int
     programs: int
+
+
+class CacheInfo(Counts):
+    """How many calls ran a program that was compiled before, how many compiled one or a part of one, and how many programs there are.
+
+    A call whose program could not be compiled is neither.  Threads may lose a hit.
+
+    Attributes:
+        decisions: how many decisions the programs have together.
+        segments: how many compiled segments lie between these; both are no part of the tuple.
+    """
+
+    decisions: int = 0
+    segments: int = 0
+
+    def __repr__(self) -> str:
+        graphs = f", decisions={self.decisions}, segments={self.segments}" if self.segments else ""
+        return f"{super().__repr__()[:-1]}{graphs})"
 
 
 def not_compiled(args: tuple, kwargs: dict) -> Miss:
@@ -262,7 +277,10 @@ class Cache:
     def info(self) -> CacheInfo:
         """Count hits, misses and programs."""
         misses = len(self.misses) + len(self.exploring)
-        return CacheInfo(max(self.calls - misses, 0), misses, len(self.entries))
+        counts = CacheInfo(max(self.calls - misses, 0), misses, len(self.entries))
+        graphs = [entry.graph for entry in self.entries if entry.graph is not None]
+        counts.decisions, counts.segments = sum([len(graph.decisions) for graph in graphs]), sum([len(graph.programs) for graph in graphs])
+        return counts
 
     def clear(self) -> None:
         """Forget every program; the next call compiles."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -91,7 +92,13 @@ def test_29_explain_names_lines_outcomes_and_why_a_decision_stands_alone():
     assert str(start.outcomes[0]).endswith("-> d0, 1 time")
     assert "d1: a condition at test_reports.py" in str(explained)
     assert json.loads(explained.to_json())["decisions"][2]["outcomes"][0]["outcome"] == "False"
-    assert "<html" in explained.to_html()
+    shown = explained.to_html()
+    drawn = ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
+    words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "start: the call" not in words and words.count("return") == 1
+    assert {"d0: a comparison", "d1: a condition"} <= set(words)
+    arrows = drawn.findall("{http://www.w3.org/2000/svg}path")
+    assert len(arrows) == sum(len(row.outcomes) for row in explained.decisions)
 
 
 def test_29_a_call_that_explores_is_a_miss_with_a_reason():
@@ -101,6 +108,7 @@ def test_29_a_call_that_explores_is_a_miss_with_a_reason():
     assert fn.cache_info() == (1, 1, 1)
     fn(-torch.ones(2))
     assert fn.cache_info() == (1, 2, 1)
+    assert repr(fn.cache_info()) == "CacheInfo(hits=1, misses=2, programs=1, decisions=1, segments=3)"
     first, *explored = dovetail.cache_misses(fn)
     assert first == "the first call"
     assert [text.partition(" at ")[0] + text.rpartition(" was")[2] for text in explored] == [

@@ -12,6 +12,7 @@ from typing import Any
 from dovetail.executors.contract.executor import Claim, Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import call, distribution
 from dovetail.executors.reports.communication import CollectiveRow, collective_rows, communication_text
+from dovetail.executors.reports.picture import picture
 from dovetail.executors.trials.budget import TriedLine
 from dovetail.executors.trials.reference import is_region
 from dovetail.executors.trials.trial import Trial
@@ -254,7 +255,13 @@ class Explanation:
         The page is written to `path`, too, unless that is None.
         """
         data = json.dumps(_packed(self), separators=(",", ":")).replace("<", "\\u003c")
-        page = files("dovetail.executors.reports").joinpath(PAGE).read_text(encoding="utf-8").replace("{{data}}", data)
+        page = (
+            files("dovetail.executors.reports")
+            .joinpath(PAGE)
+            .read_text(encoding="utf-8")
+            .replace("{{picture}}", picture(self.decisions))
+            .replace("{{data}}", data)
+        )
         if path is not None:
             Path(path).write_text(page, encoding="utf-8")
         return page
