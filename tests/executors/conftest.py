@@ -52,7 +52,7 @@ def good():
 def site(tmp_path, monkeypatch):
     """site("mine", source) installs a distribution `dovetail-mine` with one module into a folder on sys.path, as pip would."""
     folder = tmp_path / "site"
-    folder.mkdir()
+    (folder / "__pycache__").mkdir(parents=True)  # writing bytecode leaves the folder as it is then
     monkeypatch.syspath_prepend(str(folder))
     before = set(sys.modules)
 
