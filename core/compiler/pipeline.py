@@ -255,8 +255,12 @@ def _refuse_overlap(acquired: Acquired, written: Sequence[Proxy]) -> None:
     tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True)) | acquired.trace.constants
     tensors = {p: x for p, x in tensors.items() if isinstance(x, torch.Tensor)}
     writing = tuple([tensors[p] for p in written])
+    names = ", ".join(p.name for p in written)
     if memory_overlap(writing, tuple([x for p, x in tensors.items() if p not in set(written)])):
-        names = ", ".join(p.name for p in written)
         raise Unsupported(
             f"the function writes into an argument ({names}) that shares memory with another tensor it reads; pass a clone of one of them"
+        )
+    if writing and memory_overlap(writing, (), tuple(acquired.buffers)):
+        raise Unsupported(
+            f"the function writes into a tensor ({names}) that shares memory with a buffer whose content it reads; pass a copy of one of them"
         )

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.arrays.detection import array_frontend, has_arrays
+from dovetail.errors import TracedValueError, Unsupported
+from dovetail.frontend.arrays.choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
@@ -37,11 +39,25 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         if acquired is not None:
             return acquired
     know_functional()
-    environment = TrackedEnvironment(LANGUAGE)
-    trace = Trace(language=LANGUAGE, environment=environment)
-    if session is not None:
-        session.attach(trace, environment)
-    return _interpret(fn, args, kwargs, TorchRecorder(trace, environment, sizes))
+    choices = ArrayChoices(session is None, arrays_in(args, kwargs) if session is None else {})
+    while True:
+        environment = TrackedEnvironment(LANGUAGE)
+        trace = Trace(language=LANGUAGE, environment=environment)
+        if session is not None:
+            session.attach(trace, environment)
+        recorder = TorchRecorder(trace, environment, sizes, choices)
+        try:
+            return _interpret(fn, args, kwargs, recorder)
+        except ArrayNeeded as needed:
+            choices.inputs[id(needed.array)] = needed.array
+        except TracedValueError as error:
+            if not choices.learn(error, trace, environment.array_inputs):
+                raise
+        except Unsupported:
+            if not choices.give_up():
+                raise
+        if sizes is not None:
+            sizes.restart()
 
 
 def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder) -> Acquired:
@@ -72,6 +88,7 @@ class _Interpreted(Acquired):
         super().__init__(recorder.trace, recorder.environment.tensors)
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
+        self.buffers = tracker.buffers.values()
         self.spent, self.distinct, self.differentiates = recorder.autograd.spent, recorder.autograd.changed(), recorder.autograd.used
         if (
             recorder.returns_tensors
@@ -80,6 +97,7 @@ class _Interpreted(Acquired):
             and not captured.sources
             and is_plain(captured.value)
             and not _shares(captured.value)
+            and not recorder.has_array_results()
         ):
             self.trace.outputs = captured.value
         else:
@@ -91,7 +109,7 @@ class _Interpreted(Acquired):
         self.recorder.check_written(written)
         changing = {id(write.owner) for write in self.tracker.effects.log}
         guards, inputs, calls = self.tracker.all_guards(), self.recorder.sources, tuple(self.tracker.calls)
-        more = {"distinct": self.distinct, "changing": changing, "calls": calls, "sizes": self.recorder.sizes}
+        more = {"distinct": self.distinct, "changing": changing, "calls": calls, "sizes": self.recorder.sizes, "buffers": list(self.tracker.buffers)}
         return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, **more)
 
     def freeze_guards(self) -> None:

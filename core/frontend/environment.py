@@ -190,12 +190,14 @@ class Acquired:
         casts: whether autocast was on; then the trace contains its casts.
         spent: values whose graph a backward() of the program has freed: no gradient flows through them.
         differentiates: whether the program computes gradients itself.
+        buffers: arrays and other buffers whose content is guarded.
     """
 
     build: Callable[[list, tuple], Any] | None = None
     casts = False
     spent: Collection[Proxy] = ()
     differentiates = False
+    buffers: Collection[Any] = ()
 
     def __init__(self, trace: Trace, tensors: list[torch.Tensor]):
         self.trace, self.tensors = trace, tensors

@@ -16,6 +16,7 @@ from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.autograd.custom_autograd import custom_backwards
 from dovetail.frontend.environment import AUTOCAST, Acquired, RecordingMode, TorchEnvironment, compiling, is_plain, lift_leaf, refuse_seeding
 from dovetail.frontend.guards.arguments import ArgumentGuards
+from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
@@ -90,7 +91,11 @@ class _Native(Acquired):
             guards.module(self.fn)
         guards.call(self.args, self.kwargs)
         tensors = [(source, p) for p, source in guards.inputs.items()]
-        return prologue(guards.guards, tensors, (), self.trace, written=written, run=run, distinct=list(guards.of_arguments))
+        real = dict(zip(self.trace.inputs, self.tensors, strict=True))
+        if written and memory_overlap(tuple([real[p] for p in written]), (), tuple(guards.buffers.values())):
+            raise Unsupported("the function writes into a tensor that shares memory with an array in its arguments; pass a copy of one of them")
+        more = {"distinct": list(guards.of_arguments), "buffers": list(guards.buffers)}
+        return prologue(guards.guards, tensors, (), self.trace, written=written, run=run, **more)
 
 
 def make_trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable[..., Trace]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import torch
 from dovetail import dtypes, options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import host_numbers, nn_module_tracing
+from dovetail.frontend.arrays.choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
@@ -30,7 +32,7 @@ from dovetail.frontend.classify_calls import (
 )
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.control_flow import CONTROL_FLOW
-from dovetail.frontend.environment import SHARING, RecordingMode
+from dovetail.frontend.environment import SHARING, RecordingMode, lift_leaf
 from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
@@ -89,6 +91,8 @@ _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
     GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
 }
+_ARRAY = "NumpyProxy"  # the class of traced arrays, by name, since NumPy may be missing
+_STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 _ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
 
 
@@ -130,7 +134,8 @@ class TorchRecorder(Recorder):
     returns_tensors = True  # whether results are those of the computation
     writes_text = False  # whether the program has written numbers into text
 
-    def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None):
+    def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None, choices: ArrayChoices | None = None):
+        self.choices, self.inside = choices or ArrayChoices(), None  # what is done with NumPy arrays, once there is one
         self.sizes, self.symbolic_ints = sizes, sizes is not None and sizes.dynamic is not False
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
         self.atoms = _ATOMS | _numpy_numbers()
@@ -149,16 +154,34 @@ class TorchRecorder(Recorder):
     def forget(self) -> None:
         """Release the tensors of the run."""
         self.inputs, self.real, self.sources, self.results, self.autograd = {}, {}, [], {}, TracedAutograd(self)
+        self.inside = None
 
     def finish(self, tracker: Tracker) -> None:
+        if self.inside is not None:
+            self.inside.check_constants()
         self.autograd.finish(tracker)
         self.settings.finish(tracker, self.environment.read)
 
     def has_effects(self) -> bool:
         return any([line.mutates or draws(line) for line in self.trace.lines])
 
+    @property
+    def arrays(self) -> Any:
+        """What is done with NumPy arrays; imported when it is first needed, since it imports NumPy."""
+        if self.inside is None:
+            self.inside = importlib.import_module("dovetail.frontend.arrays.inside").Arrays(self)
+            self.environment.arrays, self.environment.array_inputs = self.inside, self.inside.inputs.arrays
+        return self.inside
+
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
+
+    def is_input(self, value: Any) -> bool:
+        return is_tensor_class(type(value)) or (bool(self.choices.inputs) and id(value) in self.choices.inputs)
+
+    def original(self, tracker: Tracker, tensor: Any) -> Source | None:
+        """Return where an array from outside lies that is a result: NumPy returns the object itself."""
+        return tracker.source(tensor) if self.inside is not None and tensor in self.inside.inputs.arrays else None
 
     def has_identity(self, value: Any) -> bool:
         return isinstance(value, TensorProxy) or type(value) in (torch.Tensor, torch.nn.Parameter)
@@ -182,6 +205,8 @@ class TorchRecorder(Recorder):
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.generic):  # guarded by its content, as arrays are
             return True
+        if isinstance(value, _STORAGES):
+            return False
         return options.UNKNOWN_C_CODE.read() == "run" or type(value).__module__.partition(".")[0] in _KNOWN
 
     def only_numbers(self, iterator: Any) -> bool:
@@ -198,6 +223,8 @@ class TorchRecorder(Recorder):
             return int
         if not isinstance(value, TensorProxy):
             return type(value)
+        if type(value).__name__ == _ARRAY:
+            return value.__class__
         if value in self.floats:
             return float
         real = self.real.get(value)
@@ -216,6 +243,8 @@ class TorchRecorder(Recorder):
     def reach(self, tracker: Tracker, tensor: Any, source: Source) -> Any:
         if is_proxy(tensor):
             return tensor
+        if id(tensor) in self.choices.inputs:
+            return self.arrays.reach(tracker, tensor, source)
         proxy = self.inputs.get(id(tensor))
         if proxy is None:
             spec, symbols = spec_of(whole(tensor)), ()
@@ -278,10 +307,20 @@ class TorchRecorder(Recorder):
 
     def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
         """Return the function that makes the result from the outputs of the computation."""
-        return captured.finish
+        finish = captured.finish
+        if not self.has_array_results():
+            return finish
+        builders = self.inside.builders(self.results)
+        return lambda outputs, objects: finish([build(x) for build, x in zip(builders, outputs, strict=True)], objects)
+
+    def has_array_results(self) -> bool:
+        """Return whether a result is an array of NumPy's."""
+        return self.inside is not None and any([type(p).__name__ == _ARRAY for p in self.results])
 
     def check_written(self, written: list[Proxy]) -> None:
         """Refuse inputs that the program writes and cannot write."""
+        if self.inside is not None:
+            self.inside.inputs.check_written(written)
 
     def known(self, value: Any) -> Any:
         return self.environment.known_numbers.get(value, NULL) if type(value) is NumberProxy else NULL
@@ -304,6 +343,8 @@ class TorchRecorder(Recorder):
             return self.class_of(owner)
         if kind is SymbolicInt:
             return getattr(owner, name)
+        if kind.__name__ == _ARRAY:
+            return self.arrays.load_attr(owner, name)
         if (now := tracker.effects.now(owner, name)) is not NULL:
             if now is DELETED:
                 raise AttributeError(name)
@@ -334,6 +375,10 @@ class TorchRecorder(Recorder):
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
         if self.writes_text and op not in (operator.add, operator.iadd):
             args = [self.concrete(x) if self.is_text(x) else x for x in args]
+        if self.returns_tensors and self.of_numpy(args):
+            return self.arrays.operate(tracker, op, args)
+        if any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
+            args = [lift_leaf(x, self.trace) for x in args]
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
         if (result := replaced_operator(tracker, op, operands)) is not NULL:
             return result
@@ -423,18 +468,20 @@ class TorchRecorder(Recorder):
         numpy = sys.modules.get("numpy")
         if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return
+        if value.nbytes > _LARGE and self.choices.may_be_input(value) and self.arrays.can_be_input(value):
+            raise ArrayNeeded(value)
         if value.nbytes > _LARGE or value.dtype.hasobject:
             raise Unsupported(
                 f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor: its values are read at each call"
             )
-        if isinstance(value, (numpy.matrix, numpy.ma.MaskedArray)):
+        if isinstance(value, (numpy.matrix, numpy.ma.MaskedArray, numpy.void)):
             raise Unsupported(f"{source} is a {type(value).__name__}, which is not supported in compiled functions; pass np.asarray(x) of it")
         guard, sources = tracker.guard, tracker.sources
         guard("type", source, type(value))
         guard("equal", sources.attr(source, "shape"), value.shape)
         guard("equal", sources.attr(sources.attr(source, "dtype"), "str"), value.dtype.str)
         guard("equal", sources.call(sources.attr(source, "tobytes")), value.tobytes())
-        if getattr(value, "ndim", 0):
+        if isinstance(value, numpy.ndarray):
             before = value.copy()
             tracker.snapshot(value, source, value.tobytes, lambda _: value.__setitem__(..., before))
 
@@ -466,7 +513,27 @@ class TorchRecorder(Recorder):
                 return self._applied(tracker, function, cls, args, kwargs)
             if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
                 return frame is not None and _MODULES in frame.code.co_filename
-        return self._torch(tracker, function, args, kwargs) if is_torch(function) else NULL
+        if is_torch(function):
+            return self._torch(tracker, function, args, kwargs)
+        if "numpy" not in sys.modules or not self.returns_tensors or package_of(function) != "numpy":
+            return NULL
+        if self.choices.creates or any([isinstance(x, Proxy) for x in leaves(([getattr(function, "__self__", None), *args], kwargs))]):
+            plain = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
+            return self.arrays.on_numpy(tracker, function, *plain, frame)
+        return NULL
+
+    def of_numpy(self, tree: Any) -> bool:
+        """Return whether there is an array among nested arguments, traced or real."""
+        numpy = sys.modules.get("numpy")
+        return numpy is not None and any([type(x) is numpy.ndarray or type(x).__name__ == _ARRAY for x in leaves(tree)])
+
+    def meets(self, tracker: Tracker, target: Any, value: Any) -> None:
+        if type(target).__name__ == "ndarray" and self.returns_tensors and any(map(is_proxy, leaves(value))):
+            self.arrays.need(tracker, target)
+
+    def on_arrays(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function that gets arrays of NumPy's; NULL where it gets none."""
+        return self.arrays.on_torch(tracker, function, args, kwargs) if self.of_numpy((args, kwargs)) else NULL
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if function is torch.compiler.is_compiling:  # libraries then leave out what reads values
@@ -530,7 +597,8 @@ class TorchRecorder(Recorder):
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
         args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
-        return self._recorded(function, args, kwargs)
+        result = self.on_arrays(tracker, function, args, kwargs)
+        return self._recorded(function, args, kwargs) if result is NULL else result
 
     def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what records operations, where need be with numbers in the place of values of the program."""
@@ -557,6 +625,8 @@ class TorchRecorder(Recorder):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         args = tuple([native_argument(tracker, x) for x in args])
         kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
+        if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
+            return result
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_same(tracker, generator)
         parsed = type(function) is BuiltinFunctionType and function is not GROUP_TENSORS.value  # by torch, before it calls back
@@ -591,7 +661,9 @@ class TorchRecorder(Recorder):
                 )
 
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Refuse C code of an unknown package that is called with tensors."""
+        """Refuse C code of an unknown package that is called with tensors, and code of torch's that reads or writes a storage."""
+        if any([isinstance(x, _STORAGES) for x in (getattr(function, "__self__", None), *args)]):
+            raise Unsupported(f"{name_of(function)}() uses the memory of a tensor behind the program; use the tensor\n  called at {user_line()}")
         if is_foreign(function) and any([is_tensor_class(type(x)) for x in leaves((args, kwargs))]):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name

@@ -11,7 +11,7 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.frontend import host_numbers
 from dovetail.frontend.autocast import cast
-from dovetail.frontend.environment import TorchEnvironment, lift_leaf
+from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, size_of
 from dovetail.prims import Symbol
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 _WHERE = frozenset({torch.where, torch.Tensor.where})
 
+
+def _array_of(arrays: Any, tensor: Proxy, dtype: Any = None, copy: bool | None = None) -> Any:
+    array = arrays.of_tensor(tensor)
+    return array if dtype is None and not copy else arrays.converted(array, dtype, copy)
+
+
+_TO_ARRAY = {
+    torch.Tensor.numpy: lambda arrays, tensor, *, force=False: arrays.of_tensor(tensor, force=force),
+    torch.Tensor.__array__: _array_of,
+}
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
     'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
@@ -36,6 +46,8 @@ class TrackedEnvironment(TorchEnvironment):
         super().__init__(language)
         self.tracker: Tracker | None = None
         self.session: Any = None  # answers what the program needs to know of values; None where that is refused
+        self.arrays: Any = None  # what is done with NumPy arrays, once there is one
+        self.array_inputs: dict[Proxy, Any] | None = None  # the arrays that are inputs, once the run has seen arrays
         self.casting = self.finished = False
         self.most_guards: int | None = None  # how many there may be, once the prologue is complete
 
@@ -46,6 +58,7 @@ class TrackedEnvironment(TorchEnvironment):
     def forget(self) -> None:
         """Release everything that the run has seen: it lies in cycles, and would live until the garbage collector runs."""
         tracker, self.tracker, self.tensors, self.constants = self.tracker, None, [], {}
+        self.arrays = None
         if tracker is not None:
             tracker.recorder.forget()
             vars(tracker).clear()
@@ -69,6 +82,8 @@ class TrackedEnvironment(TorchEnvironment):
         return self.session.numbers if self.session is not None else {}
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        if func in _TO_ARRAY and self.tracker is not None:
+            return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
         if self.is_value_dependent(func, args, kwargs):
             return self.session.listed(args[0]) if func is torch.Tensor.tolist else self.session.call_outside(func, args, kwargs)
         return super().call(func, args, kwargs)
@@ -99,6 +114,8 @@ class TrackedEnvironment(TorchEnvironment):
         return result
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
+        if self.language is not LANGUAGE:  # NumPy's, inside a function of tensors
+            return tree_map(lambda x: constant(x.clone(), trace) if type(x) is torch.Tensor else x, tree)
         if trace.depth:
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)

@@ -367,13 +367,14 @@ def check_distinct_python(target: str, *tensors: str, miss: str) -> str:
 
 
 @prim(tags=GUARD)
-def check_disjoint(written: tuple, others: tuple, *, overlap: Any, miss: Any) -> None:
-    """Check that no tensor which the program writes shares memory with another of its inputs."""
+def check_disjoint(written: tuple, others: tuple, *buffers: Any, overlap: Any, miss: Any) -> None:
+    """Check that no tensor which the program writes shares memory with another of its inputs, or with a buffer that it read by value."""
 
 
 @check_disjoint.python
-def check_disjoint_python(target: str, written: str, others: str, *, overlap: str, miss: str) -> str:
-    return f"if {overlap}({written}, {others}): return {miss}"
+def check_disjoint_python(target: str, written: str, others: str, *buffers: str, overlap: str, miss: str) -> str:
+    more = f", ({', '.join(buffers)},)" if buffers else ""
+    return f"if {overlap}({written}, {others}{more}): return {miss}"
 
 
 @prim(tags=GUARD)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from dovetail.errors import TracedValueError, Unsupported
+from dovetail.frontend.arrays.choices import arrays_behind
+from dovetail.frontend.arrays.conversion import is_traceable as is_traceable
 from dovetail.frontend.arrays.recorder import ArrayEnvironment, ArrayRecorder, MixedCall
 from dovetail.frontend.environment import Acquired
 from dovetail.langs.numpy import LANGUAGE
-from dovetail.trace import Proxy, Trace
+from dovetail.trace import Trace
 
 SMALL = 1 << 16  # bytes of an array that may be guarded by content
 
@@ -37,16 +39,7 @@ def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dic
             raise first from None  # guarding the content did not help: say what the values were needed for
         except TracedValueError as error:
             first = error if first is None else first
-            needed = _arrays_behind(error.proxy, new, recorder.arrays)
+            needed = arrays_behind(error.proxy, new, recorder.known_arrays)
             if not needed or sum([x.nbytes for x in needed]) > SMALL:
                 raise
             by_value |= {id(x): x for x in needed}
-
-
-def _arrays_behind(proxy: Proxy | None, trace: Trace, arrays: dict[Proxy, np.ndarray]) -> list[np.ndarray]:
-    """Return the input arrays that the value of `proxy` is computed from; in doubt, one array more."""
-    needed = {proxy}
-    for line in reversed(trace.lines):
-        if line.mutates or not needed.isdisjoint(line.writes):
-            needed.update(line.reads)
-    return [array for input_proxy, array in arrays.items() if input_proxy in needed]

@@ -23,6 +23,16 @@ def has_arrays(fn: Any, args: tuple, kwargs: dict) -> bool:
     return any([type(x) is numpy.ndarray for x in leaves]) and not any([isinstance(x, torch.Tensor) for x in leaves])
 
 
+def arrays_in(args: tuple, kwargs: dict) -> dict[int, Any]:
+    """Return the plain arrays of numbers in the arguments that tensors can stand for, by their ids."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not any([type(x) in (numpy.ndarray, list, tuple, dict) for x in (*args, *kwargs.values())]):
+        return {}
+    leaves, _ = trees.flatten((args, kwargs))
+    arrays = {id(x): x for x in leaves if type(x) is numpy.ndarray}
+    return {key: x for key, x in arrays.items() if array_frontend().is_traceable(x)} if arrays else {}
+
+
 def array_frontend() -> ModuleType:
     """Return the module that traces functions of arrays, imported when it is first needed, since it imports NumPy."""
     return importlib.import_module("dovetail.frontend.arrays.acquire")

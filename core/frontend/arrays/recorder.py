@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +10,18 @@ import numpy as np
 import torch
 
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.arrays.conversion import ArrayInput, is_traceable, to_array, to_scalar
+from dovetail.frontend.arrays.conversion import is_traceable, to_array, to_scalar
+from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.autograd import nested_grad
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, is_torch
 from dovetail.frontend.environment import TorchEnvironment, constant
 from dovetail.frontend.generators import guard_same
-from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.torch_recorder import TorchRecorder, native_argument
 from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.numpy import FUNCTIONS, NumpyProxy, call_ufunc, no_values, not_traced, numpy_dtype, records
-from dovetail.langs.torch import spec_of
-from dovetail.prims import Symbol, Tag
-from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, leaves, prims_of, tree_map, user_line
+from dovetail.prims import Symbol
+from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, leaves, tree_map, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -64,8 +63,8 @@ class ArrayRecorder(TorchRecorder):
     def __init__(self, trace: Trace, environment: ArrayEnvironment, by_value: dict[int, np.ndarray]):
         super().__init__(trace, environment)
         self.by_value = by_value
-        self.arrays: dict[Proxy, np.ndarray] = {}
-        self.conversions: dict[Proxy, ArrayInput] = {}
+        self.array_inputs = ArrayInputs(self)
+        self.known_arrays = self.array_inputs.arrays
 
     # inputs and results
 
@@ -79,26 +78,11 @@ class ArrayRecorder(TorchRecorder):
             return tensor
         if type(tensor) is not np.ndarray:
             raise MixedCall
-        proxy = self.inputs.get(id(tensor))
-        if proxy is not None:
-            if (known := tracker.source(proxy)) is not source:
-                tracker.guard("same", source, known)
-            return proxy
-        conversion = ArrayInput(tensor)
-        shared = conversion.convert(tensor)
-        proxy = self.inputs[id(tensor)] = self.trace.tensor(spec_of(shared))
-        self.trace.inputs.append(proxy)
-        self.arrays[proxy], self.conversions[proxy] = tensor, conversion
-        at = tracker.sources.make("array", source, conversion)
-        self.sources.append((at, proxy))
-        self.environment.tensors.append(shared)
-        tracker.guard("tensor", at, tensor_facts(shared, proxy.spec.strides))
-        tracker.known[id(proxy)] = proxy, source
-        return proxy
+        return self.array_inputs.reach(tracker, tensor, source)
 
     def original(self, tracker: Tracker, tensor: Any) -> Source | None:
         """Return where the array lies that a result is: NumPy returns the object itself."""
-        return tracker.source(tensor) if tensor in self.arrays else None
+        return tracker.source(tensor) if tensor in self.known_arrays else None
 
     def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
         """Return how to build a result from those of the computation: arrays share the memory of its tensors."""
@@ -111,20 +95,7 @@ class ArrayRecorder(TorchRecorder):
 
     def check_written(self, written: list[Proxy]) -> None:
         """Decide which arrays have to be the very memory that the program uses, and refuse what cannot be."""
-        roots = dict(zip(self.trace.inputs, self.trace.inputs, strict=True))
-        for line in prims_of(self.trace.lines):
-            if Tag.VIEW in line.symbol.tags and line.reads and line.reads[0] in roots:
-                roots |= dict.fromkeys(line.writes, roots[line.reads[0]])
-        viewed = {roots[p] for p in self.results if p in roots}
-        for proxy in {*written, *viewed} & self.arrays.keys():
-            array, conversion = self.arrays[proxy], self.conversions[proxy]
-            conversion.exclusive = True
-            if proxy in written and not array.flags.writeable:
-                raise ValueError(f"assignment destination is read-only: the function writes into an array of {array.shape} that may not be written")
-            if conversion.copied or not array.flags.writeable:
-                why = "has a layout that tensors lack (a negative stride, or misaligned memory)" if conversion.copied else "is read-only"
-                what = "writes into" if proxy in written else "returns a view of"
-                raise Unsupported(f"the function {what} an array of shape {array.shape} that {why}; pass a copy of it")
+        self.array_inputs.check_written(written)
 
     def content(self, tracker: Tracker, value: Any, source: Source) -> None:
         if type(value) is np.ndarray and value.dtype.hasobject:
@@ -191,23 +162,16 @@ class ArrayRecorder(TorchRecorder):
         if is_torch(function) or is_module_class(type(function)):
             if not isinstance(getattr(function, "__self__", None), Proxy):
                 raise MixedCall
-        elif (meaning := _meaning(function)) is not None:
+        elif (meaning := meaning_of(function)) is not None:
             plain = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
             if any(map(is_proxy, leaves(plain))) or records(function, *plain):
                 guard_same(tracker, function)
-                return self._numpy(tracker, function, meaning, *plain, frame)
+                return call_numpy(tracker, function, meaning, *plain, frame)
             return NULL
         return super().call(tracker, function, args, kwargs, frame)
 
-    def _numpy(self, tracker: Tracker, function: Any, meaning: Any, args: list, kwargs: dict, frame: Frame | None) -> Any:
-        """A function of NumPy's on traced arrays: its meaning, else its own Python, interpreted."""
-        if meaning is not NULL:
-            return meaning(*args, **kwargs)
-        python = getattr(function, "__wrapped__", None)
-        if type(function) is _DISPATCHER and type(python) is FunctionType:
-            return tracker.call(tracker.reach(python, tracker.sources.const(python)), args, kwargs, frame)
-        name = getattr(function, "__name__", str(function))
-        raise not_traced(f"numpy.{name}", "the numpy language has no meaning for it; call it outside the compiled function, and pass its result")
+    def on_arrays(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return NULL
 
     def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         for value in leaves((args, kwargs)):
@@ -216,8 +180,24 @@ class ArrayRecorder(TorchRecorder):
         super().native(tracker, function, args, kwargs)
 
 
-def _meaning(function: Any) -> Any:
-    """What a callable of NumPy's means on traced arrays, NULL where the language has nothing; None for what is not NumPy's."""
+def call_numpy(tracker: Tracker, function: Any, meaning: Any, args: list, kwargs: dict, frame: Frame | None) -> Any:
+    """Call a function of NumPy's on traced arrays: its meaning, else its own Python, interpreted."""
+    if meaning is not NULL:
+        return meaning(*args, **kwargs)
+    if (python := python_of(function)) is not None:
+        return tracker.call(tracker.reach(python, tracker.sources.const(python)), args, kwargs, frame)
+    name = getattr(function, "__name__", str(function))
+    raise not_traced(f"numpy.{name}", "the numpy language has no meaning for it; call it outside the compiled function, and pass its result")
+
+
+def python_of(function: Any) -> FunctionType | None:
+    """Return the Python behind a function of NumPy's that arrays may override; None where it is in C."""
+    python = getattr(function, "__wrapped__", None)
+    return python if type(function) is _DISPATCHER and type(python) is FunctionType else None
+
+
+def meaning_of(function: Any) -> Any:
+    """Return what a callable of NumPy's means on traced arrays, NULL where the language has nothing; None for what is not NumPy's."""
     kind = type(function)
     if kind is np.ufunc:
         return lambda *args, **kwargs: call_ufunc(function, "__call__", args, kwargs)

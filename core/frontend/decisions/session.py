@@ -364,13 +364,14 @@ class Session(Requester):
         self.flush_views()
         written = [self.places[p] for p in written_inputs(epilogue) if p in self.places]
         self.note_written(set(written))
+        buffers = tracker.buffers
         leaf = Leaf(self.finisher(epilogue, captured, written))
-        edge = self.edge(leaf, list(pure.outputs), captured.sources)
+        edge = self.edge(leaf, list(pure.outputs), [*captured.sources, *buffers])
         if edge is None:
             raise GoEager("the guards of this call do not hold at its end")
         self.advance(edge)
         with self.native():
-            _refuse_overlap(self.inputs, written)
+            _refuse_overlap(self.inputs, written, tuple(buffers.values()))
         self.connect(edge)
         return leaf
 
@@ -391,7 +392,7 @@ class Session(Requester):
 
         def finish(inputs: dict[int, Any], values: tuple, objects: tuple) -> Any:
             if written:
-                _refuse_overlap(inputs, written)
+                _refuse_overlap(inputs, written, objects[len(captured.sources) :])
             return build(run(*[inputs[slot] for slot in slots], *values), objects)
 
         return finish
@@ -413,10 +414,10 @@ def widths(values: Collection[Proxy]) -> tuple:
     return tuple([(repr(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, p.spec.strides)) for p in values])
 
 
-def _refuse_overlap(inputs: dict[int, Any], written: Collection[int]) -> None:
-    """Go eager where an input that is written shares memory with another: segments read a copy that lacks the write."""
+def _refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: tuple) -> None:
+    """Go eager where an input that is written shares memory with another, or with a buffer: segments read a copy that lacks the write."""
     ours = set(written)
-    if written and memory_overlap(tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot not in ours])):
+    if written and memory_overlap(tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot not in ours]), buffers):
         raise GoEager("", lasting=False)
 
 

@@ -29,6 +29,7 @@ class ArgumentGuards:
         self.guards: list[Guard] = []
         self.inputs: dict[Proxy, Source] = {}
         self.of_arguments: dict[Proxy, None] = {}
+        self.buffers: dict[Source, Any] = {}  # arrays whose content is guarded
 
     def add(self, kind: str, source: Source, value: Any = None) -> None:
         """Append a guard."""
@@ -81,6 +82,7 @@ class ArgumentGuards:
         sources = self.sources
         if value.nbytes > _LARGE or value.dtype.hasobject:
             raise Unsupported(f"an array of {value.nbytes} bytes would become a constant of the program; make it a tensor, whose values are inputs")
+        self.buffers[source] = value
         self.add("type", source, type(value))
         self.add("equal", sources.attr(source, "shape"), value.shape)
         self.add("equal", sources.attr(sources.attr(source, "dtype"), "str"), value.dtype.str)

@@ -11,11 +11,14 @@ from dovetail.frontend.shards import local_part
 WORK = 10_000  # steps after which the exact comparison of two strided tensors stops, and they count as overlapping
 
 
-def memory_overlap(written: tuple, others: tuple) -> bool:
-    """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`.
+def memory_overlap(written: tuple, others: tuple, buffers: tuple = ()) -> bool:
+    """Return whether a tensor in `written` shares an element's memory with another in `written` or `others`, or with one of `buffers`.
 
     Address ranges are compared, since storages may be distinct and yet overlap: slices of one NumPy array have a storage each.
+    `buffers` are objects with the buffer protocol, such as arrays of NumPy.
     """
+    if buffers and _meets_buffer(written, buffers):
+        return True
     spans = sorted(map(_span, [x for x in written if x.numel()]))
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     rest = map(_span, [local_part(x) for x in others if x.numel()])
@@ -56,7 +59,18 @@ def _elements_overlap(written: tuple, others: tuple) -> bool:
     return False
 
 
-def _share_elements(x: _Memory, y: _Memory) -> bool:
+def _meets_buffer(written: tuple, buffers: tuple) -> bool:
+    """Compare each tensor that is written with each buffer."""
+    try:
+        import numpy as np
+    except ImportError:  # torch can do without
+        return True
+    memories = [_Memory(x, True) for x in written if x.numel()]
+    arrays = [array for array in map(np.asarray, buffers) if array.nbytes]
+    return any([_share_elements(memory, array) for memory in memories for array in arrays])
+
+
+def _share_elements(x: Any, y: Any) -> bool:
     try:
         import numpy as np
     except ImportError:  # torch can do without

@@ -45,6 +45,7 @@ def prologue(
     changing: Collection[int] = (),
     calls: Sequence[Source] = (),
     sizes: SymbolicSizes | None = None,
+    buffers: Sequence[Source] = (),
 ) -> Trace:
     """Return a program `prologue(args, kwargs)` that returns what `run` returns for the inputs it reads, or a Miss.
 
@@ -59,6 +60,7 @@ def prologue(
         changing: ids of the objects that `run` writes to.
         calls: sources of what runs anew at every call, once all guards hold.
         sizes: the symbols of the program; what is known of them is closed here.
+        buffers: sources of the buffers whose content is guarded; what the program writes may share no memory with them.
     """
     builder = PrologueBuilder(trace, tensors, _modules(guards, changing), changing, sizes)
     builder.check(prims.check_modes, active=active_mode, reason="a mode of torch is around the call, which runs in eager mode")
@@ -72,7 +74,7 @@ def prologue(
         builder.check(prims.check_distinct, *distinct, reason="one tensor is passed twice, or two that were one are not")
     values = tuple([builder.value(source) for source in objects])
     if written:
-        builder.check_disjoint(trace, written)
+        builder.check_disjoint(trace, written, buffers)
     for source in calls:
         builder.value(source)
     program = Proxy("computation")
@@ -247,13 +249,14 @@ class PrologueBuilder:
             tensors = tuple([line.args[0] for line in self.tensor_checks])
             self.line(prims.check_tensors, tensors, {"fit": checks.fit, "missed": checks.missed}, None, tuple(self.tensor_checks))
 
-    def check_disjoint(self, trace: Trace, written: Sequence[Proxy]) -> None:
-        """Record the check that the tensors which the program writes share no memory with its other inputs and constants."""
+    def check_disjoint(self, trace: Trace, written: Sequence[Proxy], buffers: Sequence[Source]) -> None:
+        """Record the check that the tensors which the program writes share no memory with its other inputs and constants, or with `buffers`."""
         self.trace.constants |= trace.constants
         apart = {*written, *(p for source, p in self.proxies.items() if source.kind == "fresh")}  # what a call makes shares no memory
         others = tuple([p for p in (*trace.inputs, *trace.constants) if p not in apart and not isinstance(p, NumberProxy)])
         why = "an input that the program writes shares memory with another input"
-        self.check(prims.check_disjoint, tuple(written), others, overlap=memory_overlap, reason=why)
+        by_value = [self.value(source) for source in buffers]
+        self.check(prims.check_disjoint, tuple(written), others, *by_value, overlap=memory_overlap, reason=why)
 
     # the state of modules
 

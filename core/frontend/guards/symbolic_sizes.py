@@ -98,6 +98,10 @@ class SymbolicSizes:
 
     def __init__(self, history: SizeHistory, dynamic: bool | None):
         self.history, self.dynamic = history, dynamic
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the symbols: the call is traced again."""
         self.relations = Relations(user_line)
         self.seen: dict[str, Any] = {}
         self.places: dict[Place, Atom] = {}

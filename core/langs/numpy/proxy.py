@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from dovetail.errors import NotTracing, TracedValueError, Unsupported, require
 from dovetail.prims import recorder
 from dovetail.trace import TensorProxy, user_line
 from dovetail.trace.proxies import ASKING
+
+_MEMORY = frozenset({"__array_struct__", "__array_interface__"})  # by which NumPy looks at memory, before it calls `__array__`
 
 
 class NumpyProxy(TensorProxy):
@@ -32,12 +34,21 @@ class NumpyProxy(TensorProxy):
         return np.dtype(self.spec.dtype.name.rstrip("_")).type if self.scalar else np.ndarray
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return _environment().language["_ufunc"](ufunc, method, inputs, kwargs)
+        return self._numpy("_ufunc")(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: tuple, kwargs: dict) -> Any:
-        return _environment().language["_function"](func, args, kwargs)
+        return self._numpy("_function")(func, args, kwargs)
+
+    def _numpy(self, name: str) -> Any:
+        """Return what the language does with a call of NumPy's; NumPy itself, which calls this, needs values elsewhere."""
+        meaning = _environment().language.get(name)
+        if meaning is None:
+            raise no_values(self)
+        return meaning
 
     def __getattr__(self, name: str) -> Any:
+        if name in _MEMORY:
+            raise AttributeError(name)
         environment = _environment()
         if not name.startswith("_") and (method := environment.language.get(name)) is not None:
             return types.MethodType(method, self)
@@ -85,19 +96,27 @@ def no_values(proxy: Any) -> TracedValueError:
     )
 
 
-def _value_needed(self: NumpyProxy, *_: Any) -> Any:
-    raise no_values(self)
+def _value_needed(question: str) -> Callable:
+    """Return the method `question`, which depends on the value of an array."""
+
+    def method(self: NumpyProxy, *others: Any) -> Any:
+        environment = getattr(recorder.get(), "environment", None)
+        if getattr(environment, "session", None) is None:
+            raise no_values(self)
+        return environment.value(self, question, others)  # a function of tensors, which is compiled piece by piece
+
+    return method
 
 
 def _truth(self: NumpyProxy) -> bool:
     if self.spec.numel != 1:
         words = "more than one element is ambiguous. Use a.any() or a.all()" if self.spec.numel else "no elements is ambiguous"
         require(False, "The truth value of an array with {}", words, error=ValueError)
-    raise no_values(self)
+    return _value_needed("__bool__")(self)
 
 
 for _name in ASKING:
-    setattr(NumpyProxy, _name, _value_needed)
+    setattr(NumpyProxy, _name, _value_needed(_name))
 NumpyProxy.__bool__ = _truth
 
 

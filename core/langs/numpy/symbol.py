@@ -34,6 +34,7 @@ printing.LITERALS[np.dtype] = lambda value: ("numpy", f"numpy.dtype({value.name!
 
 _DEFAULTS = {"order": ("C", "K", "A", None), "subok": (True, False), "where": (True,), "initial": (None,), "casting": ("same_kind",), "like": (None,)}
 _DEFAULTS |= {
+    "dtype": (None,),
     "device": (None, "cpu"),
     "returned": (False,),
     "kind": (None,),

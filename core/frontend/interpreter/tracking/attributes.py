@@ -6,9 +6,11 @@ import threading
 from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import IMMUTABLE, NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
+from dovetail.frontend.interpreter.tracking.constants import is_foreign_memory
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 
 _WRAPPERS = (property, staticmethod, classmethod)
@@ -178,6 +180,8 @@ class Attributes:
                 self.effects.set(owner, name, value)
         elif isinstance(owner, ModuleType):
             self.effects.set(vars(owner), name, value, "item")
+        elif is_foreign_memory(type(owner)):
+            raise Unsupported(f"the program sets .{name} of a {type(owner).__name__}, whose memory others may share; pass a tensor of that memory")
         elif self.is_outside(owner) and _can_be_set(owner, name):
             self.effects.set(owner, name, value)
         else:

@@ -10,6 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
+from itertools import product
 from types import BuiltinFunctionType, GenericAlias, ModuleType, UnionType
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +42,20 @@ _CONTENT: dict[type, tuple[str, ...]] = {
     memoryview: ("format", "shape", "readonly", "hex()"),
 }
 BY_VALUE = (GenericAlias, UnionType)  # classes in C that compare all that an instance holds
+
+
+def _put_back(buffer: memoryview, before: bytes) -> None:
+    """Write the elements of a view, which may lie apart in memory, back into it."""
+    old = memoryview(before).cast(buffer.format, buffer.shape) if buffer.ndim else memoryview(before).cast(buffer.format)
+    for at in product(*map(range, buffer.shape)):
+        buffer[at] = old[at] if buffer.ndim else old[0]
+
+
 _LARGE = 1 << 16  # bytes of a buffer that are compared at each call
 _BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {  # that C code may write to: how to read all, and how to put it back
     bytearray: (bytes, lambda buffer, before: buffer.__setitem__(slice(None), before)),
     array: (array.tobytes, lambda buffer, before: (buffer.__delitem__(slice(None)), buffer.frombytes(before))[2:]),
-    memoryview: (memoryview.tobytes, lambda buffer, before: buffer.cast("B").__setitem__(slice(None), before)),
+    memoryview: (memoryview.tobytes, _put_back),
 }
 CONTENT_CLASSES = tuple(_CONTENT)
 _CALLING = ("__str__", "__repr__", "__format__")  # methods in C that call others of the instance
@@ -76,6 +86,12 @@ def reads_content(value: Any, name: str) -> bool:
     """Return whether a method is that of an immutable class in C, and reads no more of an instance of a subclass than the guarded content."""
     base = _base_of(type(value))
     return base is not None and name not in _CALLING and lookup(type(value), name) is lookup(base, name)
+
+
+@lru_cache(maxsize=4096)
+def is_foreign_memory(kind: type) -> bool:
+    """Return whether the attributes of instances of a class lie in memory that others may share, as those of ctypes do."""
+    return any([cls.__module__ == "_ctypes" for cls in kind.__mro__])
 
 
 def guard_content(tracker: Tracker, value: Any, source: Source) -> None:

@@ -164,6 +164,7 @@ class Containers:
         if self.recorder.is_tensor(owner):
             self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
             return
+        self.recorder.meets(self, owner, value)
         if isinstance(owner, dict):
             key = self.hashable(self.outside_key(owner, key))
             self.probe(owner, key)

@@ -76,6 +76,7 @@ class Operators:
     def inplace(self, op: Callable, x: Any, y: Any) -> Any:
         if self.recorder.is_tensor(x):
             return self.recorder.operate(self, op, [x, self.plain(y)])
+        self.recorder.meets(self, x, y)
         name = f"__{op.__name__}__"
         if type(x) in CONTAINERS and hasattr(type(x), name) and self.source(x) is not None:
             if op is operator.iadd:

@@ -114,6 +114,9 @@ class Recorder:
         """Evaluate an operator, or an item, where one of the operands is a tensor."""
         return NULL
 
+    def meets(self, tracker: Tracker, target: Any, value: Any) -> None:
+        """Note that C code is about to write `value` into an object that is no tensor."""
+
     def words(self, tensor: Any) -> None:
         """Refuse to write out the value of a tensor that is not known."""
 

@@ -27,7 +27,7 @@ from dovetail.frontend.interpreter.protocols import Protocols
 from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
 from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
-from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_member
+from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_foreign_memory, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.holders import ORDER, TEXT, check_held
@@ -65,6 +65,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         self.snapshots: list[
             tuple[Any, Source, Callable[[], Any], Any, Callable[[Any], None]]
         ] = []  # what was in outside buffers, and how to put it back
+        self.buffers: dict[Source, Any] = {}  # outside buffers whose content is guarded: a tensor that shares their memory may not be written
         self.decimals = decimal_context()
         self.handled = sys.exception()  # what the caller handles
         self.calls: list[Source] = []  # what is run at every call, in order
@@ -92,6 +93,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
 
     def snapshot(self, value: Any, source: Source, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
         """Remember what is in an outside buffer, which C code may write to unseen; `restore` puts back what `read` returned."""
+        self.buffers[source] = value
         self.snapshots.append((value, source, read, read(), restore))
 
     def check_snapshots(self) -> None:
@@ -165,6 +167,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         known = self.known.get(id(value))
         if known is None:
             self.recorder.content(self, value, source)
+            if is_foreign_memory(type(value)):
+                self.buffers[source] = value
             if source.root.kind != "arg" and self.pins(value):
                 if source.kind != "const":
                     self.guard("is", source, value)

@@ -1,0 +1,300 @@
+"""NumPy inside a function of tensors: `x.numpy()`, `torch.from_numpy(a)`, and what NumPy computes with arrays and tensors.
+
+An array is a view of its tensor that speaks NumPy's language, so nothing is copied, and writes to one are seen in the other.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dovetail import prims
+from dovetail.errors import Unsupported, require
+from dovetail.frontend.arrays.choices import ArrayNeeded
+from dovetail.frontend.arrays.conversion import is_traceable
+from dovetail.frontend.arrays.inputs import ArrayInputs
+from dovetail.frontend.arrays.recorder import call_numpy, meaning_of, python_of
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.classify_calls import is_torch
+from dovetail.frontend.environment import constant
+from dovetail.frontend.generators import guard_same
+from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
+from dovetail.langs.torch import LANGUAGE as TORCH
+from dovetail.prims import Symbol
+from dovetail.trace import Proxy, TensorProxy, is_proxy, leaves, prims_of, tree_map, user_line
+from dovetail.trace.aliases import root_of, view_bases
+
+if TYPE_CHECKING:
+    from dovetail.frontend.guards.source import Source
+    from dovetail.frontend.interpreter.frame import Frame
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+    from dovetail.frontend.torch_recorder import TorchRecorder
+
+_REQUIRES_GRAD = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+_WRAPPED = {  # operators of a tensor with an array on its right: NumPy computes, and makes a tensor of the result
+    operator.add: np.add,
+    operator.iadd: np.add,
+    operator.sub: np.subtract,
+    operator.isub: np.subtract,
+    operator.mul: np.multiply,
+    operator.imul: np.multiply,
+    operator.truediv: np.true_divide,
+    operator.itruediv: np.true_divide,
+    operator.matmul: np.matmul,
+}
+
+
+class Arrays:
+    """The arrays of one trace of a function of tensors."""
+
+    def __init__(self, recorder: TorchRecorder):
+        self.recorder, self.inputs = recorder, ArrayInputs(recorder)
+        self.by_value: dict[Proxy, tuple[np.ndarray, bytes]] = {}  # tensors made of arrays that are constants, which share memory in eager mode
+
+    @contextmanager
+    def speaking(self, language: Any = LANGUAGE) -> Iterator[None]:
+        """Record operations of NumPy's, whose results are arrays, while open."""
+        trace, environment = self.recorder.trace, self.recorder.environment
+        before = trace.language, environment.language, environment.proxy
+        trace.language = environment.language = language
+        environment.proxy = language.proxy
+        try:
+            yield
+        finally:
+            trace.language, environment.language, environment.proxy = before
+
+    # between tensors and arrays
+
+    def of_tensor(self, tensor: TensorProxy, *, force: bool = False) -> Any:
+        """Return the array that shares the memory of a traced tensor, as `tensor.numpy()` does."""
+        if isinstance(tensor, NumpyProxy):
+            return tensor
+        spec = tensor.spec
+        if force and spec.device.type != "cpu":
+            tensor = TORCH["cpu"](tensor)
+        elif spec.device.type != "cpu":
+            words = f"can't convert {spec.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            require(False, words, error=TypeError)
+        if spec.requires_grad and not force:
+            raise RuntimeError(_REQUIRES_GRAD)
+        numpy_dtype(spec.dtype)
+        with self.speaking():
+            return TORCH["detach"](tensor)
+
+    def converted(self, array: Any, dtype: Any, copy: bool | None) -> Any:
+        """Return an array in another dtype, or a copy of it."""
+        with self.speaking():
+            return FUNCTIONS[np.asarray](array, dtype, copy=copy)
+
+    def to_tensor(self, tracker: Tracker, array: Any) -> Any:
+        """Return the tensor that shares the memory of an array, as `torch.from_numpy` does."""
+        if is_proxy(array):
+            if array.scalar:
+                kind = self.recorder.class_of(array)
+                raise TypeError(f"expected np.ndarray (got {kind.__module__}.{kind.__name__})")
+            with self.speaking(TORCH):
+                return TORCH["detach"](array)
+        if type(array) is not np.ndarray:
+            raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+        self.need(tracker, array)
+        tensor = TORCH["clone"](constant(torch.from_numpy(array).clone(), self.recorder.trace))
+        self.by_value[tensor] = array, array.tobytes()
+        return tensor
+
+    def need(self, tracker: Tracker, array: Any) -> None:
+        """Trace the call again with an array from outside as an input, where it is none yet and can be; so for a view of it."""
+        if type(array) is not np.ndarray:
+            return
+        for outside in [x for x in tracker.buffers.values() if is_traceable(x) and self.recorder.choices.may_be_input(x)]:
+            if outside is array or np.may_share_memory(outside, array):
+                raise ArrayNeeded(outside)
+
+    @staticmethod
+    def can_be_input(array: Any) -> bool:
+        """Return whether a tensor can stand for an array."""
+        return is_traceable(array)
+
+    def check_constants(self) -> None:
+        """Refuse a program that writes to an array by value, or to the tensor made of it: in eager mode the other would change, too."""
+        if not self.by_value:
+            return
+        lines = list(prims_of(self.recorder.trace.lines))
+        bases = view_bases(lines)
+        written = {root_of(line.args[0], bases) for line in lines if line.mutates}
+        for tensor, (array, before) in self.by_value.items():
+            if tensor in written or array.tobytes() != before:
+                raise Unsupported(
+                    "the program makes a tensor of an array that is computed while tracing, and writes to one of them; the other would not "
+                    "change: copy the array with torch.tensor, or make it with torch"
+                )
+
+    # calls
+
+    def numbers(self, tree: Any) -> Any:
+        """Replace traced scalars of NumPy's by numbers that the program computes."""
+        return tree_map(lambda x: prims.item(x) if type(x) is NumpyProxy and x.scalar else x, tree)
+
+    def on_torch(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function of torch's, or of the NumPy language, that gets arrays; NULL where they are constants to it."""
+        if _speaks_numpy(function, args):
+            with self.speaking():
+                return self.recorder._recorded(function, args, kwargs)
+        if (convert := _CONVERSIONS.get(function)) is not None:
+            return convert(self, tracker, *args, **kwargs)
+        if not any([type(x) is NumpyProxy for x in leaves((args, kwargs))]):
+            return NULL
+        args, kwargs = self.numbers((tuple(args), kwargs))
+        if any([type(x) is NumpyProxy for x in leaves((args, kwargs))]):
+            name = getattr(function, "__name__", str(function))
+            raise Unsupported(f"{name}() of torch gets an array of NumPy's; pass torch.from_numpy(x)\n  called at {user_line()}")
+        if not is_torch(function):  # an operation of the torch language
+            return self.recorder._recorded(function, args, kwargs)
+        return self.recorder._recorded(self.recorder._by_table, [function, *args], kwargs)
+
+    def on_numpy(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Call a function of NumPy's that gets traced values; NULL where it gets none, and runs as it is."""
+        meaning = meaning_of(function)
+        if meaning is None:
+            return NULL
+        operands = [getattr(function, "__self__", None), *leaves((args, kwargs))]
+        if not any(map(is_proxy, operands)) and not (self.recorder.choices.creates and records(function, args, kwargs)):
+            return NULL
+        guard_same(tracker, function)
+        tensors = any([isinstance(x, TensorProxy) and type(x) is not NumpyProxy for x in operands])
+        if tensors and (python := python_of(function)) is not None:  # as NumPy, which calls the tensor's methods, or makes an array of it
+            return tracker.call(tracker.reach(python, tracker.sources.const(python)), args, kwargs, frame)
+        for x in operands:
+            self.need(tracker, x)
+        args, kwargs = tree_map(self._operand, (args, kwargs))
+        wrap = tensors and isinstance(getattr(function, "__self__", function), np.ufunc)
+        if wrap and (type(function) is not np.ufunc or "out" in kwargs):
+            raise Unsupported(f"a ufunc's method or out= with a tensor is not traced; pass x.numpy()\n  called at {user_line()}")
+        with self.speaking():
+            result = call_numpy(tracker, function, meaning, args, kwargs, frame)
+        return tree_map(lambda x: self._wrapped(tracker, x), result) if wrap else result
+
+    def _operand(self, x: Any) -> Any:
+        return self.of_tensor(x) if isinstance(x, TensorProxy) else x
+
+    def _wrapped(self, tracker: Tracker, array: Any) -> Any:
+        """Return a result of a ufunc of tensors as `torch.Tensor.__array_wrap__` does: as a tensor, of uint8 in the place of truth values."""
+        with self.speaking():
+            if array.spec.dtype.kind == "bool":
+                array = LANGUAGE["astype"](array, np.uint8)
+            array.scalar = False
+        return self.to_tensor(tracker, array)
+
+    def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        """Evaluate an operator on arrays, or on an array and a tensor; NULL where NumPy has no part in it."""
+        scalars = [type(x) is NumpyProxy and x.scalar for x in args]
+        tensors = [isinstance(x, TensorProxy) and type(x) is not NumpyProxy for x in args]
+        if op in ("get_item", "set_item"):
+            return self._item(tracker, op, args)
+        if any(tensors):
+            if all([is_tensor or is_scalar or not _is_array(x) for x, is_tensor, is_scalar in zip(args, tensors, scalars, strict=True)]):
+                return self.recorder._operate(op, *self.numbers(tuple(args)))
+            if not tensors[0] or op not in _WRAPPED:
+                raise Unsupported(f"an operator of an array and a tensor; pass torch.from_numpy(x) of the array\n  at {user_line()}")
+            return self.on_numpy(tracker, _WRAPPED[op], args, {}, None)
+        for x in args:
+            self.need(tracker, x)
+        with self.speaking():
+            return self.recorder._operate(op, *args)
+
+    def _item(self, tracker: Tracker, op: str, args: list[Any]) -> Any:
+        owner, key, *value = args
+        if type(owner) is NumpyProxy:
+            for x in leaves((key, value)):
+                self.need(tracker, x)
+            with self.speaking():
+                return self.recorder._operate(op, owner, *tree_map(self._operand, (key, *value)))
+        if any([type(x) is NumpyProxy and not x.scalar for x in value]):
+            raise TypeError("can't assign a numpy.ndarray to a tensor; assign torch.from_numpy(x)")
+        convert = [self.to_tensor(tracker, x) if type(x) is NumpyProxy and not x.scalar else x for x in (key if type(key) is tuple else (key,))]
+        convert = self.numbers(convert)
+        return self.recorder._operate(op, owner, tuple(convert) if type(key) is tuple else convert[0], *self.numbers(value))
+
+    # attributes and results
+
+    def load_attr(self, array: Any, name: str) -> Any:
+        """Return an attribute of a traced array."""
+        with self.speaking():
+            return getattr(array, name)
+
+    def builders(self, results: Any) -> list[Callable[[Any], Any]]:
+        """Return what makes the results of a program of those of its computation: arrays and scalars, where it returns such."""
+        return [_result if type(p) is not NumpyProxy else _scalar if p.scalar else _array for p in results]
+
+    def reach(self, tracker: Tracker, array: np.ndarray, source: Source) -> Any:
+        """Return the input that stands for an array from outside."""
+        with self.speaking():
+            return self.inputs.reach(tracker, array, source)
+
+
+def _result(x: Any) -> Any:
+    return x
+
+
+def _array(x: torch.Tensor) -> np.ndarray:
+    return x.detach().resolve_conj().resolve_neg().numpy()
+
+
+def _scalar(x: torch.Tensor) -> Any:
+    return _array(x)[()]
+
+
+def _is_array(x: Any) -> bool:
+    return type(x) is NumpyProxy or type(x) is np.ndarray
+
+
+def _speaks_numpy(function: Any, args: Sequence[Any]) -> bool:
+    """Return whether a function belongs to the NumPy language, as methods and operators of traced arrays do."""
+    if isinstance(function, Symbol):
+        return function.language is LANGUAGE
+    if type(function) is not FunctionType:
+        return False
+    of_array = bool(args) and type(args[0]) is NumpyProxy and function.__module__ == Proxy.__module__
+    return of_array or (function.__module__ or "").startswith("dovetail.langs.numpy")
+
+
+def _as_tensor(arrays: Arrays, tracker: Tracker, data: Any, dtype: Any = None, device: Any = None) -> Any:
+    return _converted(arrays.to_tensor(tracker, data), dtype, device)
+
+
+def _asarray(
+    arrays: Arrays, tracker: Tracker, obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False
+) -> Any:
+    if requires_grad:
+        raise Unsupported("torch.asarray with requires_grad=True is not traced; convert the array outside the compiled function")
+    tensor = _converted(arrays.to_tensor(tracker, obj), dtype, device)
+    return TORCH["clone"](tensor) if copy else tensor
+
+
+def _tensor(arrays: Arrays, tracker: Tracker, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Any:
+    """Return a copy, as `torch.tensor` does; of an array that is a constant by its own means."""
+    if type(data) is not NumpyProxy or requires_grad:
+        if any([type(x) is NumpyProxy for x in leaves(data)]) or requires_grad:
+            raise Unsupported(f"torch.tensor of a list of arrays, or with requires_grad=True, is not traced; use torch.stack\n  at {user_line()}")
+        return NULL
+    with arrays.speaking(TORCH):
+        copy = TORCH["clone"](data)
+    return _converted(copy, dtype, device)
+
+
+def _converted(tensor: Any, dtype: Any, device: Any) -> Any:
+    named = {name: value for name, value in (("dtype", dtype), ("device", device)) if value is not None}
+    return TORCH["to"](tensor, **named) if named else tensor
+
+
+_CONVERSIONS: dict[Any, Callable] = {
+    torch.from_numpy: Arrays.to_tensor,
+    torch.as_tensor: _as_tensor,
+    torch.asarray: _asarray,
+    torch.tensor: _tensor,
+}

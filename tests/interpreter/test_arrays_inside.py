@@ -1,0 +1,188 @@
+"""NumPy inside functions of tensors: `x.numpy()`, `torch.from_numpy(a)`, and what both compute, beside eager mode on changing data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import Unsupported
+
+
+def tensor():
+    return torch.arange(4.0) + 1
+
+
+def array():
+    return np.arange(4, dtype=np.float32)
+
+
+def filled(x):
+    result = np.zeros(4, np.float32)
+    result[1:3] = x.numpy()[:2]
+    result[0] = 7
+    return torch.from_numpy(result)
+
+
+def written(x):
+    view = x.numpy()
+    view[1:] += 5
+    return x * 2, view
+
+
+def written_behind(x):
+    view = x.numpy()
+    x.mul_(2)
+    return view * 1, view
+
+
+def copies(x):
+    view, copy = np.asarray(x), np.array(x)
+    view[0] = 100
+    return x, view, copy
+
+
+def into_argument(x, a):
+    torch.from_numpy(a).add_(1)
+    a[0] = x.numpy().sum()
+    return x * 2, a
+
+
+def masked(x):
+    result = x.numpy().copy()
+    result[result > 2] = 0
+    return result
+
+
+def seen(x):
+    a = x.numpy()
+    return a.shape, a.dtype, len(a), type(a) is np.ndarray, isinstance(a.sum(), np.float32)
+
+
+PROGRAMS = {
+    "an array of a computed tensor": lambda x: (x * 2).numpy(),
+    "there and back": lambda x: torch.from_numpy(np.sin(x.numpy()) * 2) + x,
+    "a scalar": lambda x: x * x.numpy().sum() + x.numpy().max().item(),
+    "a ufunc of a tensor": lambda x: (np.exp(x), np.isnan(x)),
+    "an array of a tensor": lambda x: (np.asarray(x, dtype="f8"), np.concatenate([x, x + 1]), np.linalg.norm(x)),
+    "a tensor of an array": lambda x: torch.tensor(x.numpy() * 2) + torch.tensor(x.numpy().mean()),
+    "both results": lambda x: (lambda y: (y, y.numpy()))(x + 1),
+    "an index": lambda x: x[np.argsort(x.numpy())[:2]] + x[np.array([0, 2])],
+    "a constant array": lambda x: x * torch.from_numpy(np.arange(4.0)),
+    "a number of NumPy's": lambda x: np.float64(2) * x + np.float32(1),
+    "zeros that are filled": filled,
+    "an array that is written": written,
+    "a tensor that is written": written_behind,
+    "a view and a copy": copies,
+    "a mask": masked,
+    "what Python sees": seen,
+}
+WITH_ARRAYS = {
+    "arithmetic": lambda x, a: (x + a, x * a.astype("f8"), x @ a),
+    "sharing": lambda x, a: x * torch.as_tensor(a[::2], dtype=torch.float64).sum() + torch.asarray(a, copy=True),
+    "writing": into_argument,
+    "computing": lambda x, a: (np.stack([x, a]), np.where(x > 1, x, a), x + torch.tensor(np.sqrt(a) * 2)),
+    "unknown to the language": lambda x, a: x + torch.from_numpy(np.fft.fft(a).real.astype("f4")),
+    "needing a value": lambda x, a: x[int(a[0]) :] + torch.from_numpy(a)[-1],
+}
+
+
+def same(a, b):
+    if isinstance(a, tuple):
+        return type(b) is tuple and all(map(same, a, b))
+    if not isinstance(a, (torch.Tensor, np.ndarray, np.generic)):
+        return a == b
+    alike = type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape
+    return alike and np.allclose(np.asarray(a), np.asarray(b), rtol=1e-5, equal_nan=True)
+
+
+def agrees(fn, *makers, **options):
+    ours, theirs, compiled = [make() for make in makers], [make() for make in makers], dovetail.jit(fn, **options)
+    for _ in range(2):
+        assert same(compiled(*ours), fn(*theirs))
+        assert all(map(same, ours, theirs))
+        for x in (*ours, *theirs):
+            x += 1
+    return compiled
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_function_of_tensors_computes_with_arrays(name):
+    assert agrees(PROGRAMS[name], tensor).cache_info().programs == 1
+
+
+@pytest.mark.parametrize("name", WITH_ARRAYS)
+def test_a_function_of_tensors_and_arrays(name):
+    programs = agrees(WITH_ARRAYS[name], tensor, array).cache_info().programs
+    assert programs == (2 if name in ("unknown to the language", "needing a value") else 1)
+
+
+def test_a_result_shares_the_memory_that_it_shares_in_eager_mode():
+    x, held = tensor(), array()
+    view, both, same_array = dovetail.jit(lambda x, a: (x.numpy()[1:], torch.from_numpy(a), a))(x, held)
+    view[0], both[0] = 50, 60
+    assert x[1] == 50 and held[0] == 60 and same_array is held
+    y, of_y = dovetail.jit(lambda x: (lambda y: (y, y.numpy()))(x + 1))(x)
+    y[0] = 70
+    assert of_y[0] == 70
+
+
+def test_gradients_flow_around_arrays_and_not_through_them():
+    def fn(x):
+        scale = x.detach().numpy().mean()
+        return (x * scale + torch.from_numpy(np.cos(x.detach().numpy()))).sum()
+
+    ours, theirs = tensor().requires_grad_(), tensor().requires_grad_()
+    dovetail.jit(fn)(ours).backward()
+    fn(theirs).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    for convert in (lambda x: x.numpy(), np.exp):
+        with pytest.raises(RuntimeError, match=r"Can't call numpy\(\) on Tensor that requires grad"):
+            dovetail.jit(convert)(ours)
+
+
+def test_a_large_array_is_an_input():
+    held = np.ones(1 << 16, np.float32)
+    compiled = dovetail.jit(lambda x: x + torch.from_numpy(held)[:4] + torch.tensor(held[0]))
+    for _ in range(2):
+        assert same(compiled(tensor()), tensor() + 2 * held[0])
+        held += 1
+    assert compiled.cache_info().programs == 1
+
+
+def test_values_are_asked_for_between_pieces():
+    def fn(x):
+        return x * float(x.numpy().sum()) if x.numpy().sum() > 0 else -x
+
+    compiled = dovetail.jit(fn, decisions="graph")
+    for x in (tensor(), tensor() + 1, -tensor()):
+        assert same(compiled(x), fn(x))
+
+
+def shared_constant(x):
+    held = np.arange(4.0)
+    result = torch.from_numpy(held)
+    held[0] = 5
+    return x * result
+
+
+REFUSED = {
+    "passing torch.from_numpy": lambda x: torch.relu(x.numpy()),
+    "an operator of an array and a tensor": lambda x: x.numpy() < x,
+    "writes to one of them": shared_constant,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_as_in_eager_mode_is_refused(name):
+    with pytest.raises(Unsupported, match=name.replace("passing", "pass")):
+        dovetail.jit(REFUSED[name])(tensor())
+
+
+def test_an_array_and_a_tensor_that_overlap_are_refused_where_one_is_written():
+    held = np.arange(8, dtype=np.float32)
+    compiled = dovetail.jit(lambda a, b, x: (torch.from_numpy(a).add_(1), torch.from_numpy(b) * x)[1])
+    assert same(compiled(held[:4], held[4:], tensor()), torch.from_numpy(held[4:]) * tensor())
+    with pytest.raises(Unsupported, match="shares memory"):
+        compiled(held[:4], held[2:6], tensor())
