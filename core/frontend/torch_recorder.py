@@ -377,7 +377,7 @@ class TorchRecorder(Recorder):
             args = [self.concrete(x) if self.is_text(x) else x for x in args]
         if self.returns_tensors and self.of_numpy(args):
             return self.arrays.operate(tracker, op, args)
-        if any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
+        if self.returns_tensors and any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
             args = [lift_leaf(x, self.trace) for x in args]
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
         if (result := replaced_operator(tracker, op, operands)) is not NULL:
