@@ -166,7 +166,7 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
         computation, compilation = steps[-1], replace(compilation, layouts=layouts_of(acquired.tensors))
 
     trained = None
-    constant, detached = {*constants_of(traced), *acquired.spent}, _detached(epilogue)
+    constant, detached = {*constants_of(traced), *acquired.spent, *acquired.leaves}, _detached(epilogue)
     if compilation.history and _has_history(computation, constant, detached):
         compilation = replace(compilation, constant=constant, detached=detached, environment=traced.environment)
         trained = train(computation, compilation)

@@ -89,6 +89,7 @@ class _Interpreted(Acquired):
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
         self.buffers = tracker.buffers.values()
+        self.leaves = tuple(recorder.autograd.leaves)
         self.spent, self.distinct, self.differentiates = recorder.autograd.spent, recorder.autograd.changed(), recorder.autograd.used
         if (
             recorder.returns_tensors
@@ -97,7 +98,7 @@ class _Interpreted(Acquired):
             and not captured.sources
             and is_plain(captured.value)
             and not _shares(captured.value)
-            and not recorder.has_array_results()
+            and not recorder.result_builders()
         ):
             self.trace.outputs = captured.value
         else:

@@ -189,6 +189,7 @@ class Acquired:
         build: makes the result from the outputs of the trace and the objects that the prologue read; None where the outputs are the result.
         casts: whether autocast was on; then the trace contains its casts.
         spent: values whose graph a backward() of the program has freed: no gradient flows through them.
+        leaves: values that require a gradient, which flows no further.
         differentiates: whether the program computes gradients itself.
         buffers: arrays and other buffers whose content is guarded.
     """
@@ -196,6 +197,7 @@ class Acquired:
     build: Callable[[list, tuple], Any] | None = None
     casts = False
     spent: Collection[Proxy] = ()
+    leaves: Collection[Proxy] = ()
     differentiates = False
     buffers: Collection[Any] = ()
 

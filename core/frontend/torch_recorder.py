@@ -16,6 +16,7 @@ from dovetail import dtypes, options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import host_numbers, nn_module_tracing
 from dovetail.frontend.arrays.choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.autograd.created_leaves import create_parameter, result_builders
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
@@ -228,7 +229,9 @@ class TorchRecorder(Recorder):
         if value in self.floats:
             return float
         real = self.real.get(value)
-        return torch.Tensor if real is None else type(real)
+        if real is not None:
+            return type(real)
+        return torch.nn.Parameter if value in self.autograd.parameters else torch.Tensor
 
     def is_instance(self, tensor: Any, kinds: Any) -> bool:
         if isinstance(kinds, tuple):
@@ -307,15 +310,16 @@ class TorchRecorder(Recorder):
 
     def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
         """Return the function that makes the result from the outputs of the computation."""
-        finish = captured.finish
-        if not self.has_array_results():
+        finish, builders = captured.finish, self.result_builders()
+        if not builders:
             return finish
-        builders = self.inside.builders(self.results)
-        return lambda outputs, objects: finish([build(x) for build, x in zip(builders, outputs, strict=True)], objects)
+        rows = [builders.get(p) for p in self.results]
+        return lambda outputs, objects: finish([x if build is None else build(x) for build, x in zip(rows, outputs, strict=True)], objects)
 
-    def has_array_results(self) -> bool:
-        """Return whether a result is an array of NumPy's."""
-        return self.inside is not None and any([type(p).__name__ == _ARRAY for p in self.results])
+    def result_builders(self) -> dict[Proxy, Callable[[Any], Any]]:
+        """Return what makes arrays, parameters and other leaves of those results of the computation that are such."""
+        leaves = result_builders(self.trace, self.autograd, self.results) if self.autograd.leaves or self.autograd.parameters else {}
+        return leaves if self.inside is None else leaves | self.inside.builders(self.results)
 
     def check_written(self, written: list[Proxy]) -> None:
         """Refuse inputs that the program writes and cannot write."""
@@ -349,6 +353,8 @@ class TorchRecorder(Recorder):
             if now is DELETED:
                 raise AttributeError(name)
             return now
+        if name == "__deepcopy__" and self.class_of(owner) is torch.nn.Parameter:
+            return MethodType(torch.nn.Parameter.__deepcopy__, owner)
         if name in ATTRIBUTES and isinstance(owner, TensorProxy):
             return ATTRIBUTES[name](self.autograd, tracker, owner)
         real = self.real.get(owner) if is_proxy(owner) else None
@@ -509,6 +515,8 @@ class TorchRecorder(Recorder):
         if kind is BuiltinFunctionType:
             if function.__self__ is recorder:
                 return function(*args)
+            if function.__name__ == "_make_subclass" and is_torch(function):  # what creates a parameter
+                return create_parameter(self.autograd, *args, **kwargs)
             if (cls := function_applied(function)) is not None:
                 return self._applied(tracker, function, cls, args, kwargs)
             if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients

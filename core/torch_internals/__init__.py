@@ -18,6 +18,7 @@ from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply
 from dovetail.torch_internals.autograd import freed_graph as freed_graph
 from dovetail.torch_internals.autograd import function_applied as function_applied
+from dovetail.torch_internals.autograd import unreached_leaf as unreached_leaf
 from dovetail.torch_internals.clamping import CLAMP_SEEN as CLAMP_SEEN
 from dovetail.torch_internals.clamping import clamp_saturates as clamp_saturates
 from dovetail.torch_internals.collectives import ACTIVE_DDP as ACTIVE_DDP

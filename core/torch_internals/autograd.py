@@ -119,3 +119,21 @@ def freed_graph(x: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return _Freed.apply(leaf) if (error := DELAYED_ERROR.usable) is None else error(_FREED, 1)(leaf)
+
+
+class _Unreached(torch.autograd.Function):
+    """A tensor as it is, computed from a leaf that nothing else refers to."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> None:
+        return None
+
+
+def unreached_leaf(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that requires a gradient, which ends at a leaf that nothing refers to."""
+    with torch.enable_grad():
+        return _Unreached.apply(x.detach().requires_grad_())

@@ -6,7 +6,7 @@ An array is a view of its tensor that speaks NumPy's language, so nothing is cop
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -227,18 +227,15 @@ class Arrays:
         with self.speaking():
             return getattr(array, name)
 
-    def builders(self, results: Any) -> list[Callable[[Any], Any]]:
-        """Return what makes the results of a program of those of its computation: arrays and scalars, where it returns such."""
-        return [_result if type(p) is not NumpyProxy else _scalar if p.scalar else _array for p in results]
+    @staticmethod
+    def builders(results: Collection[Proxy]) -> dict[Proxy, Callable[[Any], Any]]:
+        """Return what makes arrays and scalars of those results of a computation that are such."""
+        return {p: _scalar if p.scalar else _array for p in results if type(p) is NumpyProxy}
 
     def reach(self, tracker: Tracker, array: np.ndarray, source: Source) -> Any:
         """Return the input that stands for an array from outside."""
         with self.speaking():
             return self.inputs.reach(tracker, array, source)
-
-
-def _result(x: Any) -> Any:
-    return x
 
 
 def _array(x: torch.Tensor) -> np.ndarray:

@@ -29,7 +29,8 @@ class TracedAutograd:
     Attributes:
         recorder: the TorchRecorder of the trace.
         grads: what the program has set `.grad` of a tensor to.
-        leaves: tensors computed by the program that it has called requires_grad_() on.
+        leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created.
+        parameters: the parameters among the tensors that the program has created.
         hooks: hooks on the gradients of tensors that the program has registered, by number.
         after: hooks that run once a gradient is accumulated.
         retained: tensors that keep their gradient though they are no leaves.
@@ -41,6 +42,7 @@ class TracedAutograd:
         self.recorder = recorder
         self.grads: dict[Proxy, Any] = {}
         self.leaves: dict[Proxy, None] = {}
+        self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
         self.retained: set[Proxy] = set()

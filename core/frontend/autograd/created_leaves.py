@@ -1,0 +1,72 @@
+"""Leaves of the autograd graph that a program creates, by `requires_grad_()` or as torch.nn.Parameter, and what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.errors import Unsupported, require
+from dovetail.langs.torch import LANGUAGE
+from dovetail.torch_internals import unreached_leaf
+from dovetail.trace import Proxy, TensorProxy, Trace, requires_grad, user_line
+from dovetail.trace.aliases import root_of, view_bases
+
+if TYPE_CHECKING:
+    from dovetail.frontend.autograd.traced_autograd import TracedAutograd
+
+
+def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad: bool = False) -> TensorProxy:
+    """Trace torch.nn.Parameter(data, needs_grad): a leaf that shares the memory of `data`."""
+    if cls is not torch.nn.Parameter:
+        raise Unsupported(f"a {cls.__name__} created inside a compiled function is not traced; create it outside\n  called at {user_line()}")
+    parameter = LANGUAGE["detach"](data)
+    inexact = parameter.spec.dtype.inexact
+    require(inexact or not needs_grad, "Only Tensors of floating point and complex dtype can require gradients", error=RuntimeError)
+    autograd.parameters[parameter] = None
+    return autograd.require_gradient(parameter) if needs_grad else parameter
+
+
+def computed_from(trace: Trace, leaves: Collection[Proxy]) -> set[Proxy]:
+    """Return the values with a history that leads to one of `leaves`, these included; in doubt, one value more."""
+    bases, reached = view_bases(trace.lines), set(leaves)
+    for line in trace.lines if reached else ():
+        if reached.isdisjoint(line.reads):
+            continue
+        reached.update(filter(requires_grad, line.writes))
+        if line.mutates and line.reads:
+            root = root_of(line.reads[0], bases)
+            reached.update([p for p in {*bases, root, line.reads[0]} if root_of(p, bases) is root])
+    return reached
+
+
+def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy, int]) -> dict[Proxy, Callable[[Any], Any]]:
+    """Return what makes leaves and their dependents of those results of the computation that are such.
+
+    Raises Unsupported where a leaf is a result beside what is computed from it: its gradient would not arrive.
+    """
+    freed = computed_from(trace, autograd.spent) if autograd.spent else set()
+    returned = [p for p in results if p in autograd.leaves]
+    dependent = [p for p in results if p not in autograd.leaves and requires_grad(p) and p not in freed]
+    if returned and not computed_from(trace, returned).isdisjoint(dependent):
+        raise Unsupported(
+            "the function creates a parameter, or another leaf that requires a gradient, and returns it with what is computed from it: the gradient "
+            "would not reach it; create it outside, return it alone, or return .detach() of the rest"
+        )
+    reached = computed_from(trace, autograd.leaves)
+    builders: dict[Proxy, Callable[[Any], Any]] = {p: _attached for p in dependent if p in reached}
+    for p in results:
+        if p in autograd.leaves or p in autograd.parameters:
+            builders[p] = _leaf(p in autograd.parameters, p in autograd.leaves)
+    return builders
+
+
+def _leaf(is_parameter: bool, needs_grad: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    if is_parameter:
+        return lambda x: torch.nn.Parameter(x.detach(), needs_grad)
+    return lambda x: x.detach().requires_grad_(needs_grad)
+
+
+def _attached(x: torch.Tensor) -> torch.Tensor:
+    return x if x.requires_grad else unreached_leaf(x)
