@@ -8,7 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.arrays.choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding

@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+
+from dovetail.frontend.class_lookup import lookup
+from dovetail.prims import recorder
+from dovetail.prims.op import no_recorder
 
 
 class CompiledModule(torch.nn.Module):
@@ -55,7 +59,15 @@ class CompiledModule(torch.nn.Module):
         return self._call.explain_miss
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_module"], name)
+        """Return what the module has; a method of its class gets a module that is called compiled as `self`, as `generate` of transformers does."""
+        module = vars(self)["_module"]
+        if recorder.get() is no_recorder and name not in vars(module) and type(raw := lookup(type(module), name)) is FunctionType:
+            return MethodType(raw, self._facade)
+        return getattr(module, name)
+
+    @functools.cached_property
+    def _facade(self) -> torch.nn.Module:
+        return facade_of(vars(self)["_module"], self._call)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._module, name, value)
@@ -78,6 +90,33 @@ def _with_signature_of(forward: Callable, call: Callable) -> Callable:
         return call(*args, **kwargs)
 
     return compiled
+
+
+def facade_of(module: torch.nn.Module, call: Callable) -> torch.nn.Module:
+    """Return an object with the attributes of `module`, of a class that derives from its class, which `call` runs when it is called.
+
+    Both have one `__dict__`; copies of it are copies of the module.
+    """
+    kind = type(module)
+
+    @functools.wraps(kind.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    methods = {
+        "__call__": lambda self, *args, **kwargs: call(*args, **kwargs),
+        "__copy__": lambda self: copy.copy(module),
+        "__deepcopy__": lambda self, memo: copy.deepcopy(module, memo),
+        "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
+        "forward": forward,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
+    facade = type(kind)(kind.__name__, (torch.nn.Module,), methods)
+    facade.__bases__ = (kind,)  # no `__init_subclass__` of the program hears of this class
+    result = object.__new__(facade)
+    object.__setattr__(result, "__dict__", vars(module))
+    return result
 
 
 _CALLS = ("forward", "_call_impl", "_wrapped_call_impl", "compile")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,8 @@ import torch
 from dovetail import dtypes, options, prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import host_numbers, nn_module_tracing
-from dovetail.frontend.arrays.choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.array_hooks import ArrayHooks, has_arrays, is_traced_array
 from dovetail.frontend.autograd.created_leaves import create_parameter, result_builders
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
@@ -39,7 +39,6 @@ from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
-from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.shards import whole
@@ -92,7 +91,6 @@ _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
     GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
 }
-_ARRAY = "NumpyProxy"  # the class of traced arrays, by name, since NumPy may be missing
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 _ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
 
@@ -126,17 +124,16 @@ def _untraced_transform() -> Unsupported:
     )
 
 
-class TorchRecorder(Recorder):
+class TorchRecorder(ArrayHooks):
     """Tensors read from outside become inputs of `trace`; `sources` has where each is read.
 
     `sizes` decides which of their sizes, and which ints in the arguments, are symbols; None where all are ints.
     """
 
-    returns_tensors = True  # whether results are those of the computation
     writes_text = False  # whether the program has written numbers into text
 
     def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None, choices: ArrayChoices | None = None):
-        self.choices, self.inside = choices or ArrayChoices(), None  # what is done with NumPy arrays, once there is one
+        super().__init__(choices)
         self.sizes, self.symbolic_ints = sizes, sizes is not None and sizes.dynamic is not False
         self.trace, self.environment, self.settings = trace, environment, GlobalSettings()
         self.atoms = _ATOMS | _numpy_numbers()
@@ -166,23 +163,8 @@ class TorchRecorder(Recorder):
     def has_effects(self) -> bool:
         return any([line.mutates or draws(line) for line in self.trace.lines])
 
-    @property
-    def arrays(self) -> Any:
-        """What is done with NumPy arrays; imported when it is first needed, since it imports NumPy."""
-        if self.inside is None:
-            self.inside = importlib.import_module("dovetail.frontend.arrays.inside").Arrays(self)
-            self.environment.arrays, self.environment.array_inputs = self.inside, self.inside.inputs.arrays
-        return self.inside
-
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
-
-    def is_input(self, value: Any) -> bool:
-        return is_tensor_class(type(value)) or (bool(self.choices.inputs) and id(value) in self.choices.inputs)
-
-    def original(self, tracker: Tracker, tensor: Any) -> Source | None:
-        """Return where an array from outside lies that is a result: NumPy returns the object itself."""
-        return tracker.source(tensor) if self.inside is not None and tensor in self.inside.inputs.arrays else None
 
     def has_identity(self, value: Any) -> bool:
         return isinstance(value, TensorProxy) or type(value) in (torch.Tensor, torch.nn.Parameter)
@@ -224,7 +206,7 @@ class TorchRecorder(Recorder):
             return int
         if not isinstance(value, TensorProxy):
             return type(value)
-        if type(value).__name__ == _ARRAY:
+        if is_traced_array(value):
             return value.__class__
         if value in self.floats:
             return float
@@ -321,11 +303,6 @@ class TorchRecorder(Recorder):
         leaves = result_builders(self.trace, self.autograd, self.results) if self.autograd.leaves or self.autograd.parameters else {}
         return leaves if self.inside is None else leaves | self.inside.builders(self.results)
 
-    def check_written(self, written: list[Proxy]) -> None:
-        """Refuse inputs that the program writes and cannot write."""
-        if self.inside is not None:
-            self.inside.inputs.check_written(written)
-
     def known(self, value: Any) -> Any:
         return self.environment.known_numbers.get(value, NULL) if type(value) is NumberProxy else NULL
 
@@ -347,7 +324,7 @@ class TorchRecorder(Recorder):
             return self.class_of(owner)
         if kind is SymbolicInt:
             return getattr(owner, name)
-        if kind.__name__ == _ARRAY:
+        if is_traced_array(owner):
             return self.arrays.load_attr(owner, name)
         if (now := tracker.effects.now(owner, name)) is not NULL:
             if now is DELETED:
@@ -381,7 +358,7 @@ class TorchRecorder(Recorder):
     def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
         if self.writes_text and op not in (operator.add, operator.iadd):
             args = [self.concrete(x) if self.is_text(x) else x for x in args]
-        if self.returns_tensors and self.of_numpy(args):
+        if self.returns_tensors and has_arrays(args):
             return self.arrays.operate(tracker, op, args)
         if self.returns_tensors and any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
             args = [lift_leaf(x, self.trace) for x in args]
@@ -523,25 +500,7 @@ class TorchRecorder(Recorder):
                 return frame is not None and _MODULES in frame.code.co_filename
         if is_torch(function):
             return self._torch(tracker, function, args, kwargs)
-        if "numpy" not in sys.modules or not self.returns_tensors or package_of(function) != "numpy":
-            return NULL
-        if self.choices.creates or any([isinstance(x, Proxy) for x in leaves(([getattr(function, "__self__", None), *args], kwargs))]):
-            plain = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
-            return self.arrays.on_numpy(tracker, function, *plain, frame)
-        return NULL
-
-    def of_numpy(self, tree: Any) -> bool:
-        """Return whether there is an array among nested arguments, traced or real."""
-        numpy = sys.modules.get("numpy")
-        return numpy is not None and any([type(x) is numpy.ndarray or type(x).__name__ == _ARRAY for x in leaves(tree)])
-
-    def meets(self, tracker: Tracker, target: Any, value: Any) -> None:
-        if type(target).__name__ == "ndarray" and self.returns_tensors and any(map(is_proxy, leaves(value))):
-            self.arrays.need(tracker, target)
-
-    def on_arrays(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function that gets arrays of NumPy's; NULL where it gets none."""
-        return self.arrays.on_torch(tracker, function, args, kwargs) if self.of_numpy((args, kwargs)) else NULL
+        return self.call_numpy(tracker, function, args, kwargs, frame)
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if function is torch.compiler.is_compiling:  # libraries then leave out what reads values

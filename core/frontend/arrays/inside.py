@@ -16,7 +16,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported, require
-from dovetail.frontend.arrays.choices import ArrayNeeded
+from dovetail.frontend.array_choices import ArrayNeeded
 from dovetail.frontend.arrays.conversion import is_traceable
 from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.arrays.recorder import call_numpy, meaning_of, python_of

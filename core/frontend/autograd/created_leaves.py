@@ -54,6 +54,8 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
             "the function creates a parameter, or another leaf that requires a gradient, and returns it with what is computed from it: the gradient "
             "would not reach it; create it outside, return it alone, or return .detach() of the rest"
         )
+    if any([autograd.grads.get(p) is not None for p in returned]):
+        raise Unsupported("the function creates a parameter, computes its .grad and returns it, which would lose the .grad; return the .grad, too")
     reached = computed_from(trace, autograd.leaves)
     builders: dict[Proxy, Callable[[Any], Any]] = {p: _attached for p in dependent if p in reached}
     for p in results:

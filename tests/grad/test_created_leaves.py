@@ -1,0 +1,114 @@
+"""Parameters, modules and other leaves that a compiled function creates: new at every call, drawn from the generator as in eager mode."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+from dovetail.errors import Unsupported
+
+X = torch.arange(4.0) + 1
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4) * 3)
+        self.register_buffer("shift", torch.zeros(4))
+        self.inner = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        return self.inner(x * self.scale + self.shift)
+
+
+def one_step(x):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(x).sum().backward()
+    optimizer.step()
+    return model.weight.detach(), model.bias.grad
+
+
+PROGRAMS = {
+    "a parameter": lambda x: nn.Parameter(x * 2) * x,
+    "a constant parameter": lambda x: nn.Parameter(x * 2, requires_grad=False),
+    "modules": lambda x: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 1))(x),
+    "a module with a buffer": lambda x: Scaled()(x),
+    "an embedding": lambda x: nn.Embedding(8, 3)(x.long()),
+    "a copy of a module": lambda x: copy.deepcopy(nn.Linear(4, 2))(x),
+    "a training step": one_step,
+    "a leaf": lambda x: x.detach().requires_grad_() * 2,
+    "a leaf of a computed tensor": lambda x: (x * 2).detach().requires_grad_().sum() * x,
+}
+
+
+def both(fn, *args):
+    """Return the results of the compiled function, the second time, and of the function, with the state of the generator after each."""
+    compiled, results = dovetail.jit(fn), []
+    for seed, call in ((0, fn), (1, compiled), (0, compiled)):  # in eager mode first, since a class of optimizers is patched once
+        torch.manual_seed(seed)
+        results.append((call(*args), torch.get_rng_state()))
+    assert compiled.cache_info().programs == 1
+    return results[2], results[0]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_created_leaves_are_as_in_eager_mode(name):
+    (ours, state), (theirs, expected) = both(PROGRAMS[name], X)
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(state, expected)
+    for a, b in zip(*[x if isinstance(x, tuple) else (x,) for x in (ours, theirs)], strict=True):
+        assert (type(a), a.requires_grad, a.is_leaf) == (type(b), b.requires_grad, b.is_leaf)
+
+
+def test_a_created_module_is_returned():
+    (ours, _), (theirs, _) = both(lambda x: (nn.Linear(4, 2), x + 1), X)
+    assert list(ours[0].state_dict()) == ["weight", "bias"] and type(ours[0].weight) is nn.Parameter and ours[0].weight.requires_grad
+    torch.testing.assert_close(ours[0](X), theirs[0](X))
+    ours[0](X).sum().backward()
+    torch.testing.assert_close(ours[0].bias.grad, torch.ones(2))
+
+
+def test_gradients_flow_past_a_created_module_and_stop_at_a_leaf():
+    def fn(x):
+        return nn.Linear(4, 1)(x).sum() + (x * 3).detach().requires_grad_().sum()
+
+    grads = []
+    for call in (dovetail.jit(fn), fn):
+        x = X.clone().requires_grad_()
+        torch.manual_seed(0)
+        call(x).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_nothing_flows_through_a_tensor_that_became_a_leaf():
+    def fn(x):
+        with torch.no_grad():
+            y = x * 3
+        return (y.requires_grad_() * 2).sum() + x.sum()
+
+    x = X.clone().requires_grad_()
+    dovetail.jit(fn)(x).backward()
+    torch.testing.assert_close(x.grad, torch.ones(4))
+
+
+def with_result(x):
+    layer = nn.Linear(4, 2)
+    return layer, layer(x)
+
+
+def with_gradient(x):
+    parameter = nn.Parameter(x * 1)
+    (parameter * x).sum().backward()
+    return parameter
+
+
+@pytest.mark.parametrize(("fn", "words"), [(with_result, "with what is computed from it"), (with_gradient, "would lose the .grad")])
+def test_gradients_that_would_not_arrive_are_refused(fn, words):
+    with pytest.raises(Unsupported, match=words):
+        dovetail.jit(fn)(X)
