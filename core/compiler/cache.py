@@ -93,6 +93,7 @@ class Cache:
         self.distribution = distribution
         self.decisions = decisions
         self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
+        self.from_methods = False  # whether methods of the module call it: they do so in loops, with sizes that grow
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
         self.calls, self.warned = 0, False
@@ -182,7 +183,7 @@ class Cache:
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
         """Compile the function with symbols for the sizes that move; with ints where what it does cannot be done with symbols."""
-        automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic"
+        automatic = self.dynamic is None and (self.from_methods or options.DYNAMIC.read() == "automatic")
         sizes = SymbolicSizes(self.sizes, None if automatic else self.dynamic is True)
         try:
             entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)

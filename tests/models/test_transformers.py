@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -46,3 +48,33 @@ def test_forward_and_backward_are_eagers(make, masked):
         ours, theirs = (torch.autograd.grad(out.loss, list(model.parameters()), allow_unused=True) for out in (got, want))
         torch.testing.assert_close(ours, theirs)
     assert compiled.cache_info().programs == 1, dovetail.cache_misses(compiled)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_generate_runs_the_compiled_model_and_returns_eagers_tokens(make):
+    torch.manual_seed(0)
+    model = make().eval()
+    compiled, ids = dovetail.jit(model), torch.randint(3, 61, (1, 5))
+    want = model.generate(ids, max_new_tokens=8, do_sample=False)
+    assert torch.equal(compiled.generate(ids, max_new_tokens=8, do_sample=False), want)
+    info = compiled.cache_info()
+    assert info.hits + info.misses == want.shape[1] - 5 and info.hits >= 3  # a program for all lengths of the cache
+
+
+def test_a_method_of_a_compiled_model_has_the_model_as_self():
+    class Halves(torch.nn.Linear):
+        def twice(self, x):
+            self.calls = 2
+            return self(x) + self.forward(x), type(self).__name__, isinstance(self, Halves), super().extra_repr()
+
+        def copied(self):
+            return copy.deepcopy(self)
+
+    model = Halves(4, 4)
+    compiled, x = dovetail.jit(model), torch.ones(4)
+    result, *rest = compiled.twice(x)
+    torch.testing.assert_close(result, model(x) * 2)
+    assert rest == ["Halves", True, model.extra_repr()] and model.calls == 2
+    assert sum(compiled.cache_info()[:2]) == 2
+    other = compiled.copied()
+    assert type(other) is Halves and other.weight is not model.weight
