@@ -41,6 +41,7 @@ from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
+from dovetail.frontend.metadata_writes import CHANGES, CHANGING, change_metadata
 from dovetail.frontend.shards import whole
 from dovetail.frontend.tensor_methods import replaced_attribute, replaced_operator
 from dovetail.frontend.torch_globals import GlobalSettings
@@ -332,6 +333,8 @@ class TorchRecorder(ArrayHooks):
             return now
         if name == "__deepcopy__" and self.class_of(owner) is torch.nn.Parameter:
             return MethodType(torch.nn.Parameter.__deepcopy__, owner)
+        if name in CHANGING and isinstance(owner, TensorProxy):
+            return MethodType(getattr(torch.Tensor, name), owner)
         if name in ATTRIBUTES and isinstance(owner, TensorProxy):
             return ATTRIBUTES[name](self.autograd, tracker, owner)
         real = self.real.get(owner) if is_proxy(owner) else None
@@ -472,6 +475,8 @@ class TorchRecorder(ArrayHooks):
         kind = type(function)
         if (kind is FunctionType or kind is MethodDescriptorType) and function in CALLS and any(map(is_tensor_class, map(type, leaves(args)))):
             return CALLS[function](self.autograd, tracker, *args, **kwargs)
+        if kind is MethodDescriptorType and function in CHANGES:
+            return change_metadata(self, function, *args, **kwargs)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
         if function is torch.profiler.record_function:  # its range is ignored, and so is its name

@@ -13,6 +13,7 @@ from dovetail.frontend import host_numbers
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.metadata_writes import resize_out
 from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, size_of
 from dovetail.prims import Symbol
 from dovetail.torch_internals import any_autocast
@@ -80,6 +81,10 @@ class TrackedEnvironment(TorchEnvironment):
     def known_numbers(self) -> Mapping[Proxy, Any]:
         """The numbers of the program whose values decisions have fixed."""
         return self.session.numbers if self.session is not None else {}
+
+    def resize_out(self, out: Any, value: Any) -> bool:
+        """Return whether an empty tensor of the program has become the result that is written into it."""
+        return self.tracker is not None and resize_out(self.tracker.recorder, out, value)
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         if func in _TO_ARRAY and self.tracker is not None:

@@ -84,6 +84,10 @@ class Environment:
         """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
         return tree
 
+    def resize_out(self, out: Proxy, value: Proxy) -> bool:
+        """Make `out`, a tensor of another shape, the result `value` that is written into it; return whether that is done."""
+        return False
+
     def plain(self) -> Environment:
         """Return a plain environment with the same kind of proxy, for values that the user's code gets to see."""
         environment = Environment()

@@ -277,6 +277,8 @@ def _write_out(out: Any, value: Tensor) -> None:
     trace = recorder.get()
     (out,), _ = trace.environment.lift(((out,), {}), trace)
     if out.spec.shape != value.spec.shape:
+        if trace.environment.resize_out(out, value):
+            return
         raise Unsupported(
             f"out= of shape {list(out.spec.shape)} is not supported for a result of shape {list(value.spec.shape)}, "
             "since traced tensors cannot be resized; pass one of that shape, or use the result"

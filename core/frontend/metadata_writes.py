@@ -1,0 +1,81 @@
+"""Writes to the shape of a tensor itself, as `x.unsqueeze_(0)`: the program goes on with the same object, which is another view from there on.
+
+>>> def before(x):
+...     y = x * 2
+...     y.unsqueeze_(0)
+...     return y + 1
+
+The lines recorded so far are renamed: what they call `y` becomes a value of its own, and `y` a view of it.  `recorder` is the TorchRecorder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.langs.torch import LANGUAGE, REFUSED, not_traced
+from dovetail.trace import BoundSymbol, TensorProxy, tree_map
+
+_NAMES = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")
+CHANGES: dict[Any, str] = {getattr(torch.Tensor, f"{name}_"): name for name in _NAMES}  # method -> the one that returns a view
+CHANGING = frozenset(f"{name}_" for name in _NAMES)
+
+
+def change_metadata(recorder: Any, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Trace x.unsqueeze_(...) and its like; refuse it for tensors that are known outside of the lines recorded so far."""
+    if not may_redefine(recorder, x):
+        raise not_traced(function, REFUSED[function])
+    view = getattr(torch.Tensor, CHANGES[function])
+    redefine(recorder, x, lambda before: recorder.environment.call(view, (before, *args), kwargs))
+    return x
+
+
+def resize_out(recorder: Any, out: Any, value: TensorProxy) -> bool:
+    """Give an empty tensor that the program created the shape of the result that is written into it; return whether that is done."""
+    if out.spec.numel or not may_redefine(recorder, out):
+        return False
+    dtype = out.spec.dtype
+    redefine(recorder, out, lambda before: LANGUAGE["clone"](LANGUAGE["to"](value, dtype=torch_dtype(dtype))))
+    return True
+
+
+def torch_dtype(dtype: Any) -> torch.dtype:
+    """Return torch's dtype."""
+    return getattr(torch, dtype.name.rstrip("_"))
+
+
+def may_redefine(recorder: Any, x: Any) -> bool:
+    """Return whether a tensor is a value of the program, of which nothing but its lines knows."""
+    trace, autograd = recorder.trace, recorder.autograd
+    if not isinstance(x, TensorProxy) or trace.depth or trace.enclosing or recorder.environment.session is not None:
+        return False
+    outside = x in recorder.real or x in trace.constants or any([x is p for p in trace.inputs])
+    by_autograd = any([x in known for known in (autograd.grads, autograd.leaves, autograd.parameters, autograd.hooks, autograd.retained)])
+    return not outside and not by_autograd and x not in autograd.spent and any([p is x for line in trace.lines for p in line.writes])
+
+
+def redefine(recorder: Any, x: TensorProxy, compute: Callable[[TensorProxy], TensorProxy]) -> None:
+    """Make `x` the result of `compute`, which gets the value that it has had."""
+    trace = recorder.trace
+    before, count = trace.tensor(x.spec), len(trace.lines)
+    trace.lines[:] = [_renamed(line, x, before) for line in trace.lines]
+    now = compute(before)
+    if now is before:  # nothing has changed
+        trace.lines[:] = [_renamed(line, before, x) for line in trace.lines]
+        return
+    x.spec = now.spec
+    trace.lines[count:] = [_renamed(line, now, x) for line in trace.lines[count:]]
+
+
+def _renamed(line: BoundSymbol, old: TensorProxy, new: TensorProxy) -> BoundSymbol:
+    """Return a line with `new` wherever it mentions `old`."""
+    if not any([p is old for p in (*line.reads, *line.writes)]):
+        return line
+
+    def name(leaf: Any) -> Any:
+        return new if leaf is old else leaf
+
+    parts = {"args": tree_map(name, line.args), "kwargs": tree_map(name, line.kwargs), "out": tree_map(name, line.out)}
+    return line.replace(**parts, reads=[name(p) for p in line.reads], body=tuple([_renamed(inner, old, new) for inner in line.body]))
