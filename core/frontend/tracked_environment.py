@@ -66,7 +66,8 @@ class TrackedEnvironment(TorchEnvironment):
             tracker.is_over = True
 
     def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
-        return None if self.session is not None else super().value_of(proxy, trace)  # a state of the program has no place for it
+        graph = self.session is not None and self.session.restarts
+        return None if graph else super().value_of(proxy, trace)  # a state of the program has no place for it
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         if type(proxy) is NumberProxy and self.language is LANGUAGE:

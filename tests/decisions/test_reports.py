@@ -127,6 +127,15 @@ def test_each_kind_of_call_has_a_graph_of_its_own():
     assert fn.cache_info() == (0, 0, 0) and dovetail.cache_misses(fn) == []
 
 
+def test_values_that_follow_from_constants_need_no_decisions():
+    def constants(x):
+        return x * int(torch.arange(4).max()) if torch.tensor(16) > 3 else x
+
+    fn = compiled(constants)
+    agrees(fn, constants, torch.ones(2))
+    assert graph_of(fn) is None
+
+
 def test_a_straight_line_is_compiled_as_before():
     fn = compiled(lambda x, flag: x * 2 if flag else branch(x))
     with warnings.catch_warnings():
