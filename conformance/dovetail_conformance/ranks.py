@@ -27,7 +27,7 @@ from typing import Any, Literal
 SECONDS = 1200.0  # to wait for an answer: a busy machine takes ten times as long
 GRACE = 3.0  # seconds that the other ranks have to answer once one has failed, since they may wait for it
 START = "from dovetail_conformance.ranks import launch; launch()"
-QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL", "PYTHONWARNINGS": "ignore"}
+QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Answer:
 class Ranks:
     """`count` processes with an initialized process group; a collective that others do not take part in fails after `timeout` seconds.
 
-    One process imports torch and Dovetail, from where this one does, and forks the ranks before it starts a thread.  They end when this one does.
+    One process imports torch and Dovetail, from where this one does, and forks the ranks before it starts a thread; they see no CUDA device, which
+    does not survive a fork.  They end when this one does.
     """
 
     def __init__(self, count: int, timeout: float = 60.0):
