@@ -111,16 +111,24 @@ def facade_of(module: torch.nn.Module, call: Callable) -> torch.nn.Module:
         "__call__": lambda self, *args, **kwargs: call(*args, **kwargs),
         "__copy__": lambda self: copy.copy(module),
         "__deepcopy__": lambda self, memo: copy.deepcopy(module, memo),
-        "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
+        "__reduce_ex__": lambda self, protocol: (_itself, (module,)),
         "forward": forward,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
     }
     facade = type(kind)(kind.__name__, (torch.nn.Module,), methods)
-    facade.__bases__ = (kind,)  # no `__init_subclass__` of the program hears of this class
+    try:
+        facade.__bases__ = (kind,)  # no `__init_subclass__` of the program hears of this class
+    except TypeError:  # a class with slots
+        facade = type(kind)(kind.__name__, (kind,), methods)
     result = object.__new__(facade)
     object.__setattr__(result, "__dict__", vars(module))
     return result
+
+
+def _itself(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module: what is unpickled in the place of a facade."""
+    return module
 
 
 _CALLS = ("forward", "_call_impl", "_wrapped_call_impl", "compile")

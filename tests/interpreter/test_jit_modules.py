@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import pickle
 
 import pytest
 import torch
@@ -223,3 +224,18 @@ def test_methods_that_a_module_overrides_are_its_own():
     assert list(compiled.state_dict()) == ["own"]
     compiled(torch.randn(3, 4))
     assert model.norm.num_batches_tracked == 0
+
+
+class Returning(torch.nn.Linear):
+    __slots__ = ("extra",)
+
+    def itself(self):
+        return self
+
+
+def test_what_a_method_has_as_self_is_copied_and_pickled_as_the_module():
+    module = Returning(2, 2)
+    inside = dovetail.jit(module).itself()
+    assert isinstance(inside, Returning) and inside.weight is module.weight
+    for copied in (copy.copy(inside), copy.deepcopy(inside), pickle.loads(pickle.dumps(inside))):
+        assert type(copied) is Returning and torch.equal(copied.weight, module.weight)
