@@ -28,6 +28,7 @@ from dovetail_conformance.repetition import calls
 from dovetail_conformance.resources import resources
 from dovetail_conformance.search import search
 from dovetail_conformance.surroundings import surroundings
+from dovetail_conformance.twins import is_in_place
 
 SMALL, THREADS, ROUNDS = 24, 4, 12  # elements of what finite differences are taken of; threads, and calls in each
 SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
@@ -38,8 +39,8 @@ SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
 class Check:
     """A check of every cell from a level on.
 
-    `run` gives None where it does not apply.  `once` says that the answer hardly depends on the dtype: level quick runs it for the first alone.
-    `since` is the version of the suite that it came with.
+    `run` gives None where it does not apply.  `once` says that the answer hardly depends on the dtype, nor on whether the
+    operation works in place: level quick runs it for the first dtype, and not in place.  `since` is the version of the suite that it came with.
     """
 
     name: str
@@ -50,7 +51,8 @@ class Check:
 
     def applies(self, cell: Cell) -> bool:
         """Return whether the level includes this check for the cell."""
-        return self.level <= cell.level.rank and not (self.once and cell.level.dealt and not cell.first)
+        again = self.once and cell.level.dealt and (not cell.first or is_in_place(cell.info.symbol.id))
+        return self.level <= cell.level.rank and not again
 
     @property
     def doc(self) -> str:

@@ -222,6 +222,7 @@ def test_a_script_ends_with_1_while_it_is_wrong(tmp_path):
     assert status == {"right": 0, "wrong": 1}
 
 
+@pytest.mark.slow  # several processes
 def test_a_process_that_ends_is_a_finding(tmp_path):
     plugin = tmp_path / "ending.py"
     plugin.write_text(

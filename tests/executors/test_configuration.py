@@ -243,6 +243,7 @@ print(*[ex.name for ex in resolve_executors() if ex.name in ("mine", "slow", "to
 """
 
 
+@pytest.mark.slow  # one process for each layer
 def test_row_22_a_disabled_plugin_is_not_imported_from_every_layer(fresh, here):
     done, imported = fresh(ORDER)
     assert (done.stdout, imported) == ("mine slow torch\n", {"mine", "slow"})

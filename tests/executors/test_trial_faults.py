@@ -159,6 +159,7 @@ def install(folder, version):
     (metadata / "entry_points.txt").write_text("[dovetail.executors]\nstranger = stranger\n")
 
 
+@pytest.mark.slow  # several processes
 def test_a_stranger_is_tried_in_one_process_and_out_in_the_next_until_its_version_changes(folder, tmp_path, new_process):
     env = {"PYTHONPATH": str(tmp_path), "DOVETAIL_TRIAL_FOLDER": str(folder), "DOVETAIL_EXECUTORS": "stranger,torch"}
     runs = []

@@ -57,7 +57,7 @@ def outcome(fn, *args):
             return type(error)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(indices())
 def test_scenario_25_reading_by_any_index_is_eagers(index):
     fn = lambda x: x[index] * 1  # noqa: E731
@@ -68,7 +68,7 @@ def test_scenario_25_reading_by_any_index_is_eagers(index):
         torch.testing.assert_close(got, want)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(indices(), st.sampled_from([7.0, "tensor"]))
 def test_scenario_25_writing_by_any_index_is_eagers(index, value):
     def fn(x):

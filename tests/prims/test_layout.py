@@ -30,7 +30,7 @@ def operands(draw: st.DrawFn) -> list[Tensor]:
 
 
 @given(operands())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_elementwise_results_are_laid_out_as_by_tensor_iterator(tensors: list[Tensor]) -> None:
     if len(tensors) == 1:
         out = -tensors[0]
@@ -43,7 +43,7 @@ def test_elementwise_results_are_laid_out_as_by_tensor_iterator(tensors: list[Te
 
 
 @given(operands(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_view_strides_are_those_of_view(tensors: list[Tensor], data: st.DataObject) -> None:
     x = tensors[0]
     shape = tuple(data.draw(st.permutations((*x.shape, 1)))) if data.draw(st.booleans()) else (x.numel(),)
