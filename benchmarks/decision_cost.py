@@ -100,7 +100,7 @@ def spent(fn: Callable, calls: Sequence[tuple], times: int) -> float:
 
 def compared(title: str, fn: Callable, calls: Sequence[tuple]) -> tuple[dict[str, float], dict[str, float]]:
     """Return the seconds of each subject, and its share of eager mode's: the median of the ratios within a round."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     subjects = {"eager": fn, "dovetail": dovetail.jit(fn, decisions="graph")}
     subjects |= {name: torch.compile(fn, backend=backend) for name, backend in PEERS.items()}
     for subject in subjects.values():
