@@ -74,6 +74,7 @@ def test_3_branches_in_a_row_are_as_many_decisions():
     for seed in range(20):
         agrees(fn, row, torch.randn(12, generator=torch.Generator().manual_seed(seed)), torch.tensor(2.0))
     assert len(fn._cache.explored) == explored and len(graph.programs) <= 5
+    assert max(len(decision.width) for decision in graph.decisions) <= 12 + 2  # the items, the condition, y
 
 
 def newton(a, tolerance):

@@ -237,6 +237,9 @@ class Reader:
             return "t", self.order[p]
         self.order[p] = len(self.order)
         functionalizer = self.functionalizer
+        if p in functionalizer.hidden:  # between a view and what it looks into: derived again where a later line needs it
+            line = functionalizer.parent[p]
+            return "hidden", self.order[p], line.symbol.id, repr(line.kwargs), self.proxy(line.args[0])
         now = self.held(functionalizer.current(p))
         base = None
         if p in functionalizer.parent:  # later lines may write through a view: what it looks into is live, and how it looks
