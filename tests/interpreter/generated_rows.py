@@ -179,6 +179,8 @@ def shown(value):
         return (kind.__name__, [(shown(key), shown(item)) for key, item in dict.items(value)])
     if isinstance(value, (set, frozenset)):
         return (kind.__name__, sorted([repr(shown(item)) for item in value]))
+    if kind.__name__ == "ndarray" and value.dtype.kind == "f":  # kernels of torch and of NumPy round the last digit in ways of their own
+        return (kind.__name__, str(value.dtype), value.shape, [format(x, ".14g") for x in value.ravel().tolist()])
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return (kind.__name__, str(value.dtype), repr(value.tolist()))
     if isinstance(value, enum.Enum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 import dovetail
@@ -68,12 +67,6 @@ def test_a_tensor_as_a_size_is_right_or_refused(program):
         assert "value" in str(error)
     else:
         torch.testing.assert_close(result, program(x, n))
-
-
-@pytest.mark.parametrize("program", [lambda x: x + nn.Parameter(torch.ones(2)), lambda x: nn.Linear(2, 2)(x)], ids=["parameter", "module"])
-def test_a_parameter_made_inside_is_refused(program):
-    with pytest.raises(Unsupported, match="create it outside"):
-        dovetail.jit(program)(torch.ones(2))
 
 
 def test_zeros_without_memory_are_zeros():
