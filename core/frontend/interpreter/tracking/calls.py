@@ -54,12 +54,13 @@ class Calls:
         result = self.recorder.call(self, function, args, kwargs, frame)
         if result is not NULL:
             return result
-        if type(function) is FunctionType and function in LATER:
-            return self.effects.call(function, args, kwargs)
-        if type(function) is FunctionType and function in TABLE:
-            return TABLE[function](self, function, args, kwargs, frame)
-        if type(function) is FunctionType and function in FUNCTIONS:
-            return outside_call(self, FUNCTIONS[function], function, args, kwargs)
+        if type(function) is FunctionType:
+            if function in LATER:
+                return self.effects.call(function, args, kwargs)
+            if function in TABLE:
+                return TABLE[function](self, function, args, kwargs, frame)
+            if function in FUNCTIONS:
+                return outside_call(self, FUNCTIONS[function], function, args, kwargs)
         known = BY_TYPE.get(type(function))
         if known is not None:
             return known(self, function, args, kwargs, frame)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import lookup
-from dovetail.frontend.interpreter.tracking.holders import ORDER, TEXT, held_in
+from dovetail.frontend.interpreter.tracking.holders import held_in
+from dovetail.frontend.interpreter.tracking.mirrors import ORDER, TEXT
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -58,7 +59,6 @@ _BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = 
     memoryview: (memoryview.tobytes, _put_back),
 }
 CONTENT_CLASSES = tuple(_CONTENT)
-_CALLING = ("__str__", "__repr__", "__format__")  # methods in C that call others of the instance
 
 
 @lru_cache(maxsize=4096)
@@ -83,9 +83,12 @@ def is_constant(value: Any) -> bool:
 
 
 def reads_content(value: Any, name: str) -> bool:
-    """Return whether a method is that of an immutable class in C, and reads no more of an instance of a subclass than the guarded content."""
+    """Return whether a method is that of an immutable class in C, and reads no more of an instance of a subclass than the guarded content.
+
+    Methods that write it out call others of the instance.
+    """
     base = _base_of(type(value))
-    return base is not None and name not in _CALLING and lookup(type(value), name) is lookup(base, name)
+    return base is not None and name not in TEXT and lookup(type(value), name) is lookup(base, name)
 
 
 @lru_cache(maxsize=4096)

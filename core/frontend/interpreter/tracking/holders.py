@@ -20,7 +20,7 @@ from dovetail.frontend.class_lookup import lookup
 
 _EXCEPTIONS = ("args", "filename", "filename2", "exceptions", "object")  # what exceptions of C write out
 _OPAQUE = (type, FunctionType, BuiltinFunctionType, ModuleType, Enum)  # written out by name, and compared by identity
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
 _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     partial: lambda value: (value.func, value.args, value.keywords),
     slice: lambda value: (value.start, value.stop, value.step),
@@ -31,13 +31,11 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     GenericAlias: lambda value: value.__args__,
     BaseException: lambda value: [getattr(value, name) for name in _EXCEPTIONS if hasattr(value, name)],
     **dict.fromkeys((ContextVar, MappingProxyType), gc.get_referents),
-    **dict.fromkeys(_VIEWS, list),
+    **dict.fromkeys(VIEWS, list),
     dict: lambda value: (*dict.keys(value), *dict.values(value)),
     **{kind: kind.__iter__ for kind in (list, tuple, set, frozenset, deque)},
 }
 _KINDS = tuple(_PARTS)
-TEXT = ("__str__", "__repr__", "__format__")
-ORDER = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
 
 
 def check_held(value: Any, methods: Collection[str]) -> None:

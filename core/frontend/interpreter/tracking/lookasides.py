@@ -26,8 +26,9 @@ from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
-from dovetail.frontend.interpreter.tracking.holders import TEXT, check_held
+from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass
+from dovetail.frontend.interpreter.tracking.mirrors import TEXT
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from dovetail.frontend.class_lookup import lookup
 
-_COMPARED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
-_CONVERTED = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__str__", "__repr__", "__format__", "__bytes__", "__fspath__")
+TEXT = ("__str__", "__repr__", "__format__")
+ORDER = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
+_CONVERTED = ("__bool__", "__int__", "__float__", "__complex__", "__index__", *TEXT, "__bytes__", "__fspath__")
 _ROUNDED = ("__round__", "__trunc__", "__floor__", "__ceil__", "__abs__", "__neg__", "__pos__", "__invert__", "__divmod__", "__rdivmod__")
 _ITERATED = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "__reversed__", "__length_hint__", "keys", "__call__")
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
-SEEN_BY_C = (*_COMPARED, *_CONVERTED, *_ROUNDED, *_ITERATED, *[f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")])
+SEEN_BY_C = (*ORDER, *_CONVERTED, *_ROUNDED, *_ITERATED, *[f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")])
 
 CHECKED = ("__eq__", "__hash__", "__lt__", "__len__", "__iter__", "__getitem__", *_CONVERTED)  # what an object lacks of these is guarded
 

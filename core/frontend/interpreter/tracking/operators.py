@@ -12,8 +12,9 @@ from typing import Any
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
-from dovetail.frontend.interpreter.tracking.holders import ORDER, check_held
+from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import has_flag
+from dovetail.frontend.interpreter.tracking.mirrors import ORDER
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside

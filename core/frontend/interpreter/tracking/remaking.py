@@ -12,6 +12,7 @@ from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import HEAP, IMMUTABLE, NULL, lookup
+from dovetail.frontend.interpreter.tracking.holders import VIEWS
 from dovetail.frontend.interpreter.tracking.rules import is_state
 
 Template = Callable[[Any], Any]
@@ -19,7 +20,7 @@ Filler = Callable[[Any, Any], None]
 Recipe = tuple[Template, Callable[[], Filler] | None]  # how to create the empty object, and how to fill it
 
 _POINTER = tuple.__itemsize__  # bytes of a slot
-VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items, MappingProxyType: MappingProxyType}
+MAPPING_VIEWS = {**VIEWS, MappingProxyType: MappingProxyType}
 _CONSTANT = (Struct,)  # nothing of it changes, although it is equal to itself alone
 _REFUSED = "the program creates a {} and lets it out, and no later call could create it again: C code keeps its content; create it outside"
 _CHAINED = ("__cause__", "__context__", "__suppress_context__")
@@ -40,8 +41,8 @@ def maker(value: Any, of: Callable[[Any], Template], attributes: Callable[[Any],
         return lambda values: object.__new__(kind), lambda: attributes(value)
     if isinstance(value, BaseException):
         return _exception(value, base, of, attributes)
-    if kind in VIEWS:
-        view, mapping = VIEWS[kind], of(gc.get_referents(value)[0])
+    if kind in MAPPING_VIEWS:
+        view, mapping = MAPPING_VIEWS[kind], of(gc.get_referents(value)[0])
         return lambda values: view(mapping(values)), None
     if kind is base and lookup(kind, "__hash__") not in (object.__hash__, None, NULL):
         return None  # equal by content, and so immutable

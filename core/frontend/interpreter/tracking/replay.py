@@ -19,7 +19,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
-from dovetail.frontend.interpreter.tracking.remaking import VIEWS, c_base, maker
+from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, c_base, maker
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Templates:
             raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
         if lookup(kind, "__next__") is not NULL and type(lookup(kind, "__next__")) is not FunctionType:
             raise Unsupported(f"a {kind.__name__} leaves the program, which no later call could make again; return list(...) of it")
-        if kind not in VIEWS and (kind in CONTAINERS or isinstance(value, (list, dict, set))):
+        if kind not in MAPPING_VIEWS and (kind in CONTAINERS or isinstance(value, (list, dict, set))):
             return self._emptied(value), lambda: self._content(value)
         return maker(value, self.of, self._attributes)
 

@@ -30,9 +30,9 @@ from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_foreign_memory, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
 from dovetail.frontend.interpreter.tracking.effects import Effects
-from dovetail.frontend.interpreter.tracking.holders import ORDER, TEXT, check_held
+from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held
 from dovetail.frontend.interpreter.tracking.imports import Imports
-from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, Mirror, mirror_of, python_methods
+from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, ORDER, TEXT, Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_parts
@@ -40,8 +40,6 @@ from dovetail.frontend.interpreter.tracking.variables import Variables
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range})
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
-_VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
-_WRITTEN = ("__str__", "__repr__", "__format__")
 
 
 class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, Calls, Protocols):
@@ -150,7 +148,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return value
         if kind in T_STRINGS:
             guard_parts(self, value, source)
-        if kind in _VIEWS and source.kind != "const":
+        if kind in VIEWS and source.kind != "const":
             return self._view_of_dict(value, source)
         guard_content(self, value, source)
         self._object(value, source)
@@ -160,7 +158,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         """Return a new view of the same kind, of a dict with all that an outside dict holds, as `d.values()` was before the call."""
         self.guard("type", source, type(view))
         pairs = dict(self.raw_pairs(self.reach(view.mapping, self.sources.attr(source, "mapping"))))
-        return _VIEWS[type(view)](pairs)
+        return VIEWS[type(view)](pairs)
 
     def _object(self, value: Any, source: Source) -> None:
         """Remember an object with an identity; one that two sources lead to is an alias, which is guarded."""
@@ -262,7 +260,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         """
         if not isinstance(value, (*BASES, MappingProxyType)) or id(value) in seen:
             return self.mirror(value) if mirrored else value
-        if mirrored and type(value) not in CONTAINERS and any([self.method(value, name) is not None for name in _WRITTEN]):
+        if mirrored and type(value) not in CONTAINERS and any([self.method(value, name) is not None for name in TEXT]):
             return mirror_of(self, value)
         container, seen = self.copied(value) if (shadow := self.effects.shadow(value)) is value else shadow, (*seen, id(value))
         if isinstance(container, (list, tuple)):
@@ -280,10 +278,10 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         if isinstance(container, dict):
             self.hashed(*dict.keys(container))
             parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in dict.items(container)}
-            if all([parts[key] is item for key, item in dict.items(container)]):
-                return MappingProxyType(container) if type(value) is MappingProxyType and mirrored else container
             if type(value) is MappingProxyType and mirrored:
                 return MappingProxyType(parts)
+            if all([parts[key] is item for key, item in dict.items(container)]):
+                return container
             return parts if type(container) is dict else self.refilled(container, parts)
         if isinstance(container, deque):
             parts = [self.plain(item, seen, mirrored=mirrored) for item in container]
