@@ -157,21 +157,21 @@ def reset():
     if hasattr(torch.Tensor, "double_it"): del torch.Tensor.double_it
 -- 
 torch.Tensor.double_it = lambda self: self * 2
-== a method that somebody has given tensors
+== a patched method of tensors
 torch.Tensor.double_it = lambda self: self * 2
 def f(t): return t.double_it()
 def reset():
     if hasattr(torch.Tensor, "double_it"): del torch.Tensor.double_it
 -- 
 torch.Tensor.double_it = lambda self: self * 4
-== a property that somebody has given tensors
+== a patched property of tensors
 torch.Tensor.twice = property(lambda self: self * 2)
 def f(t): return t.twice
 def reset():
     if hasattr(torch.Tensor, "twice"): del torch.Tensor.twice
 -- 
 torch.Tensor.twice = property(lambda self: self * 4)
-== a number that somebody has given tensors
+== a patched number of tensors
 torch.Tensor.kk = 2.0
 def f(t): return t * t.kk
 def reset():
