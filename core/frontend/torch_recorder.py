@@ -18,7 +18,8 @@ from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.array_hooks import ArrayHooks, has_arrays, is_traced_array
 from dovetail.frontend.autograd.created_leaves import create_parameter, result_builders
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
-from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, functional_call, transformed_outside
+from dovetail.frontend.autograd.functional_call import functional_call
+from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, transformed_outside
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, CALLS, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.classify_calls import (

@@ -17,18 +17,17 @@ from dovetail.errors import Unsupported, require
 from dovetail.executors import GradRules, Priority, resolve_executors
 from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.frontend import trees
-from dovetail.prims import Tag, recorder
+from dovetail.frontend.autograd.inner_function import copied, flag, is_inside, pure, record
+from dovetail.prims import recorder
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import no_recorder
 from dovetail.trace import (
     BoundSymbol,
     JointTrace,
-    NumberProxy,
     Proxy,
     TensorProxy,
     Trace,
     constants_of,
-    functionalize,
     grad,
     is_proxy,
     recording,
@@ -43,8 +42,11 @@ def is_tracing() -> bool:
     return recorder.get() is not no_recorder
 
 
-def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
-    """Record fn(*args, **kwargs); return the result, and a function from its cotangents that records the gradients of `argnums`."""
+def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ...], again: bool = True) -> tuple[Any, Callable[[Any], Any]]:
+    """Record fn(*args, **kwargs); return the result, and a function from its cotangents that records the gradients of `argnums`.
+
+    That function may be transformed as well, but for `again` False, which permits grad rules of executors.
+    """
     outer: Trace = recorder.get()
     inputs, tree = trees.flatten([args[i] for i in argnums])
     for x in inputs:
@@ -54,19 +56,17 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
             x,
             error=TypeError,
         )
-    depth = 0 if outer.relations is not None else 1  # at depth 0 the sizes that the user's code has are taken as symbols
-    changes = {"language": outer.language, "environment": outer.environment, "constants": outer.constants, "depth": depth}
-    inner = outer.derive("tracing", inputs=[], **changes)
-    inner.inputs = [inner.tensor(x.spec.like(requires_grad=True)) for x in inputs]
-    differentiated = tree.build(list(inner.inputs))
-    at = {n: differentiated[i] for i, n in enumerate(argnums)}
-    with recording(inner), torch.enable_grad():
-        result = inner.environment.run(fn, tuple([at.get(n, x) for n, x in enumerate(args)]), kwargs)
-    flat, out = trees.flatten(result)
-    inner.outputs = tuple(flat)
-    joint = _joint(inner, any([x.spec.requires_grad for x in inputs]))
+
+    def arguments(stand_ins: list[Any]) -> tuple:
+        nests = dict(zip(argnums, tree.build(stand_ins), strict=True))
+        return tuple([nests.get(n, x) for n, x in enumerate(args)])
+
+    with torch.enable_grad():
+        function = record(fn, [x.spec.like(requires_grad=True) for x in inputs], arguments, kwargs)
+    inner = function.trace
+    joint = _joint(inner, again or is_inside() or any([x.spec.requires_grad for x in inputs]))
     replay = _Replay(outer, joint, dict(zip(inner.inputs, inputs, strict=True)), constants_of(inner))
-    return out.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
+    return function.tree.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
 
 
 def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: list[Proxy], values: list[Any], cotangents: list[Any]) -> list[Any]:
@@ -75,25 +75,13 @@ def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: l
     inner = outer.derive("tracing", language=outer.language, environment=outer.environment, constants=outer.constants, inputs=[])
     env: dict[Proxy, Any] = {p: inner.tensor(p.spec) if isinstance(p, TensorProxy) else x for p, x in zip(inputs, values, strict=True)}
     stand_ins = {env[p]: x for p, x in zip(inputs, values, strict=True) if isinstance(p, TensorProxy)}
-    inner.inputs, inner.lines = list(stand_ins), [_copied(line, env, inner) for line in lines]
+    inner.inputs, inner.lines = list(stand_ins), [copied(line, env, inner) for line in lines]
     inner.outputs = tuple([env[p] for p in results])
     replay = _Replay(outer, _joint(inner, again=False), stand_ins, constants_of(inner))
     with recording(outer):
         gs = [zeros_like(p) if g is None else g for p, g in zip(results, cotangents, strict=True)]
     gradients = dict(zip(inner.inputs, replay.gradients(gs), strict=True))
     return [gradients[env[p]] if requires_grad(p) else None for p in inputs]
-
-
-def _copied(line: BoundSymbol, env: dict[Proxy, Any], into: Trace) -> BoundSymbol:
-    """Return `line` reading env[x] where it read x, with new results, which are added to `env`."""
-    body = tuple([_copied(inner, env, into) for inner in line.body])
-    for p in line.writes:
-        if p not in env:
-            env[p] = into.tensor(p.spec) if isinstance(p, TensorProxy) else NumberProxy(f"n{next(into.names)}", p.spec)
-
-    reads = [p for p in substitute(line.reads, env) if is_proxy(p)]
-    args, kwargs, out = substitute((line.args, line.kwargs, line.out), env)
-    return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=body)
 
 
 _executors: ContextVar[Priority | None] = ContextVar("executors", default=None)  # of the program that is being compiled
@@ -111,12 +99,11 @@ def compiling_with(executors: Priority) -> Iterator[None]:
 
 def _joint(inner: Trace, again: bool) -> JointTrace:
     """Return the joint trace of a recorded function; `again` uses only rules that can be differentiated themselves."""
-    pure, epilogue = functionalize(inner)
-    if any([line.mutates for line in epilogue.lines]):
+    program, written = pure(inner)
+    if written:
         raise Unsupported("a function that is differentiated inside a compiled one writes into its arguments; return the new values instead")
-    pure.lines, pure.outputs = pure.lines + epilogue.lines, epilogue.outputs
     with torch.no_grad():
-        return grad(pure, rules_for(pure, again), constant=constants_of(inner), environment=inner.environment)
+        return grad(program, rules_for(program, again), constant=constants_of(inner), environment=inner.environment)
 
 
 def rules_for(trace: Trace, again: bool) -> Callable[[BoundSymbol], Iterable[Callable]]:
@@ -128,10 +115,10 @@ def rules_for(trace: Trace, again: bool) -> Callable[[BoundSymbol], Iterable[Cal
 
 
 class _Replay:
-    """Records the lines of a joint trace in the outer program: the forward at once, the backward when cotangents are known."""
+    """Records the lines of a joint trace: the forward in the program `outer` at once, the backward where its cotangents are."""
 
     def __init__(self, outer: Trace, joint: JointTrace, env: dict[Proxy, Proxy], constant: set[Proxy]):
-        self.outer, self.joint, self.env, self.constant = outer, joint, env, constant
+        self.joint, self.env, self.constant = joint, env, constant
         after = set(joint.cotangents)
         self.late: list[BoundSymbol] = []
         for line in joint.lines:
@@ -139,14 +126,14 @@ class _Replay:
                 after.update(line.writes)
                 self.late.append(line)
             else:
-                self._add(line, self.env, self.env)
+                self._add(outer, line, self.env, self.env)
         self.pulls = 0
 
-    def _add(self, line: BoundSymbol, env: dict[Proxy, Proxy] | None, names: dict[Proxy, Proxy]) -> None:
+    def _add(self, trace: Trace, line: BoundSymbol, env: dict[Proxy, Proxy] | None, names: dict[Proxy, Proxy]) -> None:
         """Record a line; where `env` is None, with new results, which are added to `names`: the first pull has used the line's own."""
-        line = substitute(line, env) if env is not None else _copied(line, names, self.outer)
-        flag(line, self.outer.environment.grad_enabled(), self.constant)
-        self.outer.lines.append(line)
+        line = substitute(line, env) if env is not None else copied(line, names, trace)
+        flag(line, trace.environment.grad_enabled(), self.constant)
+        trace.lines.append(line)
 
     def results(self) -> tuple[Any, ...]:
         return substitute(self.joint.outputs[0], self.env)
@@ -160,30 +147,21 @@ class _Replay:
             len(cotangents),
         )
         self.pulls += 1
-        env = dict(self.env)
+        env, trace = dict(self.env), recorder.get()
         by_result = {p: g for p, g in zip(self.joint.outputs[0], cotangents, strict=True) if is_proxy(p)}
         for p, stand_in in zip(self.joint.pulled, self.joint.cotangents, strict=True):
             g = by_result[p]
             require(is_proxy(g) and g.spec.shape == p.spec.shape, "expected a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
-            with recording(self.outer):
-                env[stand_in] = g if g.spec.strides is None else prims.clone(g)
+            env[stand_in] = g if g.spec.strides is None else prims.clone(g)
         for line in self.late:
-            self._add(line, env if self.pulls == 1 else None, env)
+            self._add(trace, line, env if self.pulls == 1 else None, env)
         pairs = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
-        with recording(self.outer):
-            return [zeros_like(substitute(x, env)) if g is None else substitute(g, env) for g, x in pairs]
+        return [zeros_like(substitute(x, env)) if g is None else substitute(g, env) for g, x in pairs]
 
 
-def flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
-    """Give the results of `line` the requires_grad that recording it here would have set."""
-    for inner in line.body:
-        flag(inner, enabled, constant)
-    if line.body:
-        return
-    flows = enabled and Tag.NO_GRAD not in line.symbol.tags and any(map(requires_grad, line.reads))
-    for p in line.writes:
-        if isinstance(p, TensorProxy) and p.spec.requires_grad != (wanted := flows and p.spec.dtype.inexact and p not in constant):
-            p.spec = p.spec.like(requires_grad=wanted)
+def no_cotangents(nest: Any) -> Any:
+    """Return cotangents of zero for auxiliary data."""
+    return trees.tree_map(lambda x: zeros_like(x) if isinstance(x, TensorProxy) and x.spec.dtype.inexact else None, nest)
 
 
 def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
@@ -191,7 +169,7 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
     which = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        result, pullback = recorded_vjp(fn, args, kwargs, tuple(n % len(args) for n in which))
+        result, pullback = recorded_vjp(fn, args, kwargs, tuple(n % len(args) for n in which), again=False)
         value = result[0] if has_aux else result
         scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
         require(

@@ -17,7 +17,8 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported
-from dovetail.frontend.autograd.nested_grad import flag, rules_for
+from dovetail.frontend.autograd.inner_function import flag
+from dovetail.frontend.autograd.nested_grad import rules_for
 from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, recording, substitute
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.functionalize import Written, functionalize_so_far
