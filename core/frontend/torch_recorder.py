@@ -80,11 +80,6 @@ _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does no
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 _KNOWN = frozenset({"torch", "dovetail"})  # packages with C code that reads nothing but what it gets
 _MODULES = "/torch/nn/modules/"
-_TRANSFORMS = frozenset(
-    getattr(torch.func, name)
-    for name in ("functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap")
-    if hasattr(torch.func, name)
-)
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _NUMBERS_OF_FUNCTIONS = getattr(torch.autograd.function, "AUTOGRAD_FUNCTION_COUNTER", None)  # one for each torch.autograd.Function
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
@@ -119,10 +114,10 @@ def _as_tensor(value: float) -> torch.Tensor:
 
 
 def _untraced_transform() -> Unsupported:
-    """Return the error for a transform of torch.func."""
+    """Return the error for a part of torch.func that is not traced."""
     return Unsupported(
-        "this transform of torch.func is not traced; differentiate with torch.func.grad, vjp or jacrev, write a batch dimension out "
-        f"in the place of vmap, or apply the transform outside the compiled function\n  called at {user_line()}"
+        "this part of torch.func is not traced; use torch.func.grad, vjp, jvp, vmap or what is made of these, or apply the transform outside "
+        f"the compiled function\n  called at {user_line()}"
     )
 
 
@@ -516,7 +511,7 @@ class TorchRecorder(ArrayHooks):
         if function is torch.func.functional_call:
             guard_same(tracker, function)
             return functional_call(tracker, *args, **kwargs)
-        if function in _TRANSFORMS:
+        if function is torch.func.functionalize:
             raise _untraced_transform()
         if (program := CONTROL_FLOW.get(function)) is not None:
             guard_same(tracker, function)

@@ -145,7 +145,7 @@ SHIFTED: dict[Symbol, dict[str, Callable[[int, Any], Any]]] = {
 def _shifted(symbol: Symbol, changes: dict[str, Callable[[int, Any], Any]]) -> Rule:
     """Return the rule of a prim that runs on all examples at once, with other parameters."""
 
-    def rule(size: int, *args: Any, **kwargs: Any) -> Any:
+    def rule(size: int, /, *args: Any, **kwargs: Any) -> Any:
         kwargs = {name: changes[name](size, value) if name in changes else value for name, value in kwargs.items()}
         return symbol(*[spread(x, size) for x in args], **kwargs)
 
@@ -302,7 +302,7 @@ def rule_of(symbol: Symbol) -> Rule | None:
 
 def _drawn(symbol: Symbol) -> Rule:
     """Return the rule of a prim that draws numbers of a shape."""
-    return lambda size, *, shape, **kwargs: symbol(shape=(size, *shape), **kwargs)
+    return lambda size, /, *, shape, **kwargs: symbol(shape=(size, *shape), **kwargs)
 
 
 def _bernoulli(size: int, p: Any) -> Any:

@@ -21,6 +21,8 @@ def with_aux(x, y):
 
 outside = torch.func.grad(f)
 
+OUTSIDE = [torch.func.vmap(torch.sin), torch.func.jacrev(torch.sin), torch.func.jacfwd(torch.sin), torch.func.hessian(lambda x: f(x, x))]
+
 PROGRAMS = {
     "grad": lambda x, y: torch.func.grad(f)(x, y),
     "grad of both": lambda x, y: torch.func.grad(f, argnums=(0, 1))(x, y),
@@ -31,8 +33,22 @@ PROGRAMS = {
     "vjp": lambda x, y: torch.func.vjp(lambda x, y: x * y, x, y)[1](x + y),
     "vjp twice": lambda x, y: [g for _, pull in [torch.func.vjp(lambda x: x.sin() * y, x)] for c in (x, y) for g in pull(c)],
     "vjp with aux": lambda x, y: (lambda value, pull, aux: (value, pull(y), aux))(*torch.func.vjp(lambda x: (x.sin(), x * 2), x, has_aux=True)),
+    "a pull that is differentiated": lambda x, y: torch.func.grad(lambda u: (torch.func.vjp(lambda x: x.sin() * x, x)[1](u)[0] ** 2).sum())(y),
+    "a pull inside another function": lambda x, y: (lambda pull: torch.func.grad(lambda u: pull(u)[0].prod())(y))(torch.func.vjp(torch.sin, x)[1]),
     "jacrev": lambda x, y: torch.func.jacrev(lambda x: (x * y).cumsum(0))(x),
+    "jacrev of nests": lambda x, y: torch.func.jacrev(lambda x, y: {"a": x.sin() * y[1], "b": y.sum()}, argnums=(0, 1))(x, y),
+    "jacrev with aux": lambda x, y: torch.func.jacrev(lambda x: (x.sin(), x * y), has_aux=True)(x),
+    "jacrev in chunks": lambda x, y: [torch.func.jacrev(lambda x: x * y.sin(), chunk_size=n)(x) for n in (1, 2)],
+    "jacfwd": lambda x, y: torch.func.jacfwd(lambda x, y: (torch.outer(x, y), y.sum()), argnums=(1, 0))(x, y),
+    "jacfwd with aux": lambda x, y: torch.func.jacfwd(lambda x: (x.sin(), x * y), has_aux=True)(x),
     "hessian": lambda x, y: torch.func.hessian(lambda x: (x.exp() * y).sum())(x),
+    "jvp": lambda x, y: torch.func.jvp(lambda x, y: (x.softmax(0) * y, y.var()), (x, y), (y, x)),
+    "jvp with aux": lambda x, y: torch.func.jvp(lambda x: (x.prod(), x * y), (x,), (y,), has_aux=True),
+    "jvp of jvp": lambda x, y: torch.func.jvp(lambda x: torch.func.jvp(lambda z: z.exp() * x, (x,), (y,))[1], (x,), (y,)),
+    "jvp of grad": lambda x, y: torch.func.jvp(torch.func.grad(lambda x: f(x, x * y)), (x,), (y,)),
+    "grad of jvp": lambda x, y: torch.func.grad(lambda x: torch.func.jvp(lambda z: z.cumprod(0) * x, (x,), (y,))[1].sum())(x),
+    "jvp of complex": lambda x, y: torch.func.jvp(lambda z: (z * z).exp().real / z.abs(), (torch.complex(x, y),), (torch.complex(y, x),)),
+    "transforms made outside": lambda x, y: [transform(x) for transform in OUTSIDE],
 }
 
 
@@ -70,8 +86,60 @@ def test_a_functional_call_reads_other_parameters_and_writes_none():
     assert model.first.weight is model.second.weight and torch.equal(model.first.weight, before["first.weight"])
 
 
-def test_other_transforms_are_refused():
-    with pytest.raises(Unsupported, match=r"transform of torch\.func is not traced"):
-        dovetail.jit(lambda x: torch.func.vmap(torch.sin)(x))(torch.randn(2))
-    with pytest.raises(Unsupported, match="at most of 64"):
-        dovetail.jit(lambda x: torch.func.jacrev(torch.sin)(x))(torch.randn(65))
+def test_linearize_maps_any_tangent():
+    def tangents(x, y):
+        value, push = torch.func.linearize(lambda x: x.sin() * x, x)
+        return value, push(y), push(x)
+
+    x, y = torch.randn(3), torch.randn(3)
+    value, first, second = dovetail.jit(tangents)(x, y)
+    want = torch.func.jvp(lambda x: x.sin() * x, (x,), (y,))
+    torch.testing.assert_close((value, first), want)
+    torch.testing.assert_close(second, first / y * x)
+
+
+def test_a_transformed_function_is_cast_as_autocast_has_it():
+    def both(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.func.grad(lambda w: (x @ w).sum().float())(w), torch.func.vjp(lambda w: x @ w, w)[0]
+
+    x, w = torch.randn(3), torch.randn(3, 3)
+    torch.testing.assert_close(dovetail.jit(both)(x, w), both(x, w))
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))])
+def test_a_write_to_a_tensor_from_outside_of_a_transformed_function_is_refused(transform):
+    def program(x):
+        total = torch.zeros(())
+
+        def function(x):
+            total.add_(x.detach().sum())
+            return (x * x).sum()
+
+        return transform(function)(x), total
+
+    with pytest.raises(Unsupported, match="writes into a tensor from outside of it"):
+        dovetail.jit(program)(torch.randn(3))
+
+
+def test_tangents_of_a_function_with_its_own_backward_follow_from_that():
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3 * ctx.saved_tensors[0] ** 2
+
+    x, y = torch.randn(3), torch.randn(3)
+    got = dovetail.jit(lambda x, y: torch.func.jvp(Cube.apply, (x,), (y,)))(x, y)
+    torch.testing.assert_close(got, (x**3, y * 3 * x**2))
+
+
+def test_other_parts_of_torch_func_are_refused():
+    with pytest.raises(Unsupported, match=r"part of torch\.func is not traced"):
+        dovetail.jit(lambda x: torch.func.functionalize(torch.sin)(x))(torch.randn(2))
+    with pytest.raises(Unsupported, match=r"forward-mode differentiation of torch\.median is not traced; use reverse mode"):
+        dovetail.jit(lambda x: torch.func.jvp(lambda x: torch.median(x), (x,), (x,)))(torch.randn(3))

@@ -12,7 +12,7 @@ from dovetail import prims
 from dovetail.errors import Unsupported, require
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD
 from dovetail.frontend.autograd.inner_function import pure, record
-from dovetail.langs.torch import runs_on_batches
+from dovetail.langs.torch import OpaqueSymbol, runs_on_batches
 from dovetail.prims import Tag, recorder
 from dovetail.prims.batching import DRAWS, Batch, rule_of, spread
 from dovetail.prims.shape import flat_reshape
@@ -106,7 +106,8 @@ class Batching:
                 f"{line.symbol.path} has no batching rule, and vmap over {count} examples computes it one by one; that is supported for 1 to "
                 f"{LONGEST_LOOP} of them. Use chunk_size, or call it outside of vmap\n  {called}"
             )
-        results = [line.symbol(*_example(args, i), **_example(kwargs, i)) for i in range(count)]
+        apart = isinstance(line.symbol, OpaqueSymbol)  # code of torch's may read strides and offsets
+        results = [line.symbol(*_example(args, i, apart), **_example(kwargs, i, apart)) for i in range(count)]
         return [None if parts[0] is None else _stacked(parts) for parts in zip(*map(leaves, results), strict=True)]
 
     def bind(self, line: BoundSymbol, result: Any, computed: set[Proxy]) -> None:
@@ -162,15 +163,19 @@ def in_prims(trace: Trace) -> Iterator[None]:
         trace.language, trace.depth = before
 
 
-def _example(nest: Any, i: int) -> Any:
-    """Return the arguments of one example."""
+def _example(nest: Any, i: int, apart: bool) -> Any:
+    """Return the arguments of one example; where `apart`, each in storage of its own, laid out as the example is."""
 
     def one(x: Any) -> Any:
         if type(x) is not Batch:
             return x
         shape = x.shape
         row = prims.strided_slice(x.value, starts=(i, *[0] * len(shape)), stops=(i + 1, *shape), steps=(1,) * (len(shape) + 1))
-        return prims.squeeze(row, dims=(0,))
+        row = prims.squeeze(row, dims=(0,))
+        if not apart:
+            return row
+        order = sorted(range(len(shape)), key=lambda d: -row.spec.steps[d])
+        return prims.stride_order(row, order=tuple(order))
 
     return tree_map(one, nest)
 

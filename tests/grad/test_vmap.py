@@ -1,0 +1,120 @@
+"""torch.func.vmap inside compiled functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+from torch.nn import functional as F
+
+import dovetail
+from dovetail.errors import Unsupported
+
+WEIGHT, CONVOLUTION, TABLE = torch.randn(4, 3), nn.Conv2d(2, 4, 3, padding=1), torch.randn(7, 3)
+MODELS = [nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(2)]
+INDEX = torch.tensor([[0, 3], [6, 6], [1, 2], [5, 0], [2, 2]])
+
+
+def write_argument(x):
+    def one(row):
+        row.mul_(2)
+        return row.sum()
+
+    x = x.clone()
+    return vmap(one)(x), x
+
+
+def write_own(x):
+    def one(row):
+        y = row.clone()
+        y[1] = 5.0
+        return y
+
+    return vmap(one)(x)
+
+
+def ensemble(x):
+    parameters, buffers = stack_module_state(MODELS)
+    return vmap(lambda p, b, x: functional_call(MODELS[0], (p, b), (x,)), in_dims=(0, 0, None))(parameters, buffers, x)
+
+
+def gradients_of_samples(x):
+    parameters = {name: p.detach() for name, p in CONVOLUTION.named_parameters()}
+    images = x[:, :2, None, None] * torch.ones(4, 4)
+    return vmap(grad(lambda p, i: functional_call(CONVOLUTION, p, (i[None],)).square().mean()), in_dims=(None, 0))(parameters, images)
+
+
+PROGRAMS = {
+    "a product with a shared matrix": lambda x: vmap(lambda row: WEIGHT @ row)(x),
+    "dimensions in and out": lambda x: vmap(lambda a, b: (a.softmax(0) * b, a.sum(), torch.ones(2)), (1, None), (1, 0, 0))(x, x[:, 0]),
+    "nests": lambda x: vmap(lambda d, n: {"r": d["a"].sum() * n + d["b"][0]}, in_dims=({"a": 0, "b": [0]}, None))({"a": x, "b": [x[:, 1]]}, 2),
+    "nested": lambda x: vmap(lambda row: vmap(lambda w: (row * w).sum())(WEIGHT))(x),
+    "of grad": lambda x: vmap(grad(lambda row: row.sin().prod()))(x),
+    "in grad": lambda x: grad(lambda x: vmap(lambda row: row.sin().prod())(x).sum())(x),
+    "in jvp": lambda x: jvp(vmap(lambda row: F.layer_norm(row, (3,))), (x,), (x.cos(),)),
+    "no gradient where the function has none": lambda x: grad(lambda x: vmap(lambda row: row * row.detach())(x).sum())(x),
+    "positions of each": lambda x: vmap(lambda row, i: (TABLE[i], row[row.argsort()], F.embedding(i, TABLE)))(x, INDEX),
+    "a table of each": lambda x: vmap(grad(lambda table, i: F.embedding(i, table).sin().sum()), in_dims=(None, 0))(TABLE, INDEX),
+    "in chunks": lambda x: vmap(lambda row: (row.sum(), row), out_dims=(0, 1), chunk_size=2)(x),
+    "operations without rules": lambda x: vmap(lambda row: (torch.median(row), torch.linalg.inv(torch.outer(row, row) + torch.eye(3))))(x),
+    "an argument written": write_argument,
+    "its own tensor written": write_own,
+    "different draws": lambda x: vmap(lambda row: row + torch.rand(3), randomness="different")(x),
+    "same draws": lambda x: vmap(lambda row: row + torch.rand(3), randomness="same")(x),
+    "an ensemble": ensemble,
+    "gradients of samples": gradients_of_samples,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_vmap_computes_what_eager_does(name):
+    x = torch.randn(5, 3)
+    with torch.random.fork_rng():
+        got = dovetail.jit(PROGRAMS[name])(x)
+    torch.testing.assert_close(got, PROGRAMS[name](x))
+
+
+REFUSED = {
+    "randomness": (lambda x: vmap(lambda row: row + torch.rand(3))(x), RuntimeError, "randomness error mode"),
+    "a number of each": (lambda x: vmap(lambda row: row * row.sum().item())(x), Unsupported, "item of a tensor that differs between the examples"),
+    "a branch": (lambda x: vmap(lambda row: row if row.sum() > 0 else -row)(x), TypeError, "tracing only knows shapes and dtypes"),
+    "unequal sizes": (lambda x: vmap(lambda a, b: a)(x, x.T), ValueError, "same size in the mapped dimension"),
+    "a result that is no tensor": (lambda x: vmap(lambda row: 3)(x), ValueError, "must only return Tensors"),
+    "an argument that is no tensor": (lambda x: vmap(lambda row, n: row * n)(x, 2), ValueError, "which is no Tensor"),
+    "a structure": (lambda x: vmap(lambda row, n: row, in_dims=(0,))(x, 2), ValueError, "in_dims is not compatible"),
+    "same draws of chunks": (lambda x: vmap(lambda row: row + torch.rand(3), randomness="same", chunk_size=2)(x), Unsupported, "chunk"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_vmap_cannot_do_is_refused(name):
+    program, error, match = REFUSED[name]
+    with pytest.raises(error, match=match):
+        dovetail.jit(program)(torch.randn(5, 3))
+
+
+class Doubled(torch.autograd.Function):
+    """x * 2, whose gradient is that of x * 5."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5 * ctx.saved_tensors[0] / ctx.saved_tensors[0]
+
+
+def test_a_batch_of_a_function_with_its_own_backward_has_that_backward():
+    x = torch.rand(5, 3) + 1
+    value, gradient = dovetail.jit(lambda x: (vmap(Doubled.apply)(x), grad(lambda x: vmap(Doubled.apply)(x).sum())(x)))(x)
+    torch.testing.assert_close((value, gradient), (x * 2, torch.full_like(x, 5)))
+
+
+def test_a_batch_flows_to_the_parameters_of_eager_autograd():
+    x, w = torch.randn(5, 3), torch.randn(3, requires_grad=True)
+    program = lambda x, w: vmap(lambda row: (row * w).sin().sum())(x)  # noqa: E731
+    (want,), (got,) = [torch.autograd.grad(function(x, w).sum(), w) for function in (program, dovetail.jit(program))]
+    torch.testing.assert_close(got, want)
