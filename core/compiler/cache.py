@@ -133,6 +133,7 @@ class Cache:
                 result = self.run_fitting(args, kwargs, priority, generation, misses)
                 if type(result) is not Miss:
                     return result
+            loaded = len(sys.modules)
             try:
                 entry = self.compile(args, kwargs, priority, self.passes)
             except BaseException as error:
@@ -153,6 +154,8 @@ class Cache:
             return self.slow_call(args, kwargs)
         if type(result) is Miss:
             self.retire(entry, result.reason)
+            if len(sys.modules) != loaded:  # what was imported meanwhile may have replaced what the program depends on
+                return self.slow_call(args, kwargs)
             warn_of_guard(name_of(self.fn), entry.prologue_traces[-1], result, args, kwargs, user_line())
             return self.fn(*args, **kwargs)
         return result

@@ -11,7 +11,7 @@ _mro, _dict = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get_
 
 def lookup(cls: type, name: str) -> Any:
     """Return the attribute `name` of `cls` or of the first base that has it, unbound; NULL where there is none."""
-    for base in _mro(cls):
+    for base in _mro(cls) or ():  # None for a class in C that nothing has looked at, as that of positions in code
         value = _dict(base).get(name, NULL)
         if value is not NULL:
             return value

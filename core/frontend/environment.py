@@ -51,7 +51,10 @@ class TorchEnvironment(Environment):
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
 
     def grad_enabled(self) -> bool:
-        return torch.is_grad_enabled()
+        if not torch.is_grad_enabled():
+            return False
+        self.read.add("inference_mode")  # which overrules grad mode: the program, or its caller, may have switched that on inside
+        return not torch.is_inference_mode_enabled()
 
     def default_float(self) -> DType:
         self.read.add("default_dtype")

@@ -42,6 +42,8 @@ def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dic
     if lookup(type(module), "__call__") is not torch.nn.Module.__call__:
         return NULL
     source, namespace = tracker.outside(module), object.__getattribute__(module, "__dict__")
+    tracker.from_class(type(module), "__call__")
+    tracker.from_class(torch.nn.Module, "_call_impl")
     shadow = tracker.effects.shadow
     hooked = any(shadow(namespace.get(hooks)) for hooks in MODULE_HOOKS) or any(shadow(EVERY_MODULE[hooks]) for hooks in GLOBAL_HOOKS)
     if hooked:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
 from dovetail.torch_internals import TENSOR_BASE
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = dict(vars(torch.Tensor))
+_OWN = {cls: dict(vars(cls)) for cls in (torch.Tensor, torch.nn.Parameter)}
+_FACTS = ("shape", "size", "stride", "dim", "dtype", "device", "layout", "requires_grad", "is_leaf", "data_ptr", "untyped_storage", "is_quantized")
 _PROTOCOLS = {"get_item": "__getitem__", "set_item": "__setitem__", "contains": "__contains__", "len": "__len__", "iter": "__iter__"}
 
 
@@ -29,11 +31,18 @@ def _namespace(cls: type) -> dict[str, Any]:
     return next(value for value in gc.get_referents(cls.__dict__) if type(value) is dict)
 
 
-def _is_own(name: str, raw: Any) -> bool:
-    """Return whether torch itself has put `raw` into its class of tensors."""
+def check_facts() -> None:
+    """Raise Unsupported where something replaces a property of tensors that Dovetail itself reads, and guards."""
+    for name in _FACTS:
+        if name in vars(torch.Tensor) and vars(torch.Tensor)[name] is not _OWN[torch.Tensor].get(name, NULL):
+            raise Unsupported(f"torch.Tensor.{name} has been replaced, and compiled functions are guarded by what torch's own returns; restore it")
+
+
+def _is_own(cls: type, name: str, raw: Any) -> bool:
+    """Return whether torch itself has put `raw` into a class of tensors."""
     if type(raw) is FunctionType and not raw.__code__.co_filename.startswith(_TORCH):
         return False
-    return _OWN.get(name, NULL) is raw
+    return _OWN[cls].get(name, NULL) is raw
 
 
 def replaced(tracker: Tracker, cls: type, name: str) -> Any:
@@ -53,7 +62,7 @@ def replaced(tracker: Tracker, cls: type, name: str) -> Any:
             continue
         raw = namespace[name]
         tracker.guard("is", tracker.sources.item(source, name), raw)
-        if base is not torch.Tensor or _is_own(name, raw):
+        if base not in _OWN or _is_own(base, name, raw):
             return NULL
         tracker.known.setdefault(id(raw), (raw, tracker.sources.const(raw)))
         return raw

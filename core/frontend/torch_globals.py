@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autocast import autocast_state
 from dovetail.langs.torch import world
 from dovetail.torch_internals import any_autocast, set_grad_enabled
@@ -51,12 +51,18 @@ class GlobalSettings:
     def inference(self, args: list[Any], *, entered: bool) -> None:
         """Enter or leave a context of torch.inference_mode."""
         context = args[0]
+        if entered and not context.mode and not self.entered and self.before[torch.is_inference_mode_enabled]:
+            raise EagerCall("it leaves the inference mode of its caller, in which the compiled program computes")
         if entered:
             context.__enter__()
             self.entered.append(context)
         else:
             self.entered.remove(context)
             context.__exit__(None, None, None)
+
+    def are_changed(self) -> bool:
+        """Return whether the program has left a setting other than it was."""
+        return any([setting() != self.before[setting] for setting in _SETTERS])
 
     def read(self, tracker: Tracker, function: Callable[[], Any], value: Any) -> None:
         """Guard the value of a setting that the program reads, unless it has set it itself."""

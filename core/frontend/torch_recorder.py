@@ -44,11 +44,11 @@ from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.metadata_writes import CHANGES, CHANGING, change_metadata
 from dovetail.frontend.shards import whole
-from dovetail.frontend.tensor_methods import replaced_attribute, replaced_operator
+from dovetail.frontend.tensor_methods import check_facts, replaced_attribute, replaced_operator
 from dovetail.frontend.torch_globals import GlobalSettings
 from dovetail.frontend.tracked_environment import WAYS_OUT, TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, REFUSED, SymbolicInt, not_traced, spec_of, symint
-from dovetail.prims import recorder
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, SymbolicInt, not_traced, spec_of, symint
+from dovetail.prims import Tag, recorder
 from dovetail.prims.sizes import Size
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
@@ -144,6 +144,7 @@ class TorchRecorder(ArrayHooks):
         self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
+        check_facts()
         self.environment.tracker = tracker
 
     def forget(self) -> None:
@@ -158,7 +159,11 @@ class TorchRecorder(ArrayHooks):
         self.settings.finish(tracker, self.environment.read)
 
     def has_effects(self) -> bool:
-        return any([line.mutates or draws(line) for line in self.trace.lines])
+        return (
+            self.settings.are_changed()
+            or self.autograd.used
+            or any([line.mutates or draws(line) or Tag.HOST in line.symbol.tags for line in self.trace.lines])
+        )
 
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
@@ -517,6 +522,7 @@ class TorchRecorder(ArrayHooks):
             guard_same(tracker, function)
             return tracker.call_function(program, args, kwargs)
         if function in _INFERENCE:
+            self.environment.read.add("inference_mode")
             return self.settings.inference(args, entered=function is _INFERENCE[0])
         if function in _RANGES:
             self._range(tracker)
@@ -598,7 +604,8 @@ class TorchRecorder(ArrayHooks):
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             guard_same(tracker, generator)
         parsed = type(function) is BuiltinFunctionType and function is not GROUP_TENSORS.value  # by torch, before it calls back
-        unparsed = not parsed or any([type(x) in _UNPARSED for x in leaves((args, kwargs))])
+        sizes = function in FACTORIES  # torch's parser takes tensors for them, but no traced ones
+        unparsed = not parsed or any([type(x) in _UNPARSED or (sizes and isinstance(x, TensorProxy)) for x in leaves((args, kwargs))])
         if unparsed or self.environment.is_value_dependent(function, args, kwargs):
             return self._recorded(self._by_table, [function, *args], kwargs)
         if function in REFUSED:  # before torch's own parser, which knows no traced tensors

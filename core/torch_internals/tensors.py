@@ -21,6 +21,12 @@ def _tells_aliases(is_alias: Any) -> bool:
     return is_alias(x, x[1:]) is True and is_alias(x, x.clone()) is False
 
 
+def _tells_storage(has: Any) -> bool:
+    seen: list[bool] = []
+    torch.func.vmap(lambda x: (seen.append(has(x)), x)[1])(torch.ones(2, 1))
+    return seen == [False] and has(torch.ones(2)) is True
+
+
 STORAGE_USE_COUNT = Internal(
     "torch._C._storage_Use_Count",
     purpose="know when a large result has no references left, so that its memory is used again",
@@ -32,6 +38,12 @@ IS_ALIAS_OF = Internal(
     purpose="notice that a value was computed in the memory that it is copied to",
     fallback="addresses of storages are compared",
     probe=_tells_aliases,
+)
+HAS_STORAGE = Internal(
+    "torch._C._has_storage",
+    purpose="notice gradients that a transform has batched, which no compiled backward takes",
+    fallback="such a gradient raises in the executor",
+    probe=_tells_storage,
 )
 OP_OVERLOAD = Internal(
     "torch._ops.OpOverload",
@@ -91,6 +103,14 @@ def _same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 # Return whether two real tensors share a storage.
 is_alias_of = IS_ALIAS_OF.value or _same_storage
+
+
+def _assumed(x: torch.Tensor) -> bool:
+    return True
+
+
+# Return whether a tensor has memory of its own, as those in a transform of torch.func have not.
+has_storage = HAS_STORAGE.value or _assumed
 
 
 def is_zero_tensor(x: torch.Tensor) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -110,6 +112,11 @@ def written_behind(x):
         return y
 
 
+def out_of_inference(x):
+    with torch.inference_mode(False):
+        return x * 2
+
+
 @torch.enable_grad()
 def decorated(x):
     return x * 2
@@ -155,3 +162,26 @@ def test_no_gradient_flows_through_a_view_made_with_grad_mode_off():
     view, result = dovetail.jit(program)(x)
     (view.sum() + result.sum()).backward()
     torch.testing.assert_close(x.grad, torch.full_like(x, 3.0))
+
+
+AROUND = {
+    "plain": lambda: (),
+    "off": lambda: (torch.no_grad(),),
+    "inference": lambda: (torch.inference_mode(),),
+    "on in inference": lambda: (torch.inference_mode(), torch.enable_grad()),
+    "out of inference": lambda: (torch.inference_mode(), torch.inference_mode(False)),
+}
+
+
+@pytest.mark.parametrize("program", [zeroed, decorated, set_inside, out_of_inference], ids=lambda program: program.__name__)
+def test_one_compiled_function_under_every_mode(program):
+    compiled, x = dovetail.jit(program), torch.ones(2, requires_grad=True)
+    for name in (*AROUND, *reversed(AROUND)):
+        results = []
+        for function in (program, compiled):
+            with contextlib.ExitStack() as stack:
+                for context in AROUND[name]():
+                    stack.enter_context(context)
+                results.append(function(x))
+        want, got = (result if isinstance(result, tuple) else (result,) for result in results)
+        assert [(y.requires_grad, y.is_inference()) for y in got] == [(y.requires_grad, y.is_inference()) for y in want], name

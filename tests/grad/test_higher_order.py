@@ -113,3 +113,32 @@ def test_an_input_that_only_second_derivatives_need_may_be_overwritten():
         assert "modified by an inplace operation" in str(error)
     else:
         torch.testing.assert_close(x.grad, expected)
+
+
+BATCHED = {
+    "is_grads_batched": lambda y, x: torch.autograd.grad(y, x, torch.eye(3).double(), is_grads_batched=True)[0],
+    "vmap": lambda y, x: torch.func.vmap(lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0])(torch.eye(3).double()),
+    "with a history": lambda y, x: torch.autograd.grad(
+        torch.autograd.grad(y, x, torch.eye(3).double(), is_grads_batched=True, create_graph=True)[0].sum(), x
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_gradients_of_batched_cotangents(name):
+    def program(x):
+        return (x.sin() * x).cumsum(0)
+
+    x = point(3)
+    torch.testing.assert_close(BATCHED[name](dovetail.jit(program)(x), x), BATCHED[name](program(x), x))
+    with torch.no_grad():
+        x.add_(1)
+    hessians = [functional.hessian(lambda x, f=f: f(x).sum(), x.detach(), vectorize=True) for f in (dovetail.jit(program), program)]
+    torch.testing.assert_close(*hessians)
+
+
+def test_a_draw_that_is_not_kept_is_refused_for_batched_cotangents():
+    x = point(3)
+    y = dovetail.jit(lambda x: dropout(x, 0.5) * x)(x)
+    with pytest.raises(RuntimeError, match="under a transform, such as vmap, and its gradient depends on a random number"):
+        torch.autograd.grad(y, x, torch.eye(3).double(), is_grads_batched=True)

@@ -43,6 +43,22 @@ CLASSES
 def f(t, k): return t * 2 if k & Bits.X else t * 3
 def args(i): return T, (Bits.X, Bits.Y)[i]
 -- pass
+== a path is normalized
+import os
+p = "a/../b"
+def f(t): return t * len(os.path.normpath(p))
+-- p = "a/../bcd"
+== the handler of a signal
+import signal
+def f(t): return t * 2 if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL else t
+def reset(): signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+-- signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+== thresholds of the garbage collector
+import gc
+before = gc.get_threshold()
+def f(t): return t * gc.get_threshold()[0]
+def reset(): gc.set_threshold(*before)
+-- gc.set_threshold(before[0] + 1)
 == a global member of an enumeration
 CLASSES
 k = Mode.A

@@ -53,6 +53,22 @@ def f(t): return t + 1 if torch.is_grad_enabled() else t
 == default dtype
 def f(t): return torch.ones(3)
 -- torch.set_default_dtype(torch.float64)
+== the identity of an outside tensor
+w, v = torch.ones(4), torch.ones(4)
+table, key = {id(w): 2.0, id(v): 3.0}, w
+def f(t): return t * table.get(id(key), 5.0)
+-- key = v
+== a method of parameters
+w = nn.Parameter(torch.ones(4))
+def f(t): return t * w.sum()
+def reset(): del nn.Parameter.sum
+-- nn.Parameter.sum = lambda self: 7.0
+== a class of modules gets a call of its own
+class N(nn.Module):
+    def forward(self, t): return t * 2
+n = N()
+def f(t): return n(t)
+-- N.__call__ = lambda self, t: t * 5
 == a module attribute
 NET
 -- n.s = 5.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import array
 import ctypes
 import gc
@@ -11,6 +12,7 @@ import mmap
 import operator
 import pickle
 import queue
+import random
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
@@ -249,3 +251,62 @@ def test_slices_of_one_array_that_overlap_later_are_seen():
     compiled(torch.from_numpy(held[:3]), torch.from_numpy(held[3:]))
     with pytest.raises(Unsupported, match="shares memory"):
         compiled(torch.from_numpy(held[:3]), torch.from_numpy(held[2:5]))
+
+
+def seeds(x):
+    torch.manual_seed(3)
+    raise ValueError("stop")
+
+
+def switches(x):
+    torch.set_grad_enabled(False)
+    raise ValueError("stop")
+
+
+def draws(x):
+    random.random()
+    raise ValueError("stop")
+
+
+def differentiates(x):
+    (x * 2).sum().backward()
+    raise ValueError("stop")
+
+
+@pytest.mark.parametrize("program", [seeds, switches, draws, differentiates], ids=lambda program: program.__name__)
+def test_what_happens_before_an_exception_has_happened(program):
+    states = []
+    for function in (program, dovetail.jit(program)):
+        torch.manual_seed(0)
+        random.seed(0)
+        x = torch.ones(2, requires_grad=True)
+        with torch.enable_grad():
+            with pytest.raises(ValueError, match="stop"):
+                function(x)
+            states.append((torch.rand(1).item(), random.random(), torch.is_grad_enabled(), x.grad is None))
+    assert states[0] == states[1]
+
+
+class Round:
+    """A class that a program registers."""
+
+
+Shape = abc.ABCMeta("Shape", (), {})
+
+
+def test_registering_a_class_is_refused_unless_it_was_created_inside():
+    def outside(x):
+        Shape.register(Round)
+        return x
+
+    def inside(x):
+        class Square:
+            pass
+
+        Shape.register(Square)
+        return x + isinstance(Square(), Shape)
+
+    with pytest.raises(Unsupported, match=r"Shape.register\(Round\) would happen while tracing"):
+        dovetail.jit(outside)(torch.ones(1))
+    assert not issubclass(Round, Shape)
+    assert dovetail.jit(inside)(torch.ones(1)).item() == 2

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 import dovetail
@@ -52,6 +56,7 @@ SIZES = {
     "roll": lambda x, n: torch.roll(x, n),
     "narrow": lambda x, n: x.narrow(0, 0, n),
     "ones": lambda x, n: x.sum() + torch.ones(n),
+    "zeros": lambda x, n: x.sum() + torch.zeros(n, n),
     "expand": lambda x, n: x[:1].expand(n),
     "repeat": lambda x, n: x.repeat(n),
     "index": lambda x, n: x[:n],
@@ -72,7 +77,45 @@ def test_a_tensor_as_a_size_is_right_or_refused(program):
 def test_zeros_without_memory_are_zeros():
     compiled = dovetail.jit(lambda x: x + 1)
     compiled(torch.ones(3))
-    torch.testing.assert_close(compiled(torch._efficientzerotensor((3,))), torch.ones(3))
+    zeros = torch._efficientzerotensor((3,))
+    torch.testing.assert_close(compiled(zeros), torch.ones(3))
+    torch.testing.assert_close(dovetail.jit(lambda x, y: x - y)(torch.ones(3), zeros), torch.ones(3))
+
+
+def test_replaced_properties_of_tensors_are_refused(monkeypatch):
+    compiled, x = dovetail.jit(lambda x: x * x.shape[0]), torch.ones(2)
+    compiled(x)
+    monkeypatch.setattr(torch.Tensor, "shape", property(lambda self: (42,)), raising=False)
+    with pytest.raises(Unsupported, match=r"torch\.Tensor\.shape has been replaced"):
+        compiled(x)
+
+
+def test_dual_numbers_inside_are_refused_before_their_level_opens():
+    def tangent(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(x, x).sin()).tangent
+
+    x = torch.ones(1)
+    with pytest.raises(Unsupported, match="tangents are not traced"):
+        dovetail.jit(tangent)(x)
+    torch.testing.assert_close(tangent(x), x.cos())
+
+
+def test_what_an_import_inside_replaces_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "holder_in_tests", holder := types.ModuleType("holder_in_tests"))
+    (tmp_path / "replaces_in_tests.py").write_text("import holder_in_tests\nholder_in_tests.triple = lambda x: x * 3\n")
+    holder.triple = lambda x: x * 3
+
+    def program(x):
+        y = holder.triple(x)
+        __import__("replaces_in_tests")
+        return y
+
+    try:
+        torch.testing.assert_close(dovetail.jit(program)(torch.ones(2)), torch.full((2,), 3.0))
+    finally:
+        sys.modules.pop("replaces_in_tests", None)
 
 
 def test_fractional_pooling_takes_its_arguments_by_position():

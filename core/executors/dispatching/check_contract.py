@@ -12,6 +12,7 @@ from dovetail.executors.discovery.plugin_errors import ASKED, ContractError, cal
 from dovetail.langs.torch import spec_of
 from dovetail.prims import TensorSpec
 from dovetail.prims.sizes import is_symbolic
+from dovetail.torch_internals import is_zero_tensor
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, proxies
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.overlap import WAITS
@@ -133,10 +134,10 @@ def _aliases(line: BoundSymbol, pairs: list[tuple[Any, Any]], arguments: tuple) 
     """A result may share memory with what it is a view of, and with nothing else."""
     bases, inputs, owners = view_bases([line]), {}, {}
     for p, x in zip(leaves((line.args, line.kwargs)), leaves(arguments), strict=False):
-        if isinstance(p, Proxy) and isinstance(x, torch.Tensor) and x.numel():
+        if isinstance(p, Proxy) and isinstance(x, torch.Tensor) and x.numel() and not is_zero_tensor(x):
             inputs.setdefault(_memory(x), []).append(p)
     for p, x in pairs:
-        if not isinstance(p, Proxy) or not isinstance(x, torch.Tensor) or not x.numel():
+        if not isinstance(p, Proxy) or not isinstance(x, torch.Tensor) or not x.numel() or is_zero_tensor(x):
             continue
         at, root = _memory(x), root_of(p, bases)
         if at in inputs:

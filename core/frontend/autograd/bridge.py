@@ -15,7 +15,7 @@ from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.frontend.shards import Layout, local_parts, wrapped
-from dovetail.torch_internals import any_autocast
+from dovetail.torch_internals import any_autocast, has_storage
 
 TWICE = (
     "the gradient of a compiled function was differentiated, and its backward has no history: {}. Compile a function that takes both gradients "
@@ -105,6 +105,9 @@ class Call(torch.autograd.Function):
         if len(absent) == len(cotangents):
             return (None,) * len(ctx.needs_input_grad)
         saved, extra = _saved(ctx, len(bridge.pullback.saved))
+        if not all([g is None or has_storage(g) for g in cotangents]):
+            values = bridge.pullback.values(saved, ctx.numbers, [*extra, *getattr(ctx, "extra_numbers", ())])
+            return (None, None, *bridge.pullback.transformed(values, cotangents), *([None] * (staged is not None)))
         if torch.is_grad_enabled():
             if bridge.layouts:
                 raise RuntimeError(TWICE.format("its parameters are DTensors"))

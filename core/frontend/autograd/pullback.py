@@ -11,8 +11,10 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import DovetailError
+from dovetail.executors import dispatch, resolve_executors
+from dovetail.executors.trials.reference import referees
 from dovetail.langs.torch import TO_TORCH, torch_device
-from dovetail.trace import JointTrace, Proxy, TensorProxy, Trace, proxies, recording, substitute
+from dovetail.trace import JointTrace, Proxy, TensorProxy, Trace, proxies, recording, substitute, to_callable
 from dovetail.trace.passes.dce import needed
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
@@ -95,6 +97,19 @@ class Pullback:
             gradients = [None if p is None else next(results) for p in self.gradients]
         absent = {p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None}
         return [None if sources <= absent else g for g, sources in zip(gradients, self.flows, strict=True)]
+
+    def transformed(self, values: list[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Return the gradients for cotangents of a transform, such as those of `is_grads_batched=True`: operations of torch compute them."""
+        if self.problem is not None:
+            raise RuntimeError(
+                f"the backward of a compiled function runs under a transform, such as vmap, and {self.problem}; call it without compiling it"
+            )
+        program = self._program()
+        with recording(program):
+            run = to_callable(dispatch(program, referees(resolve_executors())))
+        full = [_zeros(p) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
+        results = iter(run(*values, *full))
+        return [None if p is None else next(results) for p in self.gradients]
 
     def _compile(self) -> None:
         try:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dovetail.frontend.shards import local_part
+from dovetail.torch_internals import is_zero_tensor
 
 WORK = 10_000  # steps after which the exact comparison of two strided tensors stops, and they count as overlapping
 
@@ -31,7 +32,10 @@ def memory_overlap(written: tuple, others: tuple, buffers: tuple = ()) -> bool:
 
 def _span(x: Any) -> tuple[int, int]:
     storage = x.untyped_storage()
-    start = storage.data_ptr()
+    try:
+        start = storage.data_ptr()
+    except RuntimeError:  # zeros that take no memory, as autograd makes them
+        return 0, 0
     return start, start + storage.nbytes()
 
 
@@ -49,7 +53,9 @@ class _Memory:
 
 def _elements_overlap(written: tuple, others: tuple) -> bool:
     """Compare pairs of tensors whose ranges of addresses meet, one of them written, element by element."""
-    ranges = [_Memory(x, is_written) for tensors, is_written in ((written, True), (others, False)) for x in tensors if x.numel()]
+    ranges = [
+        _Memory(x, is_written) for tensors, is_written in ((written, True), (others, False)) for x in tensors if x.numel() and not is_zero_tensor(x)
+    ]
     active: list[_Memory] = []
     for memory in sorted(ranges, key=lambda each: each.start):
         active = [each for each in active if each.end > memory.start]

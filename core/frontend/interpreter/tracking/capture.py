@@ -15,7 +15,7 @@ from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 
 class PendingWrites(Exception):
-    """The program wrote to outside objects and then raised its cause: the writes have to be done, so the call has to run as it stands."""
+    """The program wrote to the world outside, or read it anew, and then raised its cause: the call has to run as it stands."""
 
 
 class Captured(NamedTuple):
@@ -60,7 +60,8 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
     except BaseException as error:
         error.__traceback__ = strip(error.__traceback__)
         tracker.check_snapshots()
-        if (tracker.effects.log or recorder.has_effects()) and isinstance(error, Exception) and not isinstance(error, tracker.refusals):
+        happened = tracker.effects.log or tracker.calls or recorder.has_effects()
+        if happened and isinstance(error, Exception) and not isinstance(error, tracker.refusals):
             raise PendingWrites from error
         raise
     recorder.finish(tracker)

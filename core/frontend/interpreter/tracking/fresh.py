@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
         args = [tracker.path(x) for x in args]
     owner, place = _owner(tracker, function, args)
     arguments = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
-    if not all([type(x) in tracker.atoms for x in (*arguments, *kwargs.values())]):
+    if not all([type(x) in tracker.atoms or isinstance(x, IntEnum) for x in (*arguments, *kwargs.values())]):
         raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")
     if rule.kind == "value":
         return _looked_up(tracker, partial(function, *args, **kwargs))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import re
 import sys
 import warnings
 import weakref
+from _abc import _abc_register
 from collections import _count_elements, defaultdict
 from collections.abc import Callable
 from functools import cmp_to_key, lru_cache, partial, reduce
@@ -27,7 +29,7 @@ from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
 from dovetail.frontend.interpreter.tracking.holders import check_held
-from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass
+from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
 from dovetail.frontend.interpreter.tracking.mirrors import TEXT
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
@@ -137,10 +139,19 @@ def _groupby(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 
 def _id(tracker: Any, value: Any) -> int:
     """Return id(value); a value from outside has to be this one at every call."""
+    if tracker.recorder.is_tensor(value):
+        return id(tracker.recorder.stored_key(tracker, value))
     source = tracker.source(value)
-    if source is not None and source.kind != "const" and not tracker.recorder.is_tensor(value):
+    if source is not None and source.kind != "const":
         tracker.guard("is", source, value)
     return id(value)
+
+
+def _id_called(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Return id(value); the memo of `copy.deepcopy` depends on no object but those that it holds."""
+    if len(args) != 1 or kwargs or (frame is not None and frame.globals is vars(copy)):
+        return builtin(*args, **kwargs)
+    return _id(tracker, args[0])
 
 
 def _counted(tracker: Any, mapping: Any, items: Any) -> None:
@@ -423,6 +434,7 @@ _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 TABLE: dict[Any, Callable] = {
     isinstance: _answer(is_instance),
     issubclass: _answer(is_subclass),
+    _abc_register: _answer(register),
     type: _type,
     hasattr: _named(_hasattr),
     setattr: _named(lambda tracker, owner, name, value: tracker.store_attr(owner, name, value)),
@@ -483,7 +495,7 @@ TABLE: dict[Any, Callable] = {
     accumulate: _accumulate,
     groupby: _groupby,
     repeat: _answer(lambda tracker, value, *times: repeat(value, *map(tracker.indexed, times))),
-    id: _answer(_id),
+    id: _id_called,
     __import__: _import,
     _count_elements: _answer(_counted),
     dict: _dict,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from _abc import _abc_register
 from abc import ABCMeta
 from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import IMMUTABLE, lookup
 
 if TYPE_CHECKING:
@@ -84,6 +86,15 @@ def _is_registered(tracker: Tracker, cls: type, kind: Any) -> bool:
     if not result or getattr(kind, "_is_protocol", False) or not isinstance(kind, ABCMeta):
         tracker.guard("subclass" if result else "no subclass", tracker.sources.const(cls), kind)
     return result
+
+
+def register(tracker: Tracker, kind: Any, cls: Any) -> Any:
+    """Register a class with an abstract one, of which the trace created one: nothing outside of it changes then."""
+    if not tracker.is_fresh(cls) and not tracker.is_fresh(kind):
+        raise Unsupported(
+            f"{kind.__name__}.register({cls.__name__}) would happen while tracing and never again; register the class outside the compiled function"
+        )
+    return _abc_register(kind, cls)
 
 
 def has_flag(tracker: Tracker, value: Any, flag: int) -> bool:

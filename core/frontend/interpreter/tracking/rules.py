@@ -16,6 +16,7 @@ object that may change; the option `unknown_c_code` lets it run.  To add a row, 
 from __future__ import annotations
 
 import _random
+import _signal
 import _thread
 import abc
 import builtins
@@ -42,6 +43,8 @@ from functools import lru_cache
 from types import BuiltinFunctionType, MethodDescriptorType, MethodWrapperType, ModuleType, WrapperDescriptorType
 from typing import Any, NamedTuple
 
+_os = sys.modules[os.stat.__module__]  # posix, or nt
+
 
 class Fresh(NamedTuple):
     """The result of a call that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "value" for
@@ -63,9 +66,12 @@ _FILES = Refused("it reads or writes what is outside of the program; do it outsi
 _MOMENT = Refused("its result changes from call to call; call it outside, and pass its result, or use time.time(), which is read at every call")
 _SAMPLES = Refused("it draws from a random state in a way that is not run at every call; draw with torch, or draw outside and pass the result")
 _GARBAGE = Refused("its result depends on what else the process holds; call it outside the compiled function")
+_COLLECTOR = Refused("tracing itself switches the garbage collector off; call it outside the compiled function, and pass its result")
 _VARIABLES = Refused("it copies all context variables, which may change unseen; read those that you need with get()")
 _THREADS = Refused("it starts a thread, which would happen while tracing and never again; start it outside the compiled function")
 _FRAMES = Refused("it changes how the interpreter runs, which would happen while tracing and never again; call it outside")
+
+_OF_PATHS = ("_path_normpath", "_path_splitroot", "_path_splitroot_ex", "_path_isdevdrive", "strerror", "major", "minor")
 
 CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((time.time, time.perf_counter, time.monotonic, time.process_time, time.thread_time), FLOAT),
@@ -83,6 +89,8 @@ CALLABLES: dict[Any, Any] = {
     **{getattr(sys, name): EFFECT for name in ("setswitchinterval", "set_int_max_str_digits") if hasattr(sys, name)},
     **dict.fromkeys((sys.exception, sys.exc_info), VALUE),  # of the caller: the program's own is known, see Calls
     gc.collect: INT,
+    **dict.fromkeys((gc.get_threshold, gc.get_debug, _signal.getsignal), VALUE),
+    gc.isenabled: _COLLECTOR,
     **dict.fromkeys((gc.enable, gc.disable, gc.freeze, gc.unfreeze), EFFECT),
     contextvars.copy_context: _VARIABLES,
     **{getattr(_thread, name): _THREADS for name in ("start_new_thread", "start_joinable_thread") if hasattr(_thread, name)},
@@ -91,6 +99,7 @@ CALLABLES: dict[Any, Any] = {
     decimal.localcontext: KEEPS,
     **dict.fromkeys((divmod, pow, round, chr, ord, ascii, format, abs, bin, hex, oct, repr), DEEP),
     **dict.fromkeys((range, bytes, bytearray, int, float, complex, str, memoryview), DEEP),
+    **{function: DEEP for name in _OF_PATHS if (function := getattr(_os, name, None)) is not None},
     **dict.fromkeys((os.fspath, sys.intern), DEEP),
     **{getattr(builtins, name): KEEPS for name in ("id", "callable")},
 }
@@ -163,6 +172,8 @@ def rule_of(function: Any, args: Sequence[Any] = ()) -> Any:
         return rule
     if isinstance(function, type):
         return _of_maker(function)
+    if getattr(function, "__module__", None) == "numpy.random" and type(function) not in (*_UNBOUND, *_BOUND):
+        return METHODS.get(("RandomState", function.__name__), _SAMPLES)  # a function of Cython that calls a method of NumPy's generator
     if type(function) in _UNBOUND:
         return of_class(function.__objclass__, function.__name__)
     if isinstance(function, _BOUND):  # some builtin methods are of a subclass

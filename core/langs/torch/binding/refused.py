@@ -21,7 +21,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("nonzero argwhere masked_select"),
     ),
     "the shape of its result depends on values; call it outside the compiled function and pass its result as an argument": (
-        *_functions("unique unique_consecutive _unique _unique2 bincount segment_reduce"),
+        *_functions("unique unique_consecutive _unique _unique2 bincount segment_reduce _pack_padded_sequence _pad_packed_sequence"),
         *("torch.functional.unique", "torch.functional.unique_consecutive"),
         *_methods("unique unique_consecutive bincount"),
     ),
@@ -97,6 +97,9 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("_autocast_to_full_precision _autocast_to_reduced_precision"),
     ),
     "read and write files outside the compiled function": (*_functions("save load"),),
+    "tangents are not traced; open the level around the call of the compiled function, or use torch.func.jvp outside": tuple(
+        f"torch.autograd.forward_ad.{name}" for name in ("enter_dual_level", "make_dual", "unpack_dual")
+    ),
     "set the seed outside the compiled function, before the call": (*_functions("seed initial_seed"),),
 }
 _SHAPES = "the shape of its result depends on values"
