@@ -32,15 +32,6 @@ INFOS = {
 }
 
 
-def samples(info: Any, most: int) -> Iterator[tuple[tuple, dict]]:
-    """The samples, with inputs that require gradients."""
-    torch.manual_seed(0)
-    for i, sample in enumerate(info.sample_inputs("cpu", torch.float64, requires_grad=True)):
-        if i == most:
-            return
-        yield (sample.input, *sample.args), sample.kwargs
-
-
 def gradients(run: Any, args: tuple, kwargs: dict) -> list[Any] | None:
     """The gradient of each input for fixed random cotangents of the results; None where nothing can be differentiated."""
     args, kwargs = harness.fresh((args, kwargs))
@@ -57,7 +48,7 @@ def gradients(run: Any, args: tuple, kwargs: dict) -> list[Any] | None:
 def failures(info: Any, most: int) -> Iterator[str]:
     """A sentence for each sample and way in which gradients differ from eager's."""
     op = opdb.spelled(info.op)
-    for i, (args, kwargs) in enumerate(samples(info, most)):
+    for i, (args, kwargs) in enumerate(opdb.samples(info, torch.float64, most, requires_grad=True)):
         try:
             want = gradients(lambda args, kwargs: op(*args, **kwargs), args, kwargs)
         except Exception:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import SEED, set_rng_seed
 
 sys.path.insert(0, __file__.rpartition("/")[0])
 import harness
@@ -19,10 +20,13 @@ import harness
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
 
 
-def samples(info: Any, dtype: torch.dtype, most: int) -> Iterator[tuple[tuple, dict]]:
-    torch.manual_seed(0)
-    for i, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=False)):
-        if i == most:
+def samples(info: Any, dtype: torch.dtype, most: int, *, requires_grad: bool = False) -> Iterator[tuple[tuple, dict]]:
+    """Yield the first samples that `info.sample_inputs` gives, without its walk over the whole stack: a third of a second each."""
+    every = info.sample_inputs_func(info, "cpu", dtype, requires_grad)
+    for _ in range(most):
+        set_rng_seed(SEED)
+        sample = next(every, None)
+        if sample is None:
             return
         yield (sample.input, *sample.args), sample.kwargs
 
