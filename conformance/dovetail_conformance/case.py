@@ -61,6 +61,11 @@ class Case:
     def function(self) -> Callable[..., Any]:
         return self.compiled()
 
+    @cached_property
+    def differentiated(self) -> Callable[..., Any]:
+        """The program for calls that record gradients, apart from `function`: its last program is what `executed` describes."""
+        return self.compiled()
+
     def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
         """Call a compiled function; the generator starts from the same seed each time.  Not `quiet` calls may print and warn."""
         seed_generators(SEED)

@@ -254,7 +254,7 @@ def backward(cell: Cell) -> Outcome | None:
         if want is None:
             return None
         differentiated += 1
-        function = case.compiled()
+        function = case.differentiated
         got = _gradients(case, function, lambda call_inputs, grad: case.call(function, call_inputs, grad=grad))
         ran_any += case.subject.lines(*executed(function))[0] > 0
         if got is None:

@@ -41,7 +41,7 @@ def surroundings(cell: Cell) -> Outcome | None:
         if case.ran.error is not None or case.reference is None:
             return None
         for grad in (False, True) if cell.info.grad and any(map(inexact, case.program.inputs)) else (False,):
-            function = case.compiled()
+            function = case.differentiated if grad else case.function
             input_sets = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
             case.call(function, input_sets[0], grad=grad)  # what compiles once may load a library
             theirs = _watched(partial(case.eager, input_sets[1], grad=grad, quiet=False), cell.subject.environment)
