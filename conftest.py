@@ -1,4 +1,4 @@
-"""What holds for every test: the same random numbers in any order, and a process of its own where `alone` asks for one."""
+"""What holds for every test: the same random numbers in any order, a process of its own where `alone` asks for one, shares of many alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -30,6 +31,13 @@ def seed_generators() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.default_generator.manual_seed(0)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test slow that is not among the share of its parameters that `one_in` leaves, which the names choose: the same in every run."""
+    marker = item.get_closest_marker("one_in")
+    if marker is not None and crc32(item.name.encode()) % marker.args[0]:
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -1,4 +1,4 @@
-"""Start programs in processes that have imported torch, and nothing of Dovetail: each is a fork of one server, a quarter of a start's time."""
+"""Start programs in processes that have imported torch and parts of it that come late, and nothing of Dovetail: forks of one server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch"])
+_CONTEXT.set_forkserver_preload(["torch", "torch._dynamo"])  # what optimizers and assert_close import
 _STREAMS = ("out", "err")
 
 

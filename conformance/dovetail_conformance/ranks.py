@@ -142,7 +142,7 @@ def load(module: str, file: str, name: str) -> Callable:
 
 def launch() -> None:
     """Fork the ranks, and wait for them."""
-    import torch  # lazily, with Dovetail: the process that starts ranks may have no use for them
+    import torch.distributed.tensor  # lazily, with Dovetail: the process that starts ranks may have no use for them
 
     import dovetail  # noqa: F401
 

@@ -50,7 +50,7 @@ def test_there_are_at_least_25() -> None:
     assert len(BROKEN) >= 25
 
 
-SOME = ["all_reduce", "*a*max", "softmax", "add", "matmul", "conv2d", "index_*", "layer_norm", "dropout", "unfold", "cumsum"]
+SOME = ["all_reduce", "amax", "softmax", "add", "matmul", "index_put", "dropout"]
 
 
 @pytest.mark.parametrize("operations", [SOME, pytest.param(None, marks=pytest.mark.slow)], ids=["some", "all"])

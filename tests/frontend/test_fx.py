@@ -40,6 +40,7 @@ def taken_apart(trace: Trace) -> Trace:
     return apart
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("every_dtype", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("info", WHOLE, ids=lambda info: info.name)
 def test_a_row_computes_what_the_reference_does_laid_out_as_the_meta_says(info, every_dtype):

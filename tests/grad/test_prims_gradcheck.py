@@ -62,6 +62,7 @@ def replaced(nest: Any, rest: Iterator[Any]) -> Any:
     return next(rest) if is_inexact(nest) else nest
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0", "ignore:Input #")
 @pytest.mark.parametrize(("info", "dtype"), DIFFERENTIABLE)
 def test_scenario_22_gradients_are_the_derivatives(info: OpInfo, dtype: dtypes.DType) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ CHECKED = {check.run.__name__ for check in CHECKS}  # their docstrings are what 
 RIDDLES = frozenset(["asked", "found", "given", "made", "nobody", "said", "whose"])
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def public_functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
     """Yield the public functions and methods of a module."""
     for node in ast.iter_child_nodes(tree):
@@ -45,11 +51,12 @@ def is_meaning(function: ast.FunctionDef) -> bool:
     return function.name in CHECKED or any(name[-1] in MEANINGS or name[-1] in RULES for name in names)
 
 
+@cache
 def openers(package: Path) -> dict[str, str]:
     """Return the first word of each public docstring, by file, line and function; an equation has none."""
     words = {}
     for file in sorted(package.rglob("*.py")):
-        for function in public_functions(ast.parse(file.read_text(encoding="utf-8"))):
+        for function in public_functions(parsed(file)):
             word = re.match(r"[A-Z][a-z]*\b", ast.get_docstring(function) or "")
             if word is not None and not is_meaning(function):
                 words[f"{file.relative_to(ROOT)}:{function.lineno} {function.name}"] = word.group()
@@ -87,12 +94,7 @@ def test_public_docstrings_start_with_an_imperative(package: Path, imperatives: 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_names_are_nouns_for_what_they_hold(package: Path):
-    wrong = {
-        f"{file.relative_to(ROOT)}: {name}"
-        for file in package.rglob("*.py")
-        for name in names_bound(ast.parse(file.read_text(encoding="utf-8")))
-        if name in RIDDLES
-    }
+    wrong = {f"{file.relative_to(ROOT)}: {name}" for file in package.rglob("*.py") for name in names_bound(parsed(file)) if name in RIDDLES}
 
     assert not wrong, "name what it holds: `candidates`, `results`, `verdict`"
 

@@ -123,6 +123,7 @@ def arrays_in(tree) -> list[np.ndarray]:
     return [tree] if isinstance(tree, np.ndarray) and tree.ndim else []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("name", cases.ONE)
 def test_views_are_views_and_copies_are_copies(name: str, order: str) -> None:

@@ -38,6 +38,7 @@ def traced_dtype(fn, *args):
         return "an error"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("kinds", [("tensor", "tensor"), ("tensor", "scalar"), ("scalar", "tensor"), ("scalar", "scalar")], ids="-".join)
 def test_scenario_24_pairs_of_tensors_promote_as_in_eager(name, kinds):

@@ -44,6 +44,7 @@ def test_scenario_61_forward_in_float32_equals_eager(case):
     assert dovetail.cache_misses(compiled) == ["the first call"]
 
 
+@pytest.mark.one_in(2)
 def test_forward_by_prims_alone_equals_eager(case):
     model, args = case
     with torch.no_grad():
@@ -52,6 +53,7 @@ def test_forward_by_prims_alone_equals_eager(case):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item())
 
 
+@pytest.mark.one_in(2)
 def test_forward_in_bfloat16_is_as_close_to_float32_as_eagers(case):
     model, args = case
     small = copy.deepcopy(model).to(torch.bfloat16)
@@ -76,6 +78,7 @@ def test_every_operation_is_in_the_trace_and_decomposes(case):
     assert not [line.symbol.id for line in trace.lines if line.symbol.id.startswith("opaque")]
 
 
+@pytest.mark.one_in(2)
 def test_scenario_28_training_mode_draws_the_same_dropout_as_eager_from_the_same_seed(case):
     model, args = case
     model.train()

@@ -56,6 +56,7 @@ def determined(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield name, p
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [pytest.param(False, marks=pytest.mark.slow), True], ids=["written out", "scaled_dot_product_attention"])
 def test_the_loss_of_every_step_is_eagers(fused, text):
     model = zoo.GPT(vocabulary=128, width=64, heads=4, layers=2, context=LENGTH, fused=fused).train()

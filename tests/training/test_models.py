@@ -31,6 +31,7 @@ def test_scenario_61_gradients_and_buffers_are_eagers_and_accumulate(name, dtype
     assert dovetail.cache_misses(twins.compiled) == ["the first call"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_scenario_61_losses_and_results_in_training_mode_are_eagers(name):
     twins = Twins.named(name)
@@ -41,6 +42,7 @@ def test_scenario_61_losses_and_results_in_training_mode_are_eagers(name):
         assert x.requires_grad and x.grad_fn is not None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("recompute", ["none", "all"])
 @pytest.mark.parametrize("name", ["gpt with loss", "resnet", "bert"])
 def test_scenario_61_gradients_do_not_depend_on_what_is_recomputed(name, recompute):

@@ -21,6 +21,7 @@ OPTIMISERS: dict[str, Callable] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("name", ["gpt with loss", "resnet"])
 def test_twenty_steps_with_clipping_and_a_schedule_are_eagers(name, optimiser):

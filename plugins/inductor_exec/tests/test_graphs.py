@@ -61,6 +61,7 @@ def leaves_of(outputs):
     return [p for out in outputs for p in (out if isinstance(out, tuple) else (out,))]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", list(zoo.cases()))
 @pytest.mark.parametrize("backend", ["torch", pytest.param("torchscript", marks=pytest.mark.slow)])
 def test_models_forward_and_backward_equal_eager(name, backend):

@@ -81,6 +81,7 @@ MOVING = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MOVING)
 def test_moving(name, dtype, ex):
@@ -103,6 +104,7 @@ COMPUTING = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", DTYPES[:4])
 @pytest.mark.parametrize("name", COMPUTING)
 def test_computing(name, dtype, ex):

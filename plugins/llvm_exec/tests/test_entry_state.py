@@ -67,6 +67,7 @@ def test_modules_that_stay_what_they_are_cost_no_python(way):
     assert ("__call__" in names) == (way == "called")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("training", [False, True])
 def test_a_change_of_what_modules_hold_is_seen(way, change, training):

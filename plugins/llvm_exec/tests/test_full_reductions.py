@@ -34,6 +34,7 @@ def as_in_float64(fn, x, got):
     torch.testing.assert_close(got.double(), fn(x.double()), rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_results_of_results_of_all_elements(program, shape, two_threads):

@@ -73,6 +73,7 @@ def case(request):
     return zoo.cases()[request.param]
 
 
+@pytest.mark.one_in(2)
 def test_models_forward(case):
     model, args = case
     ours = compiled(model.eval())
@@ -99,6 +100,7 @@ def test_models_backward(case):
     assert runs_kernels(ours)
 
 
+@pytest.mark.one_in(2)
 def test_models_keep_the_contract(case, monkeypatch):
     monkeypatch.setenv("DOVETAIL_CHECK", "1")
     model, args = case

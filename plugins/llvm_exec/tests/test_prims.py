@@ -40,6 +40,7 @@ def of_tensors(info: OpInfo, sample):
     return fn, [leaves[i] for i in where]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
 @pytest.mark.parametrize(("info", "dtype"), cases())
 def test_a_prim_is_what_the_torch_executor_makes_of_it(info, dtype):

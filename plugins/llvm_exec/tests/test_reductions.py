@@ -21,6 +21,7 @@ def filled(shape, dtype):
     return torch.randn(shape).to(dtype) if dtype.is_floating_point else torch.randint(0, 5, shape).to(dtype)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", ["sum", "mean", "amax", "amin", "var", "prod"])

@@ -40,6 +40,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize(("triple", "cpu"), MACHINES, ids=[cpu for _, cpu in MACHINES])
 def test_kernels_become_code_for_other_machines(triple, cpu, name, monkeypatch):

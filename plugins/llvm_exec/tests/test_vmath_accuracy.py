@@ -62,6 +62,7 @@ def test_dense_sweep(name, element):
     assert error <= BOUNDS[name][ELEMENTS.index(element)], f"{error} ulp at {where}"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "vectors"])
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("name", BOUNDS)
@@ -95,6 +96,7 @@ def by_mpmath_wide(name: str, x: float) -> np.longdouble:
     return np.longdouble(high) + np.longdouble(float(value - high))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in BINARY])

@@ -34,6 +34,7 @@ def test_width(triple, cpu, width):
     assert named(triple, cpu).lanes("double") == width // 8
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("element", ["float", "double"])
 @pytest.mark.parametrize(("triple", "cpu", "width"), MACHINES)
 def test_no_function_calls_another(triple, cpu, width, element):

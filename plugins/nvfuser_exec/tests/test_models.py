@@ -48,6 +48,7 @@ def trained(name, ex):
     return both
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [(), OPT_IN], ids=["as it is", "with every option"])
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_and_backward_equal_eager_by_the_stand_in(name, options, monkeypatch):
