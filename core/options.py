@@ -369,11 +369,11 @@ RECOMPILE_LIMIT = Option(
 )
 DECISIONS = Option(
     "DOVETAIL_DECISIONS",
-    "error",
+    "graph",
     "What becomes of a function that needs the value of a tensor, as for an `if`, where `jit` gets no `decisions`: `graph` compiles it piece by "
     "piece, `eager` runs it in eager mode, `error` refuses it and names the line.",
     one_of("graph", "error", "eager"),
-    example='decisions = "graph"',
+    example='decisions = "error"',
 )
 DECISION_LIMIT = Option(
     "DOVETAIL_DECISION_LIMIT",

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 from dovetail import options, prims
 from dovetail.compiler.compilation import Distribution, Pass
-from dovetail.compiler.decisions import compile_graph
+from dovetail.compiler.decisions import compile_graph, needed_value
 from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
-from dovetail.errors import EagerCall
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
 from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
-from dovetail.frontend.decisions.requests import NeedsDecisions, Probe
+from dovetail.frontend.decisions.requests import NeedsDecisions
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
@@ -168,20 +168,29 @@ class Cache:
         native = (self.interpretation or options.INTERPRETATION.read()) == "native"
         exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
         decisions = "error" if exact else self.decisions or options.DECISIONS.read()
-        if decisions != "error":
-            how["session"] = Probe()
         try:
             if symbolic and self.mode == "guards" and not native:
                 entry = self.compile_symbolic(args, kwargs, executors, passes, how)
             else:
                 entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
-        except NeedsDecisions as needed:
-            entry = compile_graph(self.fn, args, kwargs, executors, passes, self.recompute, needed, functools.partial(_explored, weakref.ref(self)))
-            entry.graph.compiles = decisions == "graph"
-            return entry
+        except (TracedValueError, Unsupported):
+            needed = None if decisions == "error" else needed_value(self.fn, args, kwargs, executors)
+            if needed is None:
+                raise
+            return self.compile_decisions(args, kwargs, executors, passes, needed, decisions == "graph")
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), entry)
         account.gradients = gradients_differ
+        return entry
+
+    def compile_decisions(
+        self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], needed: NeedsDecisions, compiles: bool
+    ) -> Entry:
+        """Compile a function that needs values up to the first of them."""
+        how: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled, "on_explore": functools.partial(_explored, weakref.ref(self))}
+        entry = compile_graph(self.fn, args, kwargs, executors, passes, needed=needed, **how)
+        entry.graph.compiles = compiles
+        entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), entry)
         return entry
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:

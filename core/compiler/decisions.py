@@ -4,35 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from dovetail.compiler.compilation import Compilation, Pass
 from dovetail.compiler.entry import Entry
+from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.compiler.passes import has_transforms
 from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
 from dovetail.compiler.training import training
 from dovetail.errors import TracedValueError
 from dovetail.executors import Priority
+from dovetail.executors.trials.budget import Account
+from dovetail.executors.trials.trial import trial_of
+from dovetail.frontend import bytecode
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
-from dovetail.frontend.decisions.graph import Graph
-from dovetail.frontend.decisions.requests import NeedsDecisions
+from dovetail.frontend.decisions.graph import Graph, Segment
+from dovetail.frontend.decisions.requests import NeedsDecisions, Probe
 from dovetail.frontend.decisions.session import explore
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, requires_grad
 
 
 class SegmentCompiler:
-    """Runs the passes of the pipeline over the parts of a graph."""
+    """Runs the passes of the pipeline over the parts of a graph.
 
-    def __init__(self, executors: Priority, passes: tuple[Pass, ...], recompute: str):
-        self.executors, self.passes, self.recompute = executors, passes, recompute
+    Attributes:
+        tries: whether segments are tried beside the reference.
+        retire: called with the reason where one disagreed.
+    """
 
-    def segment(
-        self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]
-    ) -> tuple[Callable[..., tuple], Sequence[Trace]]:
+    def __init__(self, executors: Priority, passes: tuple[Pass, ...], recompute: str, tries: bool):
+        self.executors, self.passes, self.recompute, self.tries = executors, passes, recompute, tries
+        self.retire: Callable[[str], Any] = lambda reason: None
+
+    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]) -> Segment:
         """Compile a pure program.
 
         Args:
@@ -41,19 +50,17 @@ class SegmentCompiler:
             written: those inputs that the epilogue writes later.
             constant: values of the trace through which no gradient flows.
         """
-        grad, casts = torch.is_grad_enabled(), any_autocast()
+        began, casts = perf_counter(), any_autocast()
+        account = Account(retire=lambda reason: self.retire(reason), gradients=gradients_differ) if self.tries else None
         with compiling_with(self.executors), autocast_off():
-            compilation = Compilation(self.executors, self.passes, self.recompute, history=grad)
+            compilation = Compilation(self.executors, self.passes, self.recompute, account, history=torch.is_grad_enabled())
             followed = replace(compilation, written=tuple(written), constant=constant, environment=acquired.environment)
-            run: Callable[..., Any]
-            trained = train(program, followed) if grad and any(map(requires_grad, program.inputs)) else None
-            if trained is not None:
-                run, steps = training(trained, followed).run, trained.forward
-            else:
-                steps = infer(program, compilation)
-                run = GENERATE(steps[-1])
-                run = torch.no_grad()(run) if grad and any(map(requires_grad, program.inputs)) else run
-        return off(run) if casts else run, steps
+            segment = _trained(program, followed) or _inferred(program, compilation)
+        if account is not None:
+            account.seconds = perf_counter() - began
+        if casts:
+            segment.run, segment.run_beside = off(segment.run), segment.run_beside and off(segment.run_beside)
+        return segment
 
     def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:
         """Compile what writes inputs and makes views at the end of a path."""
@@ -68,8 +75,49 @@ class SegmentCompiler:
         return GENERATE(program)
 
 
+def _trained(program: Trace, compilation: Compilation) -> Segment | None:
+    """Compile a segment with its backward; None where no result needs a gradient."""
+    trained = train(program, compilation) if compilation.history and any(map(requires_grad, program.inputs)) else None
+    if trained is None:
+        return None
+    built = training(trained, compilation)
+    trial = built.trials[0] if built.run_trial is not None else None
+    return Segment(built.run, trained.forward, trained.backward, built.trials, trial, built.run_trial)
+
+
+def _inferred(program: Trace, compilation: Compilation) -> Segment:
+    """Compile a segment without gradients."""
+    steps = infer(program, compilation)
+    run, trial = GENERATE(steps[-1]), trial_of(steps, compilation.executors, compilation.account)
+    beside: Callable[..., Any] | None = trial.run if trial is not None else None
+    if compilation.history and any(map(requires_grad, program.inputs)):
+        run, beside = torch.no_grad()(run), beside and torch.no_grad()(beside)
+    return Segment(run, steps, trials=[trial] if trial is not None else [], trial=trial, run_beside=beside)
+
+
+def needed_value(fn: Callable, args: tuple, kwargs: dict, executors: Priority) -> NeedsDecisions | None:
+    """Return where a function that is no straight line needs the first value; None where it was refused for another reason."""
+    try:
+        with compiling_with(executors):
+            bytecode.acquire(fn, args, kwargs, session=Probe()).forget()
+    except NeedsDecisions as needed:
+        return needed
+    except Exception:  # what it was refused for
+        return None
+    return None
+
+
 def compile_graph(
-    fn: Callable, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], recompute: str, needed: NeedsDecisions, on_explore: Any
+    fn: Callable,
+    args: tuple,
+    kwargs: dict,
+    executors: Priority,
+    passes: tuple[Pass, ...],
+    *,
+    recompute: str,
+    tries: bool,
+    needed: NeedsDecisions,
+    on_explore: Callable[[str], Any],
 ) -> Entry:
     """Compile a function for calls like this one up to the first value that it needs; the rest follows when calls get there.
 
@@ -77,9 +125,10 @@ def compile_graph(
     """
     if has_transforms(passes):
         raise needed.error
-    graph = Graph(fn, SegmentCompiler(executors, passes, recompute), explore, torch.is_grad_enabled(), on_explore)
+    compiler = SegmentCompiler(executors, passes, recompute, tries)
+    graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore)
     why = graph.begin(args, kwargs)
     if why is not None:
         raise TracedValueError(f"{needed.error}\n  it cannot be cut there: {why}", needed.error.proxy) from None
     root = graph.root
-    return Entry(graph.call, executors.key, tuple(root.steps) or (root.trace,), (root.prologue,), graph=graph)
+    return Entry(graph.call, executors.key, root.segment.steps if root.segment is not None else (root.trace,), (root.prologue,), graph=graph)

@@ -21,7 +21,6 @@ from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.decisions.graph import Graph
-from dovetail.frontend.decisions.requests import Requester
 from dovetail.frontend.environment import Acquired, compiling
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.shards import Layout, distributing, local_parts
@@ -97,7 +96,6 @@ def compile_call(
     interpretation: str | None = None,
     account: Account | None = None,
     sizes: SymbolicSizes | None = None,
-    session: Requester | None = None,
     stage_bytes: int | None = None,
     distribution: Distribution | None = None,
 ) -> Entry:
@@ -110,13 +108,11 @@ def compile_call(
         interpretation: how `fn` is traced, "bytecode" or "native"; None is the option of that name.
         account: what trials of the programs may cost; without one nothing is tried.
         sizes: which sizes are symbols; None where all are ints.
-        session: answers what the function needs to know of values; None refuses that.
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
         distribution: how parameters lie on the ranks of a mesh.
     """
     with compiling_with(executors), distributing(distribution):
-        more = {} if session is None else {"session": session}
-        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes, **more)
+        acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes)
         try:
             with compiling(), autocast_off():
                 if acquired.trace.relations is not None:

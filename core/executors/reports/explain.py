@@ -149,6 +149,7 @@ class OutcomeRow:
         guards: what is checked before it, as the sentences of failures.
         target: the decision that follows, "return" or "eager mode".
         loop: whether that is this decision, or an earlier one.
+        reason: why calls run in eager mode from here on; None where they do not.
     """
 
     outcome: str | None
@@ -158,9 +159,12 @@ class OutcomeRow:
     guards: tuple[str, ...]
     target: str
     loop: bool
+    reason: str | None = None
 
     def __str__(self) -> str:
         what = f"{self.outcome}: " if self.outcome is not None else ""
+        if self.reason is not None:
+            return f"{what}eager mode, since {self.reason}"
         lines = f"{self.lines} line{'s' * (self.lines != 1)}" + (f" ({self.program})" if self.program else "")
         return f"{what}{lines} -> {self.target}{' (loop)' if self.loop else ''}, {self.count} time{'s' * (self.count != 1)}"
 
@@ -310,7 +314,7 @@ def explanation(
     programs: Iterable[tuple[Trace, Trace]],
     ran: dict[str, tuple[int, float]] | None = None,
     before: Iterable[Offer] = (),
-    trials: Iterable[Trial] = (),
+    trials: Iterable[tuple[str, Trial]] = (),
     decisions: tuple[DecisionRow, ...] = (),
 ) -> Explanation:
     """Explain programs.
@@ -320,7 +324,7 @@ def explanation(
         programs: (as dispatched, as it runs) for each program.
         ran: the calls and seconds of each executor, where they were measured.
         before: the refusals before differentiation.
-        trials: those of the programs.
+        trials: those of the programs, each with the name of its program.
         decisions: where the function needs values.
     """
     rows: list[Row] = []
@@ -339,7 +343,7 @@ def explanation(
             parts.setdefault(ex.name, (ex, []))[1].append(record)
     whole = {(row.operation, row.results) for row in rows}  # what stayed whole has a row that says it all
     earlier = dict.fromkeys(spoken(offer) for offer in before if (str(offer.line.symbol), tuple(p.name for p in offer.line.writes)) not in whole)
-    tried = tuple(_tried(each.trace.name, line) for each in trials for line in each.tried)
+    tried = tuple(_tried(name, line) for name, trial in trials for line in trial.tried)
     executors = tuple(_parts(parts, rows, ran))
     return Explanation(function, tuple(rows), executors, tuple(shown), tuple(left_out), tuple(earlier), tried, decisions, tuple(collectives))
 

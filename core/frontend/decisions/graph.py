@@ -9,6 +9,8 @@ from threading import RLock
 from typing import Any, Protocol
 
 from dovetail import options
+from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
@@ -28,18 +30,39 @@ class GoEager(Abandon):
 
 
 class Compiler(Protocol):
-    """What the compiler does for a graph."""
+    """What the compiler does for a graph.  `retire` is called with the reason where a segment disagreed with the reference."""
 
-    def segment(
-        self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]
-    ) -> tuple[Callable[..., tuple], Sequence[Trace]]:
-        """Compile a pure program: return a function from its inputs to its outputs, and the steps of its compilation."""
+    retire: Callable[[str], Any]
+
+    def segment(self, program: Trace, acquired: Trace, written: Sequence[Proxy], constant: Collection[Proxy]) -> Segment:
+        """Compile a pure program."""
 
     def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:
         """Compile what runs after the last segment."""
 
     def prologue(self, program: Trace) -> Callable[[tuple, dict], Any]:
         """Generate code for the checks of an edge."""
+
+
+@dataclass(eq=False)
+class Segment:
+    """A compiled pure program between two decisions, which several edges may run.
+
+    Attributes:
+        run: a function from its inputs to its outputs.
+        steps: of its compilation, to the computation or the forward that runs.
+        backward: the steps of its backward; none where it needs no gradient.
+        trials: those of the computation, or of forward and backward.
+        trial: the first of these; None where the computation or forward is not tried.
+        run_beside: runs it beside the reference, for a call that is a trial.
+    """
+
+    run: Callable[..., tuple]
+    steps: Sequence[Trace]
+    backward: Sequence[Trace] = ()
+    trials: Sequence[Trial] = ()
+    trial: Trial | None = None
+    run_beside: Callable[..., tuple] | None = None
 
 
 @dataclass(eq=False)
@@ -89,40 +112,44 @@ class Edge:
     Attributes:
         check: its guards, as a function of the call's arguments that returns tensors and objects, or a Miss; None where it adds none.
         slots: where the tensors go that `check` returns.
-        run: the segment; None where it has no lines.
+        segment: what runs; None where it has no lines.
         takes: where its inputs are: (True, position among the values) or (False, slot of an input).
         gives: where the next values are: (0, position among its results), (1, position among the values) or (2, slot of an input).
         target: what follows; None for the rest of an eager call.
         trace: the pure program.
         prologue: the guards as a program.
         count: how often it was taken.
+        eager: why calls run eagerly from here on; None where they do not.
     """
 
     check: Callable[[tuple, dict], Any] | None = None
     slots: Sequence[int] = ()
-    run: Callable[..., tuple] | None = None
+    segment: Segment | None = None
     takes: Sequence[tuple[bool, int]] = ()
     gives: Sequence[tuple[int, int]] = ()
     target: Decision | Leaf | None = None
     trace: Trace | None = None
-    steps: Sequence[Trace] = ()
     prologue: Trace | None = None
     count: int = 0
+    eager: str | None = None
     advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
     def connect(self) -> None:
         """Make `advance`, which runs the segment and returns the values that arrive at its target: plain Python, since every call pays for it."""
+        segment = self.segment
         arguments = ", ".join([f"values[{i}]" if live else f"inputs[{i}]" for live, i in self.takes])
         results = "".join([f"{('results', 'values', 'inputs')[place]}[{i}], " for place, i in self.gives])
-        lines = [f"results = run({arguments})"] if self.run is not None else []
-        as_they_are = self.run is not None and list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]
+        lines, namespace = [], {}
+        if segment is not None and segment.trial is not None:
+            namespace = {"run": segment.run, "run_beside": segment.run_beside, "trial": segment.trial}
+            lines += ["trial.count += 1", f"results = (run if trial.count < trial.due else run_beside)({arguments})"]
+        elif segment is not None:
+            namespace = {"run": segment.run}
+            lines += [f"results = run({arguments})"]
+        as_they_are = segment is not None and list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]
         lines.append("return results" if as_they_are else f"return ({results})")
-        namespace = {"run": self.run}
         exec("def advance(values, inputs):\n    " + "\n    ".join(lines), namespace)
         self.advance = namespace["advance"]
-
-
-EAGER = Edge()
 
 
 class Graph:
@@ -150,6 +177,7 @@ class Graph:
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.compiles = True  # whether anything is compiled behind the root's guards
+        self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
         self.clear()
 
     def begin(self, args: tuple, kwargs: dict) -> str | None:
@@ -166,11 +194,16 @@ class Graph:
         self.decisions: list[Decision] = []
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
-        self.programs: dict[Any, tuple[Callable[..., tuple], Sequence[Trace]]] = {}
+        self.programs: dict[Any, Segment] = {}
 
     @property
     def root(self) -> Edge:
         return self.origin.edges[None][0]
+
+    def outcomes(self) -> list[tuple[str, str, int]]:
+        """Return how often each outcome of each decision followed: its place, the outcome as text, and the count."""
+        rows = [(each.where, describe(outcome), edges) for each in self.decisions for outcome, edges in each.edges.items()]
+        return [(where, outcome, sum([edge.count for edge in edges])) for where, outcome, edges in rows]
 
     def slot(self, key: Any) -> int:
         """Return the number of the input with this source."""
@@ -190,7 +223,7 @@ class Graph:
             return self.fn(*args, **kwargs)
         before = self.generators.state() if self.generators.devices else {}
         try:
-            return self._walk(root, dict(zip(root.slots, checked[0])), checked[1], before, args, kwargs)
+            return self.walk(checked, before, args, kwargs)
         except GoEager as reason:
             self.eager_calls += 1
             self.generators.restore(before)
@@ -209,9 +242,15 @@ class Graph:
             )
         return result
 
-    def _walk(self, edge: Edge, inputs: dict[int, Any], objects: tuple, before: States, args: tuple, kwargs: dict) -> Any:
-        """Run from segment to segment; `before` has the states of generators at the start, and gets those that are drawn from first in this call."""
-        values: tuple = ()
+    def walk(self, checked: tuple[tuple, tuple], before: States, args: tuple, kwargs: dict) -> Any:
+        """Run from segment to segment; raises GoEager where the call cannot go on.
+
+        Args:
+            checked: the tensors and objects that the root's check returned.
+            before: the states of generators at the start; gets those that are drawn from first in this call.
+        """
+        edge, values = self.root, ()
+        inputs, objects = dict(zip(edge.slots, checked[0])), checked[1]
         while True:
             target = edge.target
             try:
@@ -219,6 +258,8 @@ class Graph:
                 edge.count += 1
                 if type(target) is not Leaf:
                     outcome, more = target.step(values)
+            except GradientDisagreement as wrong:
+                raise GoEager("", lasting=False) from wrong
             except Exception as error:  # what precedes it in the program has not happened yet
                 raise GoEager("", raised=error) from error
             if type(target) is Leaf:
@@ -232,7 +273,8 @@ class Graph:
                     return following[0]
                 target, outcome, values = following[2:]
             edge, objects = following[:2]
-            if edge is EAGER:
+            if edge.eager is not None:
+                edge.count += 1
                 raise GoEager("")
 
     def follow(self, decision: Decision, outcome: Any, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple[Edge, tuple] | None:
@@ -254,7 +296,7 @@ class Graph:
                 return (*following, decision, outcome, values)
             self.check_limits(decision, outcome)
             known = decision.edges.get(outcome)
-            guards = [edge.check(args, kwargs).reason for edge in known if edge is not EAGER] if known else []
+            guards = [edge.check(args, kwargs).reason for edge in known if edge.eager is None] if known else []
             what = f"{decision.what} at {decision.where} was {describe(outcome)}"
             self.on_explore(f"{what}, and {'; '.join(guards)}" if guards else f"{what} for the first time")
             return self.explore(self, decision, outcome, values, inputs, args, kwargs)

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dovetail.executors.reports.explain import DecisionRow, OutcomeRow
-from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, Graph, Leaf, describe
+from dovetail.executors.trials.trial import Trial
+from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, describe
 from dovetail.trace import Trace
 
 
 def decision_rows(graph: Graph) -> tuple[DecisionRow, ...]:
     """Return a row for the start of a call, and one for each decision."""
     names = {id(decision): f"d{i}" for i, decision in enumerate(graph.decisions)}
-    numbers = {id(steps): f"segment {i}" for i, (_, steps) in enumerate(list(graph.programs.values()))}
+    numbers = {id(segment): f"segment {i}" for i, segment in enumerate(list(graph.programs.values()))}
     order = {id(decision): i for i, decision in enumerate(graph.decisions)}
     rows = []
     for decision in (graph.origin, *graph.decisions):
@@ -25,17 +26,26 @@ def decision_rows(graph: Graph) -> tuple[DecisionRow, ...]:
 
 def _outcome(decision: Decision, outcome: object, edge: Edge, names: dict[int, str], numbers: dict[int, str], order: dict[int, int]) -> OutcomeRow:
     shown = None if decision.step is None else describe(outcome)
-    if edge is EAGER:
-        return OutcomeRow(shown, None, 0, 0, (), "eager mode", False)
+    if edge.eager is not None:
+        return OutcomeRow(shown, None, 0, edge.count, (), "eager mode", False, edge.eager)
     end = isinstance(edge.target, Leaf)
     target = "return" if end else names.get(id(edge.target), "another graph")
     back = not end and order.get(id(edge.target), 0) <= order.get(id(decision), -1)
     guards = tuple([line.kwargs["miss"].reason for line in edge.prologue.lines if "miss" in line.kwargs]) if edge.prologue is not None else ()
-    return OutcomeRow(shown, numbers.get(id(edge.steps)), len(edge.trace.lines), edge.count, guards, target, back)
+    return OutcomeRow(shown, numbers.get(id(edge.segment)), len(edge.trace.lines), edge.count, guards, target, back)
 
 
 def segment_programs(graph: Graph) -> Iterator[tuple[Trace, Trace]]:
     """Yield (as dispatched, as it runs) for each program of a graph, named by its number."""
-    for i, (_, steps) in enumerate(list(graph.programs.values())):
-        dispatched = next(trace for trace in steps if trace.dispatch_record is not None)
-        yield replace(dispatched, name=f"segment {i}"), steps[-1]
+    for i, segment in enumerate(list(graph.programs.values())):
+        for name, steps in ((f"segment {i}", segment.steps), (f"segment {i}, backward", segment.backward)):
+            if steps:
+                dispatched = next(trace for trace in steps if trace.dispatch_record is not None)
+                yield replace(dispatched, name=name), steps[-1]
+
+
+def segment_trials(graph: Graph) -> Iterator[tuple[str, Trial]]:
+    """Yield the trials of the programs of a graph, each with the name of its program."""
+    for i, segment in enumerate(list(graph.programs.values())):
+        for trial in segment.trials:
+            yield f"segment {i}" + (", backward" if trial.trace.name == "backward" else ""), trial

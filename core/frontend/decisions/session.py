@@ -10,10 +10,11 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import DovetailError, InputError
+from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import differing, follows
-from dovetail.frontend.decisions.graph import EAGER, Decision, Edge, GoEager, Graph, Leaf
+from dovetail.frontend.decisions.graph import Decision, Edge, GoEager, Graph, Leaf, Segment
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
 from dovetail.frontend.decisions.state import Reader, State, source_key
@@ -82,20 +83,23 @@ class Session(Requester):
                 return (None,)
             return (*graph.follow(self.decision, self.outcome, self.inputs, self.args, self.kwargs), self.decision, self.outcome, self.values)
         except GoEager as reason:
-            self.give_up(reason.lasting)
+            self.give_up(reason)
             raise
+        except GradientDisagreement as wrong:
+            raise GoEager("", lasting=False) from wrong
         except Exception as error:
-            self.give_up(True)
-            raise self.eager(error) from error
+            reason = self.eager(error)
+            self.give_up(reason)
+            raise reason from error
         finally:
             environment.session = None
             environment.forget()
         return (leaf.finish(self.inputs, self.values, self.objects),)
 
-    def give_up(self, lasting: bool) -> None:
-        """Let all calls that come here run eagerly, where that is `lasting`."""
-        if lasting and not self.only_root and not self.decision.edges.get(self.outcome):
-            self.graph.connect(self.decision, self.outcome, EAGER)
+    def give_up(self, reason: GoEager) -> None:
+        """Let all calls that come here run eagerly, where the reason lasts."""
+        if reason.lasting and not self.only_root and not self.decision.edges.get(self.outcome):
+            self.graph.connect(self.decision, self.outcome, Edge(eager=str(reason) or f"it raised {type(reason.raised).__name__}"))
 
     def eager(self, error: Exception) -> GoEager:
         """Return the reason to run eagerly after an error: nothing to tell where it is the program's own."""
@@ -269,7 +273,7 @@ class Session(Requester):
             "segment", inputs=list(reads), lines=lines, outputs=tuple(outputs), constants=self.trace.constants
         )
         if lines:
-            edge.run, edge.steps = self.program(edge.trace)
+            edge.segment = self.program(edge.trace)
         edge.connect()
         return edge
 
@@ -309,7 +313,7 @@ class Session(Requester):
         self.objects = checked[1]
         return True
 
-    def program(self, segment: Trace) -> tuple[Any, Sequence[Trace]]:
+    def program(self, segment: Trace) -> Segment:
         """Return a segment compiled; segments that are equal but for the names in them share one program."""
         written = [p for p in segment.inputs if self.places.get(p) in self.graph.written]
         key = text_of(segment, set(written)), repr(autocast_state())
@@ -386,6 +390,8 @@ class Session(Requester):
 
     def finisher(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
         """Return the function that writes inputs, makes views, and builds the result."""
+        if not self.graph.finishes:
+            return lambda inputs, values, objects: values
         run, _ = self.graph.compiler.epilogue(epilogue)
         slots = [self.places[p] for p in self.trace.inputs]
         build = without_graph(self.trace, self.recorder.autograd.spent, self.recorder.build(captured))
