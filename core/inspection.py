@@ -64,9 +64,10 @@ def verify(fn: Any, /, *args: Any, **kwargs: Any) -> Verification:
     """Compare each operation that an executor claims in fn(*args, **kwargs) with the reference, on the values that it gets in this call.
 
     The reference are the executors of last resort, on the operation or on its decomposition.  Where something requires grad, the backward
-    is compared, too, in a function with decisions that of each segment on the path of the call.  `first` is the first operation that differs; where only the results of the whole program differ, a bisection over
-    executors and then over their claims finds the culprit.  `fn` may be compiled or not; it runs on copies of its arguments, so they are
-    not written.  Raises DovetailError where no executor of last resort is installed.
+    is compared, too; in a function with decisions, that of each segment on the way of the call.  `first` is the first operation that
+    differs; where only the results of the whole program differ, a bisection over executors and then over their claims finds the culprit.
+    `fn` may be compiled or not; it runs on copies of its arguments, so they are not written.  Raises DovetailError where no executor of
+    last resort is installed, or the call runs in eager mode after a decision.
     """
     cache = cache_of(fn) if isinstance(getattr(fn, "_cache", None), Cache) else cache_of(jit(fn))
     priority = resolve_executors(cache.requested_order)

@@ -25,13 +25,14 @@ from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
 from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
-from dovetail.frontend.decisions.requests import NeedsDecisions
+from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
-from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
+from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.frontend.wrapped_modules import gradient_stage_bytes
 from dovetail.torch_internals import active_mode
+from dovetail.trace import leaves
 from dovetail.trace.source_location import user_line
 
 
@@ -93,6 +94,7 @@ class Cache:
         self.distribution = distribution
         self.decisions = decisions
         self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
+        self.needed_values = False  # whether a call has needed values: then it is tried first whether others do
         self.from_methods = False  # whether methods of the module call it: they do so in loops, with sizes that grow
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
@@ -168,28 +170,34 @@ class Cache:
         native = (self.interpretation or options.INTERPRETATION.read()) == "native"
         exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
         decisions = "error" if exact else self.decisions or options.DECISIONS.read()
+        need = needed_value(self.fn, args, kwargs, executors) if self.needed_values and decisions != "error" else None
+        if need is not None:
+            return self.compile_decisions(args, kwargs, executors, passes, need, decisions == "graph")
         try:
             if symbolic and self.mode == "guards" and not native:
                 entry = self.compile_symbolic(args, kwargs, executors, passes, how)
             else:
                 entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
         except (TracedValueError, Unsupported):
-            needed = None if decisions == "error" else needed_value(self.fn, args, kwargs, executors)
-            if needed is None:
+            need = None if decisions == "error" else needed_value(self.fn, args, kwargs, executors)
+            if need is None:
                 raise
-            return self.compile_decisions(args, kwargs, executors, passes, needed, decisions == "graph")
+        if need is not None:
+            return self.compile_decisions(args, kwargs, executors, passes, need, decisions == "graph")
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), entry)
         account.gradients = gradients_differ
         return entry
 
-    def compile_decisions(
-        self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], needed: NeedsDecisions, compiles: bool
-    ) -> Entry:
+    def compile_decisions(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], need: Need, compiles: bool) -> Entry:
         """Compile a function that needs values up to the first of them."""
-        how: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled, "on_explore": functools.partial(_explored, weakref.ref(self))}
-        entry = compile_graph(self.fn, args, kwargs, executors, passes, needed=needed, **how)
-        entry.graph.compiles = compiles
+        self.needed_values = True
+        if compiles and (self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])):
+            self.warn_of_sizes(f"its sizes are compiled one by one: it needs a value at {need.where}, and only straight lines have symbolic sizes")
+        on_explore = functools.partial(_explored, weakref.ref(self))
+        more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled, "on_explore": on_explore}
+        entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, **more)
+        entry.graph.eager = None if compiles else 'decisions is "eager"'
         entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), entry)
         return entry
 

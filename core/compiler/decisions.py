@@ -15,7 +15,7 @@ from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.compiler.passes import has_transforms
 from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
 from dovetail.compiler.training import training
-from dovetail.errors import TracedValueError
+from dovetail.errors import TracedValueError, Unsupported
 from dovetail.executors import Priority
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import trial_of
@@ -23,7 +23,7 @@ from dovetail.frontend import bytecode
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.decisions.graph import Graph, Segment
-from dovetail.frontend.decisions.requests import NeedsDecisions, Probe
+from dovetail.frontend.decisions.requests import Need, NeedsDecisions, Probe
 from dovetail.frontend.decisions.session import explore
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, requires_grad
@@ -95,14 +95,17 @@ def _inferred(program: Trace, compilation: Compilation) -> Segment:
     return Segment(run, steps, trials=[trial] if trial is not None else [], trial=trial, run_beside=beside)
 
 
-def needed_value(fn: Callable, args: tuple, kwargs: dict, executors: Priority) -> NeedsDecisions | None:
-    """Return where a function that is no straight line needs the first value; None where it was refused for another reason."""
+def needed_value(fn: Callable, args: tuple, kwargs: dict, executors: Priority) -> Need | None:
+    """Return where a function that is no straight line needs the first value; None where it is refused for another reason.
+
+    Raises what the function itself raises before it needs a value.
+    """
     try:
         with compiling_with(executors):
             bytecode.acquire(fn, args, kwargs, session=Probe()).forget()
     except NeedsDecisions as needed:
-        return needed
-    except Exception:  # what it was refused for
+        return needed.need
+    except (TracedValueError, Unsupported):
         return None
     return None
 
@@ -116,7 +119,7 @@ def compile_graph(
     *,
     recompute: str,
     tries: bool,
-    needed: NeedsDecisions,
+    need: Need,
     on_explore: Callable[[str], Any],
 ) -> Entry:
     """Compile a function for calls like this one up to the first value that it needs; the rest follows when calls get there.
@@ -124,11 +127,11 @@ def compile_graph(
     Raises TracedValueError where it cannot be cut there.
     """
     if has_transforms(passes):
-        raise needed.error
+        raise need.error
     compiler = SegmentCompiler(executors, passes, recompute, tries)
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore)
     why = graph.begin(args, kwargs)
     if why is not None:
-        raise TracedValueError(f"{needed.error}\n  it cannot be cut there: {why}", needed.error.proxy) from None
+        raise TracedValueError(f"{need.error}\n  it cannot be cut there: {why}", need.error.proxy) from None
     root = graph.root
     return Entry(graph.call, executors.key, root.segment.steps if root.segment is not None else (root.trace,), (root.prologue,), graph=graph)

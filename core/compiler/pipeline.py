@@ -11,6 +11,7 @@
     GENERATE        print each program as Python, and compile that
 
 `compile_programs` runs all but the first and the last; `entry.py` calls it, and joins prologue, computation and epilogue to one function.
+A function that needs values of tensors, as for an `if`, is no such straight line: `decisions.py` sends its parts through the pipeline one by one.
 `training.py` connects forward and backward to eager autograd; the backwards that it compiles later go through `lower` as well.
 
 To add a pass, write a function from trace to trace and name it in a tuple below.  A further parameter is filled with the field of that name

@@ -46,7 +46,7 @@ def test_a_known_value_is_no_branch_on_data(program):
 )
 def test_a_value_of_an_input_or_a_generator_stays_unknown(unknown):
     with pytest.raises(TracedValueError, match="tracing only knows shapes and dtypes"):
-        dovetail.jit(unknown)(X)
+        dovetail.jit(unknown, decisions="error")(X)
 
 
 def test_a_written_input_makes_a_constant_unknown():
@@ -56,4 +56,4 @@ def test_a_written_input_makes_a_constant_unknown():
         return x if total > 0 else -x
 
     with pytest.raises(TracedValueError):
-        dovetail.jit(program)(X)
+        dovetail.jit(program, decisions="error")(X)

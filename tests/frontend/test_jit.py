@@ -211,7 +211,7 @@ def test_a_branch_on_a_tensors_value_names_the_users_line():
             return x
         return -x
 
-    compiled = dovetail.jit(fn)
+    compiled = dovetail.jit(fn, decisions="error")
     with pytest.raises(TypeError, match=rf"test_jit.py:{fn.__code__.co_firstlineno + 1}.*torch.where") as raised:
         compiled(torch.ones(2))
     assert isinstance(raised.value, dovetail.errors.TracedValueError)
@@ -224,7 +224,7 @@ def test_a_branch_on_a_tensors_value_names_the_users_line():
 )
 def test_asking_for_a_value_is_refused(ask):
     with pytest.raises((dovetail.errors.TracedValueError, dovetail.errors.Unsupported, TypeError)):
-        dovetail.jit(lambda x: ask(x.sum()))(torch.ones(2))
+        dovetail.jit(lambda x: ask(x.sum()), decisions="error")(torch.ones(2))
 
 
 def test_a_number_of_the_program_may_leave_it():

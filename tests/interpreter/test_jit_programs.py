@@ -188,13 +188,13 @@ ASKED["while"] = lambda x: x if not (x > 3).any() else x - 1
 @pytest.mark.parametrize("name", ASKED)
 def test_scenario_5_a_value_is_never_baked_in(name):
     with pytest.raises((TracedValueError, Unsupported), match=r"test_jit_programs.py:\d+"):
-        dovetail.jit(ASKED[name])(X)
+        dovetail.jit(ASKED[name], decisions="error")(X)
 
 
 def test_scenario_5_the_error_names_line_tensor_and_way_out_and_has_the_users_traceback():
     line = branch.__code__.co_firstlineno + 2
     with pytest.raises(TracedValueError, match=rf't\d+: "cpu b8\[\]" is needed at .*test_jit_programs.py:{line}.*torch.where') as caught:
-        dovetail.jit(branch)(X)
+        dovetail.jit(branch, decisions="error")(X)
     shown = "".join(traceback.format_exception(caught.value))
     assert f'test_jit_programs.py", line {line}, in branch' in shown and "if y.sum() > 0:  # the line" in shown
     assert "frontend/interpreter/" not in shown

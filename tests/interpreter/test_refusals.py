@@ -117,7 +117,7 @@ PROGRAMS = [by_except, by_its_own_type, by_everything, by_finally, by_suppress, 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_no_handler_sees_a_refusal(program):
     with pytest.raises(TracedValueError, match="the value of t"):
-        dovetail.jit(program)(torch.ones(3))
+        dovetail.jit(program, decisions="error")(torch.ones(3))
 
 
 def test_no_handler_sees_what_is_unsupported():
@@ -145,7 +145,7 @@ def test_a_handler_sees_the_errors_of_the_program():
 
 
 def test_a_refusal_leaves_torch_and_the_function_usable():
-    compiled = dovetail.jit(lambda x, flag: by_except(x) if flag else x + 1)
+    compiled = dovetail.jit(lambda x, flag: by_except(x) if flag else x + 1, decisions="error")
 
     with pytest.raises(TracedValueError):
         compiled(torch.ones(3), True)
@@ -197,7 +197,7 @@ def test_a_generator_that_a_refused_run_has_begun_ends_without_a_sound():
 
     ended: list[int] = []
     with pytest.raises(TracedValueError) as caught:
-        dovetail.jit(f)(torch.ones(2))
+        dovetail.jit(f, decisions="error")(torch.ones(2))
     del caught
     gc.collect()
 

@@ -63,7 +63,7 @@ def function(program):
 
 @pytest.mark.parametrize("program", ASKED)
 def test_a_value_that_is_asked_for_is_an_error(program):
-    compiled = dovetail.jit(function(program), interpretation="bytecode")
+    compiled = dovetail.jit(function(program), interpretation="bytecode", decisions="error")
     with pytest.raises(TracedValueError, match=SAID):
         compiled(X, torch.tensor(3), torch.tensor(2.5))
     assert compiled.cache_info() == (0, 0, 0)
@@ -96,10 +96,10 @@ def test_a_number_is_written_out_anew_at_each_call(program):
 )
 def test_text_that_is_read_is_an_error(program):
     with pytest.raises(TracedValueError, match=SAID):
-        dovetail.jit(function(program), interpretation="bytecode")(X, torch.tensor(3), torch.tensor(2.5))
+        dovetail.jit(function(program), interpretation="bytecode", decisions="error")(X, torch.tensor(3), torch.tensor(2.5))
 
 
 def test_an_error_of_arithmetic_is_not_delayed():
-    compiled = dovetail.jit(lambda n: 1 / n.item(), interpretation="bytecode")
+    compiled = dovetail.jit(lambda n: 1 / n.item(), interpretation="bytecode", decisions="error")
     with pytest.raises(TracedValueError, match=SAID):  # it would be raised behind what the program does before it
         compiled(torch.tensor(0))

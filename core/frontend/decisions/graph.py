@@ -21,6 +21,10 @@ Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, a
 Step = Callable[..., tuple[Any, tuple]]  # of the values that arrive; returns the outcome, and further values
 
 
+_ENOUGH = 16  # calls that end in eager mode, before it is asked whether compiling is worth it
+_MOST = 4  # how many of them there may be for each call that ends compiled
+
+
 class GoEager(Abandon):
     """This call cannot go on compiled: it starts again in eager mode.  `lasting` says that every call which comes here does so."""
 
@@ -176,7 +180,7 @@ class Graph:
         self.warned: set[str] = set()
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
-        self.compiles = True  # whether anything is compiled behind the root's guards
+        self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
         self.clear()
 
@@ -219,7 +223,7 @@ class Graph:
         checked = root.check(args, kwargs)
         if type(checked) is Miss:
             return checked
-        if not self.compiles:
+        if self.eager is not None:
             return self.fn(*args, **kwargs)
         before = self.generators.state() if self.generators.devices else {}
         try:
@@ -230,7 +234,17 @@ class Graph:
             why, raised = str(reason), reason.raised
         if why:
             self.warn(why)
+        self.check_worth()
         return self._eager(args, kwargs, raised)
+
+    def check_worth(self) -> None:
+        """Let all calls run eagerly from their start where most of them end so: what is compiled would run for nothing."""
+        if self.eager_calls < _ENOUGH:
+            return
+        edges = [edge for decision in (self.origin, *self.decisions) for edges in decision.edges.values() for edge in edges]
+        finished = sum([edge.count for edge in edges if type(edge.target) is Leaf])
+        if self.eager_calls > _MOST * finished:
+            self.eager = f"{self.eager_calls} of {self.eager_calls + finished} calls ended in eager mode"
 
     def _eager(self, args: tuple, kwargs: dict, raised: BaseException | None) -> Any:
         """Call the function as it stands; `raised` is what it raised while it was traced."""

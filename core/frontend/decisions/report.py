@@ -16,6 +16,8 @@ def decision_rows(graph: Graph) -> tuple[DecisionRow, ...]:
     names = {id(decision): f"d{i}" for i, decision in enumerate(graph.decisions)}
     numbers = {id(segment): f"segment {i}" for i, segment in enumerate(list(graph.programs.values()))}
     order = {id(decision): i for i, decision in enumerate(graph.decisions)}
+    if graph.eager is not None:
+        return (DecisionRow("start", graph.origin.what, None, 0, None, (OutcomeRow(None, None, 0, 0, (), "eager mode", False, graph.eager),)),)
     rows = []
     for decision in (graph.origin, *graph.decisions):
         outcomes = tuple([_outcome(decision, outcome, edge, names, numbers, order) for outcome, edges in decision.edges.items() for edge in edges])

@@ -270,16 +270,24 @@ def _frozen(tree: Any) -> Any:
     return (type(tree), repr(tree)) if type(tree) in (int, float, bool, str, type(None), _Place, type(...)) else Same(tree)
 
 
-class NeedsDecisions(Abandon):
-    """The program needs a value: it is no straight line.  `where` is the user's line, `error` what is raised where that is not allowed."""
+@dataclass(frozen=True)
+class Need:
+    """The first value that a program needs: the user's line, and the error where that is not allowed."""
 
-    def __init__(self, where: str, error: TracedValueError):
-        super().__init__(where)
-        self.where, self.error = where, error
+    where: str
+    error: TracedValueError
+
+
+class NeedsDecisions(Abandon):
+    """The program needs a value: it is no straight line."""
+
+    def __init__(self, need: Need):
+        super().__init__(need.where)
+        self.need = need
 
 
 class Probe(Requester):
     """Abandons a run that needs a value."""
 
     def decide(self, request: Request) -> Any:
-        raise NeedsDecisions(user_line(), no_value(request.reads[0]))
+        raise NeedsDecisions(Need(user_line(), no_value(request.reads[0])))

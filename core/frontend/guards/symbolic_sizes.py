@@ -56,6 +56,11 @@ def is_marked(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, _MARKS)
 
 
+def is_dynamic(x: object) -> bool:
+    """Return whether `mark_dynamic` was called for a tensor."""
+    return isinstance(x, torch.Tensor) and any([bounds is not None for bounds in getattr(x, _MARKS, {}).values()])
+
+
 Place = tuple[str, int | None]  # a source as text, and a dimension; None for an int
 
 
