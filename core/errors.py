@@ -27,6 +27,17 @@ class Unsupported(DovetailError, NotImplementedError):
     """Supported by PyTorch, but not by Dovetail."""
 
 
+class ValueDependent(Unsupported):
+    """What an operation does depends on values of tensors, so that it is no line of a program.
+
+    `call` is a torch function with its arguments that does the same outside of the program; None where there is none.
+    """
+
+    def __init__(self, message: str, call: tuple | None = None):
+        super().__init__(message)
+        self.call = call
+
+
 class EagerCall(Unsupported):
     """The traced call must run in eager mode.  Internal: the compiled function catches it and does so."""
 

@@ -14,6 +14,7 @@ _TYPES = {"bool": bool, "int": int, "float": float}
 _BINARY = frozenset({"add", "sub", "mul", "truediv", "floordiv", "mod"})
 _DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
 _UNARY = frozenset({"neg", "pos", "abs"})
+_ROUNDINGS = frozenset({"round", "trunc", "floor", "ceil"})  # of floats they raise for NaN and infinities
 _LARGEST = 64  # exponent of a power that is computed when the program runs
 
 
@@ -53,7 +54,8 @@ def _read(question: str, number: NumberProxy, others: tuple) -> tuple[str | None
     """Return the operation that a method stands for, and its operands in order."""
     name = question.strip("_")
     if not others:
-        return (name if name in _UNARY else None), (number,)
+        rounds = name in _ROUNDINGS and number.spec.kind == "float"
+        return (f"{name}ed" if rounds and name == "round" else name if rounds or name in _UNARY else None), (number,)
     if name == "round":
         return name, (number, *others)
     for prefix, operands in (("", (number, *others)), ("i", (number, *others)), ("r", (*others, number))):
@@ -66,6 +68,8 @@ def _read(question: str, number: NumberProxy, others: tuple) -> tuple[str | None
 def _is_safe(op: str, operands: tuple, restarts: bool) -> bool:
     """Return whether Python computes an operation without raising, with a result whose type is known."""
     last = operands[-1]
+    if len(operands) == 1 and op not in _UNARY:
+        return restarts
     if op in _DIVISIONS:
         return restarts if is_number(last) else last != 0
     if op == "pow":
@@ -77,9 +81,9 @@ def _kind(x: Any) -> str:
     return x.spec.kind if type(x) is NumberProxy else type(x).__name__
 
 
-def converted(number: NumberProxy, kind: type, *, known: Known) -> NumberProxy | None:
-    """Return int(number) or float(number) as a number of the program; None where that takes its value."""
-    if recorder.get().depth or number in known or not is_number(number) or (kind is int and number.spec.kind == "float"):
+def converted(number: NumberProxy, kind: type, *, known: Known, restarts: bool) -> NumberProxy | None:
+    """Return int(number) or float(number) as a number of the program; None where that takes its value, or may raise and nothing `restarts`."""
+    if recorder.get().depth or number in known or not is_number(number) or (kind is int and number.spec.kind == "float" and not restarts):
         return None
     return number if _TYPES[number.spec.kind] is kind else prims.arithmetic(number, op=kind.__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable
@@ -77,6 +78,7 @@ _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
+_PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite})
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 _KNOWN = frozenset({"torch", "dovetail"})  # packages with C code that reads nothing but what it gets
 _MODULES = "/torch/nn/modules/"
@@ -374,6 +376,8 @@ class TorchRecorder(ArrayHooks):
             return self._operate(op, *args)
         if op == "get_item" and session.is_open and picks_by_mask(args[1]):
             return session.call_outside(torch.Tensor.__getitem__, args, {})
+        if op == "set_item" and session.is_open and picks_by_mask(args[1]):
+            return session.assign(self._operate, *args)
         return session.attempt(self._operate, (op, *args), {})
 
     def _operate(self, op: Any, *args: Any) -> Any:
@@ -409,7 +413,13 @@ class TorchRecorder(ArrayHooks):
         session = self.environment.session
         if session is None:
             return call(function, args, kwargs, frame)
+        if function in _PREDICATES and session.is_open and len(args) == 1 and args[0].spec.kind == "float":
+            return session.holds(function, args[0])
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
+
+    def counted(self, bounds: list[Any]) -> Any:
+        session = self.environment.session
+        return None if session is None else session.counted(bounds)
 
     def formatted(self, tensor: Any) -> Any:
         lonely = isinstance(tensor, TensorProxy) and not tensor.spec.shape and self.class_of(tensor) is torch.Tensor
@@ -432,13 +442,14 @@ class TorchRecorder(ArrayHooks):
         if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
             return NULL
         if isinstance(value, TensorProxy):
-            unlike = value in self.floats or value.spec.numel != 1 or (kind is int and value.spec.dtype.kind == "float")
+            rounds = kind is int and value.spec.dtype.kind == "float" and not self.environment.restarts
+            unlike = value in self.floats or value.spec.numel != 1 or rounds
             if unlike or self.class_of(value) is not torch.Tensor:
                 return NULL
             value = value.item()
             if not isinstance(value, Proxy):
                 return kind(value)
-        number = host_numbers.converted(value, kind, known=self.environment.known_numbers)
+        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, restarts=self.environment.restarts)
         return NULL if number is None else number
 
     def concrete(self, number: Any) -> Any:

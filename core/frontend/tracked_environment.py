@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _WHERE = frozenset({torch.where, torch.Tensor.where})
+_REPEATS = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
 def _array_of(arrays: Any, tensor: Proxy, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -66,17 +67,19 @@ class TrackedEnvironment(TorchEnvironment):
             tracker.is_over = True
 
     def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
-        graph = self.session is not None and self.session.restarts
-        return None if graph else super().value_of(proxy, trace)  # a state of the program has no place for it
+        return None if self.restarts else super().value_of(proxy, trace)  # a state of the program has no place for it
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         if type(proxy) is NumberProxy and self.language is LANGUAGE:
-            number = host_numbers.computed(
-                proxy, question, others, known=self.known_numbers, restarts=self.session is not None and self.session.restarts
-            )
+            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.restarts)
             if number is not None:
                 return number
         return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a call in which a line of the program raises starts again in eager mode."""
+        return self.session is not None and self.session.restarts
 
     @property
     def known_numbers(self) -> Mapping[Proxy, Any]:
@@ -98,6 +101,10 @@ class TrackedEnvironment(TorchEnvironment):
         """Return whether the session runs this call between two segments, since its result depends on values."""
         if self.session is None or not self.session.is_open:
             return False
+        if func in _REPEATS:
+            return kwargs.get("output_size") is None and is_proxy(kwargs.get("repeats", args[-1] if len(args) < 3 else args[1]))
+        if func is torch.nn.functional.one_hot:
+            return (args[1] if len(args) > 1 else kwargs.get("num_classes", -1)) == -1
         return func in VALUE_DEPENDENT or func is torch.Tensor.tolist or (func in _WHERE and len(args) == 1 and not kwargs)
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,10 @@ ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an opera
     "pos": ("+{}", operator.pos),
     "abs": ("abs({})", abs),
     "round": ("round({}, {})", round),
+    "rounded": ("round({})", round),
+    "trunc": ("int({})", math.trunc),
+    "floor": ("int({} // 1)", math.floor),
+    "ceil": ("-int(-{} // 1)", math.ceil),
     "int": ("int({})", int),
     "float": ("float({})", float),
 }

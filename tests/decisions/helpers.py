@@ -31,10 +31,10 @@ def agrees(fn: Callable, eager: Callable, *args: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*report it as a bug")
         result = fn(*ours)
-    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(result, expected, equal_nan=True)
     for mine, other in zip(ours, theirs, strict=True):
         if isinstance(mine, torch.Tensor):
-            torch.testing.assert_close(mine, other)
+            torch.testing.assert_close(mine, other, equal_nan=True)
         else:
             assert repr(getattr(mine, "__dict__", mine)) == repr(getattr(other, "__dict__", other))
     assert torch.equal(torch.get_rng_state(), state)

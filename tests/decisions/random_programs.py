@@ -56,6 +56,7 @@ class Writer:
             (0.76, lambda: f"box.t = {v}"),
             (0.79, lambda: f"{v} = {w} + box.t"),
             (0.82, lambda: f"{v} = {w} + {w}[{w} > 0].sum()"),
+            (0.825, lambda: f"{v}[{w} > 0] = {w}[{w} > 0] * 0.5"),
             (0.83, lambda: f"{v} = {w} * ({v} > 0).sum().item()"),
             (0.85, lambda: f"n += ({v} > {r.choice([-1, 0, 1])}).sum().item() {r.choice(['- k', '* 2', '% 3'])}"),
             (0.86, lambda: r.choice(["words += f'{n},'", "words += str(n * 0.5)", f"{v} = {w} * (n + 1)", f"{v} = {w} + 1 if n > 2 else {w}"])),
@@ -72,6 +73,11 @@ class Writer:
                 self.statements(depth + 1, r.randint(1, 3))
         elif depth < 2:
             condition, j = r.choice([f"{v}.abs().max() > 1", f"{v}.sum() > 2"]), f"j{len(self.lines)}"
+            if r.random() < 0.4:
+                self.lines.append(f"{indent}for {j} in range({r.choice([f'({w} > 0).sum().item()', 'abs(int(n)) % 4', '3'])}):")
+                self.statements(depth + 1, r.randint(1, 2))
+                self.lines.append(f"{indent}    {r.choice([f'{w} = {w} * 0.5 + {j}', f'n += {j}', f'k = {j}', 'pass'])}")
+                return
             self.lines += [f"{indent}{j} = torch.zeros(())", f"{indent}while {condition} and {j} < 4:"]
             self.statements(depth + 1, r.randint(1, 2))
             self.lines.append(f"{indent}    {j} = {j} + 1")

@@ -22,9 +22,7 @@ def branch(x):
 
 def test_24_more_outcomes_than_the_limit_run_in_eager_mode():
     def steps(x, n):
-        for _ in range(int(n)):
-            x = x + 1
-        return x
+        return (x + 1).repeat(int(n))
 
     fn = compiled(steps)
     with dovetail.use(outcome_limit=3):

@@ -24,7 +24,7 @@ def test_cache_info_counts_and_clear_cache_forgets():
 
 
 def test_a_call_that_cannot_be_compiled_is_neither_a_hit_nor_a_miss():
-    compiled = dovetail.jit(lambda x, n: x * n if n else x if x.sum() > 0 else -x)
+    compiled = dovetail.jit(lambda x, n: x * n if n else x if x.sum() > 0 else -x, decisions="error")
     for n in (0, 2, 0, 2):
         if n:
             compiled(torch.ones(2), n)

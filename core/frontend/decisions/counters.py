@@ -14,10 +14,10 @@ _PASSING = frozenset({prims.arithmetic, prims.format_number, prims.join_text})
 
 
 class CountedRange:
-    """What is left of `iter(range(...))` where the next item is a number of the program."""
+    """What is left of `iter(range(...))` where the next item is a number of the program, and maybe the end; `taken` counts the items before."""
 
-    def __init__(self, at: Any, stop: int, step: int):
-        self.at, self.stop, self.step = at, stop, step
+    def __init__(self, at: Any, stop: Any, step: int):
+        self.at, self.stop, self.step, self.taken = at, stop, step, 0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -26,7 +26,7 @@ class CountedRange:
         at = self.at
         if (at >= self.stop) if self.step > 0 else (at <= self.stop):
             raise StopIteration
-        self.at = at + self.step
+        self.at, self.taken = at + self.step, self.taken + 1
         return at
 
 

@@ -179,6 +179,7 @@ class Graph:
         self.eager_calls = 0
         self.warned: set[str] = set()
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
+        self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values

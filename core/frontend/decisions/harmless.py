@@ -30,6 +30,13 @@ _HANDLERS = (
     *("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL", "UNARY_NOT", "UNARY_NEGATIVE"),
     *("COMPARE_OP", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "FOR_ITER"),
 )
+
+
+def _nested(function: Any) -> list[CodeType]:
+    """Return the code of the functions inside a function."""
+    return [code for code in function.__code__.co_consts if isinstance(code, CodeType)]
+
+
 _FUNCTIONS: tuple[Any, ...] = (
     *(engine.loop, engine.run, engine._handling, drivers.start, call.call_spread, capture, call_in, _call, instantiate, make, nn_module_tracing.call),
     *(control.truth, control._jump_if_true, control._jump_if_false),
@@ -38,6 +45,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(Calls.call, Calls.make_native, Operators.truth, Operators.operator, Operators.unary, Operators.inplace, Operators.native_operator),
     *(Containers.get_item, Containers.set_item, Containers.next, Protocols.next),
     *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
+    *(TorchRecorder.with_values, *_nested(TorchRecorder.with_values)),
     *(
         TorchRecorder._recorded,
         TorchRecorder._called,
@@ -47,7 +55,7 @@ _FUNCTIONS: tuple[Any, ...] = (
         TrackedEnvironment.value,
         TrackedEnvironment.call,
     ),
-    *(TorchEnvironment.attribute, next(code for code in TorchEnvironment.attribute.__code__.co_consts if isinstance(code, CodeType))),
+    *(TorchEnvironment.attribute, *_nested(TorchEnvironment.attribute)),
     *(TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
     *[handler for opcodes in OPCODES.values() for name in _HANDLERS if (handler := getattr(opcodes, name, None))],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dovetail.errors import TracedValueError
+from dovetail.errors import TracedValueError, ValueDependent
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.tracked_environment import TrackedEnvironment
@@ -191,7 +191,7 @@ class Requester(Machinery):
         return self.decide(Request("a number", question, [tensor], lambda x: (Outcome(convert(x)), ()), most))[0].value
 
     def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict) -> Any:
-        """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs."""
+        """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs, or between two segments."""
         if not self.is_open:
             return call(*args, **kwargs)
         args, log = tuple(args), self.environment.tracker.effects.log
@@ -199,6 +199,11 @@ class Requester(Machinery):
             lines, cuts, writes = len(self.trace.lines), self.cuts, len(log)
             try:
                 return call(*args, **kwargs)
+            except ValueDependent as error:
+                if error.call is None or self.cuts != cuts or len(log) != writes:
+                    raise
+                del self.trace.lines[lines:]
+                return self.call_outside(*error.call)
             except TracedValueError as error:
                 needed = error.proxy
                 if needed is None or self.cuts != cuts or len(log) != writes or needed not in set(_proxies((args, kwargs))):
@@ -229,11 +234,36 @@ class Requester(Machinery):
         arriving.update({p: count + i for i, p in enumerate(results)})
         return tuple(results) if outcome.many else results[0]
 
+    def assign(self, operate: Callable, tensor: TensorProxy, key: Any, value: Any) -> None:
+        """Do `tensor[key] = value` for a key with a mask; between two segments where the mask says which elements of `value` go where."""
+        lines = len(self.trace.lines)
+        try:
+            self.attempt(operate, ("set_item", tensor, key, value), {})
+        except ValueDependent:
+            del self.trace.lines[lines:]
+            tensor.copy_(self.call_outside(_assigned, (tensor, key, value), {}))
+
+    def holds(self, predicate: Callable, number: Proxy) -> bool:
+        """Return predicate(number)."""
+        if number in self.numbers:
+            return predicate(self.numbers[number])
+        return self.decide(Request("a condition", Same(predicate), [number], lambda x: (predicate(x), ())))[0]
+
+    def counted(self, bounds: Sequence[Any]) -> Any:
+        """Return the iterator of a `for` loop over range(*bounds), where its numbers need not be known; None where they have to be."""
+        return None
+
     def listed(self, tensor: TensorProxy) -> Any:
         """Return tensor.tolist(), with numbers of the program for its elements."""
         if tensor.spec.numel > LISTED:
             return self.call_outside(torch.Tensor.tolist, (tensor,), {})
         return [self.listed(tensor[i]) for i in range(tensor.spec.shape[0])] if tensor.spec.shape else tensor.item()
+
+
+def _assigned(tensor: torch.Tensor, key: Any, value: Any) -> torch.Tensor:
+    result = tensor.clone()
+    result[key] = value
+    return result
 
 
 @dataclass(frozen=True)

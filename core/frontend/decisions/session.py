@@ -13,11 +13,11 @@ from dovetail.errors import DovetailError, InputError
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
-from dovetail.frontend.decisions.counters import differing, follows
+from dovetail.frontend.decisions.counters import CountedRange, differing, follows
 from dovetail.frontend.decisions.graph import Decision, Edge, GoEager, Graph, Leaf, Segment
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
-from dovetail.frontend.decisions.state import Reader, State, source_key
+from dovetail.frontend.decisions.state import Reader, State, is_looped_over, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.overlap import memory_overlap
@@ -31,8 +31,10 @@ from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
-from dovetail.trace import Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
+
+_PATIENCE = 4  # iterations after which a loop over a range that has not closed is taken for one that never does
 
 
 class Joined(Abandon):
@@ -49,6 +51,7 @@ class Session(Requester):
         forced: the steps that are known, the next first: which counters of a state were widened, and the outcome.
         path: the steps so far.
         counters: what stands for counters.
+        ranges: those whose ends are numbers of the program.
     """
 
     restarts = True
@@ -59,6 +62,7 @@ class Session(Requester):
         self.args, self.kwargs = args, kwargs
         self.only_root = decision is graph.origin
         self.counters: set[Proxy] = set()
+        self.ranges: list[CountedRange] = []
         self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome)]
         self.path: tuple = ()
         self.here: dict[Proxy, int] = {}
@@ -120,6 +124,10 @@ class Session(Requester):
         self.flush()
         reads = [self.functionalizer.current(p) for p in request.reads]
         state = self.state(request, reads)
+        if not self.forced and any([each.taken > _PATIENCE for each in self.ranges]):
+            self.graph.counts = False
+            self.graph.clear()
+            raise GoEager("", lasting=False)
         widened = self.forced[0][0] if self.forced else self.to_widen(request, state)
         if widened:
             self.counters |= {state.counters[i].widen() for i in widened}
@@ -171,6 +179,18 @@ class Session(Requester):
             self.graph.clear()
             raise GoEager("", lasting=False)
         return super().number(number)
+
+    def counted(self, bounds: Sequence[Any]) -> CountedRange | None:
+        bounds = [self.numbers.get(x, x) if type(x) is NumberProxy else x for x in bounds]
+        start, stop, step = bounds if len(bounds) == 3 else (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)
+        whole = all([type(x) is int or (type(x) is NumberProxy and x.spec.kind == "int") for x in (start, stop)])
+        unknown = NumberProxy in (type(start), type(stop))
+        if not (self.graph.widens and self.graph.counts and self.is_open and whole and unknown and type(step) is int and step and is_looped_over()):
+            return None
+        at = prims.integer(value=start) if type(start) is int else start
+        self.counters.add(at)
+        self.ranges.append(CountedRange(at, stop, step))
+        return self.ranges[-1]
 
     def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str, widened: tuple[int, ...]) -> tuple[Decision, Edge]:
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""
@@ -357,7 +377,7 @@ class Session(Requester):
     def finish(self, tracker: Tracker, captured: Captured) -> Leaf:
         """Compile the end of the path, and run it but for what it writes."""
         self.check_restartable()
-        if self.forced or self.only_root:
+        if self.forced:
             raise GoEager("the function does not do the same twice")
         self.flush()
         trace = self.trace
@@ -373,6 +393,9 @@ class Session(Requester):
         edge = self.edge(leaf, list(pure.outputs), [*captured.sources, *buffers])
         if edge is None:
             raise GoEager("the guards of this call do not hold at its end")
+        if self.only_root:  # no value was needed after all
+            self.connect(edge)
+            raise Joined
         self.advance(edge)
         with self.native():
             _refuse_overlap(self.inputs, written, tuple(buffers.values()))
@@ -429,7 +452,7 @@ def _refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: t
 
 OWN = frozenset(
     [function.__code__ for kind in (Session, Requester) for function in vars(kind).values() if hasattr(function, "__code__")]
-    + [Requester.is_open.fget.__code__]
+    + [Requester.is_open.fget.__code__, CountedRange.__next__.__code__]
 )
 
 

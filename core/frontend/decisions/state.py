@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any
 
 from dovetail.frontend.class_lookup import HEAP, NULL
-from dovetail.frontend.decisions.counters import Counter, is_counter
+from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
 from dovetail.frontend.decisions.liveness import live_locals
 from dovetail.frontend.guards.source import Source
@@ -195,8 +195,12 @@ class Reader:
         """Return an object written out that the program created."""
         if kind in (list, tuple):
             return kind, tuple([self.of(item) for item in x])
+        if kind is dict and "__builtins__" in x:  # the globals of code
+            return "globals", Same(x)
         if kind is dict:
             return kind, tuple([(self.of(key), self.of(item)) for key, item in x.items()])
+        if kind is CountedRange:
+            return "counted", self.of(x.at), self.of(x.stop), x.step
         if kind is slice:
             return kind, tuple([self.of(part) for part in (x.start, x.stop, x.step)])
         if kind is range:
@@ -252,6 +256,15 @@ class Reader:
         """Return the number of a value of the pure program: two names of one value stay one."""
         number = self.values.setdefault(value, len(self.values))
         return number, repr(value.spec), isinstance(value, TensorProxy) and value.spec.requires_grad, self.place(value)
+
+
+def is_looped_over() -> bool:
+    """Return whether the program loops over the result of the call that it is in, and does nothing else with it."""
+    real = sys._getframe(1)
+    while real.f_code is not engine.loop.__code__:
+        real = real.f_back
+    at = real.f_locals["pc"]
+    return real.f_locals["frame"].decoded.names[at + 1 : at + 3] == ["GET_ITER", "FOR_ITER"]
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require
+from dovetail.errors import Unsupported, ValueDependent, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
@@ -126,14 +126,14 @@ def put(chosen: Selection, value: Any, *, accumulate: bool = False) -> None:
 
 def _with_mask(chosen: Selection, value: Any, accumulate: bool) -> Tensor:
     if chosen.picks or len(chosen.masks) > 1:
-        raise Unsupported(
+        raise ValueDependent(
             "a mask beside other tensors in one index is not traced: the positions depend on its values; use the mask alone with torch.where"
         )
     return with_masked(chosen, value, _refuse_spread, combine=core.add if accumulate else None)
 
 
 def _refuse_spread() -> None:
-    raise Unsupported(
+    raise ValueDependent(
         "x[mask] = values with one value for each selected element is not traced: it depends on the values of the mask; "
         "assign a value that broadcasts against x and write x.copy_(torch.where(mask, values, x)), or use x.masked_scatter_(mask, values)"
     )

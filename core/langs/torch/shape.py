@@ -10,7 +10,7 @@ import torch
 
 from dovetail import prims
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require
+from dovetail.errors import Unsupported, ValueDependent, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.opaque import opaque
@@ -301,11 +301,12 @@ def tile(input: Tensor, dims: Sequence[int]):
 def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None):
     """Each element along `dim` (None: of all) repeated `repeats` times."""
     if isinstance(repeats, Tensor):
-        if output_size is None:
-            raise Unsupported(
-                "repeat_interleave by a tensor is not traced without output_size: its shape depends on values; pass output_size, or an int"
-            )
         dim_kwargs = {} if dim is None else {"dim": dim}
+        if output_size is None:
+            raise ValueDependent(
+                "repeat_interleave by a tensor is not traced without output_size: its shape depends on values; pass output_size, or an int",
+                (torch.repeat_interleave, (input, repeats), dim_kwargs),
+            )
         return opaque(torch.repeat_interleave, (input, repeats), {**dim_kwargs, "output_size": output_size})
     require(repeats >= 0, "repeats has to be non-negative, got {}", repeats)
     x = input if dim is not None else reshaped(input, (input.spec.numel,))

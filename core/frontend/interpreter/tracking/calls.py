@@ -148,6 +148,8 @@ class Calls:
             args, kwargs = list(self.legible(args)), self.legible(kwargs)
         if maker is type or maker is type.__new__:
             self._check_hooks(args[-2:])
+        if maker is range and any(map(self.recorder.is_number, args)) and (counted := self.recorder.counted(args)) is not None:
+            return counted
         if rule is None:
             self.recorder.unknown(self, maker, args, kwargs)
         args, kwargs = self._for_native(maker, rule, args, kwargs)

@@ -144,6 +144,10 @@ class Recorder:
         """Return pieces of text as one."""
         return "".join(parts)
 
+    def counted(self, bounds: list[Any]) -> Any:
+        """Return the iterator of a `for` loop over range(*bounds), numbers of the program among them; None where their values are needed."""
+        return None
+
     def converted(self, value: Any, kind: type) -> Any:
         """Return int(value) or float(value) as a number that the computation returns; NULL where that takes its value."""
         return NULL
