@@ -80,6 +80,10 @@ def _bilinear(symbol: Symbol) -> Rule:
     return rule
 
 
+def _zero(tangents: Any, out: Any, *_: Any) -> Any:
+    return zeros_like(out)
+
+
 def _neg(tangents: Any, *_: Any) -> Any:
     return -tangents[0]
 
@@ -126,6 +130,7 @@ def _selected(tangents: Any, out: Any, x: Any, *, dim: int, **kwargs: Any) -> An
 RULES: dict[Symbol, Rule] = {
     **{symbol: _linear(symbol) for symbol in LINEAR},
     **{symbol: _bilinear(symbol) for symbol in BILINEAR},
+    prims.bernoulli: _zero,
     prims.neg: _neg,
     prims.add: _add,
     prims.sub: _sub,

@@ -237,3 +237,20 @@ def test_deviations_at_extreme_magnitudes(scale: float) -> None:
 def test_a_norm_over_all_dimensions_given_as_a_shape() -> None:
     y = torch.randn(128, 1000)
     torch.testing.assert_close(dovetail.jit(lambda y: F.layer_norm(y, y.shape))(y), F.layer_norm(y, y.shape))
+
+
+DRAWS = {
+    "normal of means": lambda x: torch.normal(x, 1.0),
+    "normal of deviations": lambda x: torch.normal(0.0, x.exp()),
+    "normal of both": lambda x: torch.normal(x, x.exp()),
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
+    "normal_": lambda x: x.clone().normal_(),
+    "uniform_": lambda x: x.clone().uniform_(),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_no_gradient_flows_through_a_draw(name):
+    x = torch.randn(5, requires_grad=True)
+    (want,), (got,) = [torch.autograd.grad(draw(x).sum(), x) for draw in (DRAWS[name], dovetail.jit(DRAWS[name]))]
+    assert torch.equal(got, want) and not want.any()

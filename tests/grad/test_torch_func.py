@@ -141,5 +141,31 @@ def test_tangents_of_a_function_with_its_own_backward_follow_from_that():
 def test_other_parts_of_torch_func_are_refused():
     with pytest.raises(Unsupported, match=r"part of torch\.func is not traced"):
         dovetail.jit(lambda x: torch.func.functionalize(torch.sin)(x))(torch.randn(2))
-    with pytest.raises(Unsupported, match=r"forward-mode differentiation of torch\.median is not traced; use reverse mode"):
-        dovetail.jit(lambda x: torch.func.jvp(lambda x: torch.median(x), (x,), (x,)))(torch.randn(3))
+
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t * 3
+
+
+def test_a_function_with_its_own_tangents_is_refused():
+    with pytest.raises(Unsupported, match=r"forward-mode differentiation of Own, which defines jvp, is not traced; use reverse mode"):
+        dovetail.jit(lambda x: torch.func.jvp(Own.apply, (x,), (x,)))(torch.randn(3))
+
+
+def test_operations_without_a_decomposition_have_tangents():
+    def derivatives(x):
+        symmetric = lambda x: torch.outer(x, x) + torch.eye(3)  # noqa: E731
+        return torch.func.jvp(lambda x: torch.linalg.inv(symmetric(x)), (x,), (x,)), torch.func.hessian(lambda x: torch.logdet(symmetric(x)))(x)
+
+    x = torch.randn(3)
+    torch.testing.assert_close(dovetail.jit(derivatives)(x), derivatives(x))

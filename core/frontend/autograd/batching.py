@@ -16,7 +16,7 @@ from dovetail.langs.torch import OpaqueSymbol, runs_on_batches
 from dovetail.prims import Tag, recorder
 from dovetail.prims.batching import DRAWS, Batch, rule_of, spread
 from dovetail.prims.shape import flat_reshape
-from dovetail.trace import BoundSymbol, NumberProxy, Proxy, Trace, leaves, requires_grad, substitute, tree_map, user_line
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, leaves, requires_grad, substitute, tree_map, user_line
 from dovetail.trace.ir import draws
 from dovetail.trace.passes.functionalize import OVERWRITTEN, UNSEEN
 from dovetail.trace.passes.grad import RULES as GRAD_RULES
@@ -71,7 +71,9 @@ class Batching:
         if result is NotImplemented:
             for inner in line.body:
                 self.visit(inner, trace)
-            return
+            if not self.has_own_gradient(line):
+                return
+            result = self.with_own_gradient(line)
         self.bind(line, result, {p for new in trace.lines[start:] for p in new.writes})
 
     def batch(self, line: BoundSymbol) -> Any:
@@ -84,13 +86,39 @@ class Batching:
             return symbol(*spread(args, size), **kwargs)
         if (rule := DRAWS.get(symbol) if Tag.RANDOM in symbol.tags else rule_of(symbol)) is not None:
             return rule(size, *args, **kwargs)
-        has_own_gradient = (symbol.vjp_rule is not None or symbol in GRAD_RULES) and any(map(requires_grad, line.writes))
-        if line.body and (draws(line) or not has_own_gradient):
+        if line.body and (draws(line) or symbol not in GRAD_RULES):
             return NotImplemented
         whole = spread(args, size), {name: spread(x, size) for name, x in kwargs.items()}
         if runs_on_batches(symbol, size, *whole, line.out):
             return symbol(*whole[0], **whole[1])
         return self.unrolled(line, args, kwargs)
+
+    def has_own_gradient(self, line: BoundSymbol) -> bool:
+        """Return whether a gradient may flow through a line by a rule of its own, and not by those of its decomposition."""
+        return line.symbol.vjp_rule is not None and any(map(requires_grad, line.writes))
+
+    def with_own_gradient(self, line: BoundSymbol) -> list[Any]:
+        """Return the results of a line, which its decomposition has computed, differentiated by the line's own rule for each example."""
+        read = [p for p in dict.fromkeys(line.reads) if isinstance(p, TensorProxy)]
+        own = [p for p in line.writes if requires_grad(p)]
+
+        def backward(gs: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+            env = dict(zip([*read, *line.writes], values, strict=True))
+            args, kwargs, out = substitute((line.args, line.kwargs, line.out), env)
+            by_result = dict(zip(own, gs, strict=True))
+            g = tree_map(lambda p: by_result.get(p) if isinstance(p, Proxy) else None, line.out)
+            cotangents: dict[Proxy, Any] = dict.fromkeys(read)
+            for p, part in zip(leaves(line.args), leaves(line.symbol.vjp_rule(g, out, *args, **kwargs)), strict=True):
+                if part is not None and isinstance(p, TensorProxy):
+                    cotangents[p] = part if cotangents[p] is None else cotangents[p] + part
+            return [*cotangents.values(), *[None] * len(line.writes)]
+
+        results = [spread(self.value(p), self.size) for p in line.writes]
+        values = [spread(self.value(p), self.size) for p in read]
+        differentiable = [x for p, x in zip(line.writes, results, strict=True) if p in set(own)]
+        anew = iter(WITH_BACKWARD(*differentiable, *values, *results, results=len(own), backward=self.backward(backward)))
+        by_result = {p: next(anew) if p in set(own) else x for p, x in zip(line.writes, results, strict=True)}
+        return [by_result.get(p) if isinstance(p, Proxy) else None for p in leaves(line.out)]
 
     def unrolled(self, line: BoundSymbol, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Compute a line for each example, and stack the results."""
@@ -113,7 +141,7 @@ class Batching:
     def bind(self, line: BoundSymbol, result: Any, computed: set[Proxy]) -> None:
         """Let `result` stand for that of `line`, differentiable where that of one example is."""
         for p, batch in zip(leaves(line.out), leaves(result), strict=True):
-            if not isinstance(p, Proxy):
+            if not isinstance(p, Proxy) or batch is None:
                 continue
             if requires_grad(batch) != requires_grad(p):
                 batch = batch if batch in computed else prims.detach(batch)

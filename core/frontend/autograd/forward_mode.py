@@ -12,6 +12,7 @@ from dovetail.frontend import trees
 from dovetail.frontend.autograd.batching import in_prims
 from dovetail.frontend.autograd.custom_autograd import OwnBackward
 from dovetail.frontend.autograd.inner_function import copied, flag, pure, record
+from dovetail.langs.torch import tangents_of_opaque
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.tangents import RULES
@@ -134,6 +135,8 @@ class ForwardMode:
             return rule(tangents, line.out, *args, **kwargs)
         if _is_real_elementwise(line):
             return self.elementwise(line, tangents, args, kwargs)
+        if (opaque := tangents_of_opaque(line, tangents, args, kwargs)) is not None:
+            return opaque
         return self.transposed(line, trace)
 
     def elementwise(self, line: BoundSymbol, tangents: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -161,10 +164,7 @@ class ForwardMode:
                 gradients = {p: g for p, g in zip(reads, joint.outputs[1], strict=True) if g is not None and p in self.tangents}
                 twice = grad(_pullback(trace, joint, gradients.values()), environment=trace.environment)
         except NoGradRule as error:
-            raise Unsupported(
-                f"forward-mode differentiation of {line.symbol.path} is not traced; use reverse mode, as torch.func.vjp or jacrev, or call it "
-                f"outside the compiled function\n  called at {line.where or user_line()}"
-            ) from error
+            raise _untraced(line) from error
         seeds: dict[Proxy, Any] = {}
         for p, g in gradients.items():
             seeds[g] = self.tangents[p] if g not in seeds else seeds[g] + self.tangents[p]
@@ -179,7 +179,10 @@ class ForwardMode:
         by_cotangent = dict(zip(twice.inputs, twice.outputs[1], strict=False))
         by_result = {p: by_cotangent[u] for p, u in zip(joint.pulled, joint.cotangents, strict=True)}
         tangents = [by_result.get(p) for p in joint.outputs[0]]
-        for new in needed(twice.lines, [t for t in tangents if t is not None], env):
+        lines = [new for new in twice.lines if not new.writes or any([p not in env for p in new.writes])]
+        if any(map(draws, lines)):
+            raise _untraced(line)
+        for new in needed(lines, [t for t in tangents if t is not None], env):
             here = substitute(new, env)
             flag(here, trace.environment.grad_enabled(), set())
             trace.lines.append(here)
@@ -212,10 +215,15 @@ def _is_real_elementwise(line: BoundSymbol) -> bool:
 def _check_transposable(line: BoundSymbol) -> None:
     """Refuse a line whose tangents do not follow from its grad rule."""
     backward = line.kwargs.get("backward")
-    own = isinstance(backward, OwnBackward) and backward.function.jvp is not torch.autograd.Function.jvp
-    if draws(line) or line.effects or own:
-        what = f"{backward.function.__name__}, which defines jvp" if own else line.symbol.path
-        raise Unsupported(
-            f"forward-mode differentiation of {what} is not traced; use reverse mode, or call it outside the compiled function\n"
-            f"  called at {line.where or user_line()}"
-        )
+    if isinstance(backward, OwnBackward) and backward.function.jvp is not torch.autograd.Function.jvp:
+        raise _untraced(line, f"{backward.function.__name__}, which defines jvp,")
+    if line.effects and not draws(line):
+        raise _untraced(line)
+
+
+def _untraced(line: BoundSymbol, what: str = "") -> Unsupported:
+    """Return the error for a line without a forward rule."""
+    return Unsupported(
+        f"forward-mode differentiation of {what or line.symbol.path} is not traced; use reverse mode, as torch.func.vjp or jacrev, or call it "
+        f"outside the compiled function\n  called at {line.where or user_line()}"
+    )

@@ -19,6 +19,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsy
 from dovetail.langs.torch.creation import plain, sizes
 from dovetail.langs.torch.memory import formatted
 from dovetail.prims import TensorSpec
+from dovetail.prims.creation import zeros_like
 from dovetail.prims.sizes import index_of
 from dovetail.trace import TensorProxy
 
@@ -205,6 +206,11 @@ def normal(
     shape = core.broadcast_shapes(*[x.spec.shape for x in tensors])
     base = drawn("normal", shape, tensors[0].spec.dtype, tensors[0].spec.device)
     return core.add(core.mul(base, std), mean)
+
+
+@normal.vjp
+def normal_vjp(g, out, *args, **_):
+    return tuple([zeros_like(x) if isinstance(x, TensorProxy) and x.spec.dtype.inexact else None for x in args])  # as PyTorch has it
 
 
 @torchsymbol("torch.bernoulli", methods=("bernoulli",), in_place=False)

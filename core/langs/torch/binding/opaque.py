@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from dovetail.errors import (
 )
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
+from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
@@ -71,18 +71,25 @@ class OpaqueSymbol(Symbol):
         super().__init__(kind, name.rpartition(".")[2], self._specs, tags=tags, is_prim=True, id=id, path=path)
         self.kind, self.func, self.doc = kind, func, getattr(func, "__doc__", None) or ""
         self.callable = func if kind == "opaque" else functools.partial(_RUN[kind], func)
-        if kind not in ("opaque_functional", "opaque_vjp") and not self.tags:
+        if kind not in _WITHOUT_GRADIENT and not self.tags:
             self.vjp(functools.partial(_rule, self))
 
     def __reduce__(self) -> tuple:
         return _load_symbol, (self.id,)
 
     def _specs(self, *args: Any, **kwargs: Any) -> Any:
-        if self.kind == "opaque_vjp":
-            wrt, _, positional = args
-            tensors = _tensors((positional, kwargs), TensorSpec)
-            return tuple(tensors[i].fresh() for i in wrt)
+        if self.kind in _META:
+            return _META[self.kind](self, *args, **kwargs)
         return (_current_run.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
+
+
+def _cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+    tensors = _tensors((args, kwargs), TensorSpec)
+    return tuple(tensors[i].fresh() for i in wrt)
+
+
+_META: dict[str, Callable] = {"opaque_vjp": _cotangent_specs}  # the registry: kind -> what computes its specs without a run on fake tensors
+_WITHOUT_GRADIENT = {"opaque_functional", "opaque_vjp"}  # the registry: kinds that are not differentiated
 
 
 def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
@@ -271,35 +278,6 @@ class _EffectObserver(TorchDispatchMode):
                     value = args[i] if i < len(args) else kwargs.get(a.name)
                     self.written.update(n for x in _tensors(value, torch.Tensor) if (n := self.storages.get(storage_key(x))) is not None)
         return func(*args, **kwargs)
-
-
-def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return a tensor like the loss, whose shape does not depend on the lengths."""
-    reduction = args[4] if len(args) > 4 else kwargs.get("reduction", 1)
-    return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
-
-
-def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
-    count = math.comb(input.numel() + (r - 1 if with_replacement else 0), r)
-    return input.new_empty((count, r) if r else (0,))
-
-
-def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return a tensor like the signal, whose length does not depend on values."""
-    names = ("win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
-    options = dict(zip(names, args, strict=False)) | kwargs
-    length = options.get("length")
-    if length is None:
-        length = n_fft + (hop_length or n_fft // 4) * (input.shape[-1] - 1) - (n_fft // 2 * 2 if options.get("center", True) else 0)
-    return input.new_empty((*input.shape[:-2], length), dtype=None if options.get("return_complex") else input.real.dtype)
-
-
-# torch callable -> a function that returns tensors like its results, where fake tensors do not work
-STAND_INS: dict[Any, Callable] = {
-    resolve("torch.ctc_loss"): _ctc_loss,
-    resolve("torch.combinations"): _combinations,
-    resolve("torch.istft"): _istft,
-}
 
 
 def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _FakeRun:
@@ -495,9 +473,18 @@ class _OpaqueNamespace:
         return _RUN[self._kind](resolve(self._name), *args, **kwargs)
 
 
-opaque_copy = _OpaqueNamespace("opaque_copy")
-opaque_resolved = _OpaqueNamespace("opaque_resolved")
-opaque_functional = _OpaqueNamespace("opaque_functional")
-opaque_named = _OpaqueNamespace("opaque_named")
-opaque_vjp = _OpaqueNamespace("opaque_vjp")
-printing.ROOTS |= {kind: printing.Root(f"from dovetail.langs.torch.binding.opaque import {kind}", globals()[kind]) for kind in _RUN}
+def register_kind(kind: str, run: Callable, specs: Callable) -> None:
+    """Register a kind of call without a gradient: `run(func, ...)` runs it, `specs(symbol, ...)` returns the specs of its results."""
+    _RUN[kind], _META[kind] = run, specs
+    _WITHOUT_GRADIENT.add(kind)
+    _name(kind)
+
+
+def _name(kind: str) -> None:
+    """Let printed programs call the operations of a kind by a name of this module."""
+    globals()[kind] = namespace = _OpaqueNamespace(kind)
+    printing.ROOTS[kind] = printing.Root(f"from dovetail.langs.torch.binding.opaque import {kind}", namespace)
+
+
+for _kind in _RUN:
+    _name(_kind)

@@ -1,0 +1,40 @@
+"""Functions that return tensors like the results of an operation, where torch's fake tensors cannot compute these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.langs.torch.binding.symbol import resolve
+
+
+def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return a tensor like the loss, whose shape does not depend on the lengths."""
+    reduction = args[4] if len(args) > 4 else kwargs.get("reduction", 1)
+    return log_probs.new_empty(log_probs.shape[1:-1] if reduction == 0 else ())
+
+
+def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    count = math.comb(input.numel() + (r - 1 if with_replacement else 0), r)
+    return input.new_empty((count, r) if r else (0,))
+
+
+def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return a tensor like the signal, whose length does not depend on values."""
+    names = ("win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
+    options = dict(zip(names, args, strict=False)) | kwargs
+    length = options.get("length")
+    if length is None:
+        length = n_fft + (hop_length or n_fft // 4) * (input.shape[-1] - 1) - (n_fft // 2 * 2 if options.get("center", True) else 0)
+    return input.new_empty((*input.shape[:-2], length), dtype=None if options.get("return_complex") else input.real.dtype)
+
+
+# torch callable -> a function that returns tensors like its results, where fake tensors do not work
+STAND_INS: dict[Any, Callable] = {
+    resolve("torch.ctc_loss"): _ctc_loss,
+    resolve("torch.combinations"): _combinations,
+    resolve("torch.istft"): _istft,
+}
