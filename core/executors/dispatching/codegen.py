@@ -9,15 +9,16 @@ from typing import Any, Generic, TypeVar
 
 from dovetail.executors.contract.executor import OperatorExecutor
 from dovetail.executors.discovery.registry import executors
-from dovetail.trace import Trace, prims_of, to_callable
+from dovetail.trace import Trace, prims_of, sizes, to_callable
 
 T = TypeVar("T")
 
 
-def region_key(region: Trace) -> tuple[Hashable, ...]:
+def region_key(region: Trace, own: Callable[[Any], Any] | None = None) -> tuple[Hashable, ...]:
     """Return a region without its names: equal for regions that compute the same of tensors with the same shapes, dtypes, strides and devices.
 
     Which values an operation with a decomposition returns is a part of it, since an executor may round what lies between its prims otherwise.
+    `own` gives symbolic sizes names of the region's own, as `RegionSizes.own`.
     """
     numbers: dict[Any, int] = {}
 
@@ -26,11 +27,14 @@ def region_key(region: Trace) -> tuple[Hashable, ...]:
             return ("t", numbers[value])
         if isinstance(value, (list, tuple)):
             return tuple(map(plain, value))
-        return (type(value).__name__, repr(value))
+        return (type(value).__name__, repr(value if own is None else own(value)))
 
     def spec(proxy: Any) -> Hashable:
         numbers[proxy] = len(numbers)
-        return proxy.spec.shape, proxy.spec.dtype.name, proxy.spec.strides, str(proxy.spec.device)
+        shape, strides = proxy.spec.shape, proxy.spec.strides
+        if own is not None:
+            shape, strides = str(own(shape)), str(own(strides))
+        return shape, proxy.spec.dtype.name, strides, str(proxy.spec.device)
 
     rows: list[Hashable] = [tuple(map(spec, region.inputs))]
     for line in region.lines:
@@ -70,4 +74,4 @@ def line_by_line(region: Trace) -> Callable[..., tuple]:
         line.replace(implementation=next(implementation for ex in last if (implementation := ex.implementation(line.symbol))))
         for line in prims_of(region.lines)
     ]
-    return to_callable(plain)
+    return to_callable(sizes(plain))

@@ -161,6 +161,10 @@ class Relations:
         """Return what a symbol is known to equal: a size over older symbols, an int, or the symbol itself."""
         return self.size(self.substituted({(atom.number,): 1}))
 
+    def least(self, atom: Atom) -> int:
+        """Return the largest known lower bound of an atom."""
+        return self._low(atom.number)
+
     # division
 
     def quotient(self, a: Any, b: Any) -> Any:

@@ -28,7 +28,7 @@ class LLVMExecutor(FusionExecutor):
     """Runs elementwise operations, reductions, gathers and what lies between them on the CPU, as kernels made with LLVM."""
 
     def __init__(self) -> None:
-        super().__init__("llvm", version="0.1.0", dtypes=list(STORED), devices=["cpu"])
+        super().__init__("llvm", version="0.1.0", dtypes=list(STORED), devices=["cpu"], symbolic=True)
         self.kernels = Kernels()
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:

@@ -9,12 +9,23 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.extend import Trace
-from dovetail.extend.advanced import CannotFuse, ExecutorWarning, KernelCache, line_by_line, prims_of, region_key
+from dovetail.extend.advanced import (
+    CannotFuse,
+    ExecutorWarning,
+    KernelCache,
+    RegionSizes,
+    SizedKernels,
+    line_by_line,
+    prims_of,
+    region_key,
+)
 from dovetail.langs.torch import TO_TORCH
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import fills
 from dovetail_llvm_exec.call import threads
 from dovetail_llvm_exec.call.inplace import chosen, writing
-from dovetail_llvm_exec.call.launch import Bound, Output, Payload, function
+from dovetail_llvm_exec.call.launch import RELEASED, SCALAR_TYPES, Bound, Output, Payload, function
+from dovetail_llvm_exec.call.shapes import Place, places_of, write_shapes
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.loops.program import Program, program
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
@@ -23,7 +34,7 @@ from dovetail_llvm_exec.region.graph import Graph, Node
 
 MOST = 1024  # kernels that are kept for regions to come
 
-Maker = Callable[[tuple], torch.Tensor]  # results of the kernel -> one output
+Maker = Callable[[tuple, tuple], torch.Tensor]  # results of the kernel, and its inputs -> one output
 
 
 class CompiledRegion(NamedTuple):
@@ -56,7 +67,7 @@ class Region:
 
 def remade(region: Trace) -> Callable[..., tuple]:
     """Return the function of a region that was pickled."""
-    return picklable(compiled(region).call, region)
+    return Kernels().get(region)
 
 
 def _remade_builtin(region: Trace) -> Remade:
@@ -77,13 +88,23 @@ class Kernels:
 
     def __init__(self) -> None:
         self.cache = KernelCache[CompiledRegion](MOST)
+        self.sized = SizedKernels[CompiledRegion](MOST)
 
     def get(self, region: Trace) -> Callable[..., tuple]:
         """Return the function of a region."""
-        return self.cache.get(region_key(region), lambda: _picklable(compiled(region), region)).call
+        return self.compiled(region).call
+
+    def compiled(self, region: Trace) -> CompiledRegion:
+        """Return what a region becomes."""
+        if region.relations is None:
+            return self.cache.get(region_key(region), lambda: _picklable(compiled(region), region))
+        sizes = RegionSizes(region)
+        return self.sized.get(region_key(region, sizes.own), sizes, lambda: _picklable(compiled(region, sizes), region))
 
     def in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
         """Return the function of a region with results written `into` inputs, those that may be; None where none may."""
+        if region.relations is not None:
+            return None
         results, inputs = ({p: i for i, p in enumerate(ps)} for ps in (region.outputs, region.inputs))
         wanted = {results[result]: inputs[target] for result, target in into.items()}
         return self.cache.get((region_key(region), tuple(wanted.items())), lambda: CompiledRegion(in_place(region, wanted, self.get(region)), 0)).call
@@ -93,13 +114,13 @@ def _picklable(compiled_region: CompiledRegion, region: Trace) -> CompiledRegion
     return compiled_region._replace(call=picklable(compiled_region.call, region))
 
 
-def compiled(region: Trace) -> CompiledRegion:
+def compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:
     """Return the function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
 
-    A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
+    A region of many sizes that does not make loop nests is refused.  A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
     """
     try:
-        return _compiled(region)
+        return _compiled(region, sizes)
     except Broken as broken:
         warnings.warn(
             f"the llvm executor does not compile {region.name}, which other executors run: {broken}; please report this, with the program",
@@ -107,36 +128,43 @@ def compiled(region: Trace) -> CompiledRegion:
             stacklevel=2,
         )
         raise CannotFuse(f"has no right plan for the region: {broken}") from broken
-    except CannotLower:
+    except CannotLower as cut:
+        if sizes is not None:
+            raise CannotFuse(f"makes no loop nest of the region: {cut}") from cut
         return CompiledRegion(line_by_line(region), 0)
 
 
-def _compiled(region: Trace) -> CompiledRegion:
-    graph = Graph(region)
+def _compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:
+    graph = Graph(region, sizes)
+    places = places_of(graph)
     stored: dict[Node, Output] = {}
     seen = [o for o in graph.outputs if o.base.op == "input"]
     computed = [o for o in graph.outputs if o.base.op != "input"]
-    makers = _makers(computed, stored)
+    makers = _makers(computed, stored, places)
     views = _views_of_inputs(region, graph) if seen else None
     if not stored and not computed:
         return CompiledRegion(views, 0)
     call = None
     if stored:
-        kernel_program, bound = _bound(graph, stored)
+        kernel_program, bound = _bound(graph, stored, places=places)
         call = function(bound)
         if not seen and makers == list(range(len(stored))):
             return CompiledRegion(call, kernel_program.groups)
     return CompiledRegion(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), kernel_program.groups if stored else 0)
 
 
-def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True) -> tuple[Program, Bound]:
+def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True, places: tuple[Place, ...] = ()) -> tuple[Program, Bound]:
     """Return the program that computes `stored`, and its kernel."""
     compiler, parallel = jit.compiler(), bool(threads.pool())
     for name, address in threads.pool().items():
         compiler.provide(name, address)
-    built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh)
-    kernel = compiler.compile(built.text, "run")
-    return built, Bound(kernel, len(graph.inputs), tuple(stored.values()), built.workspace, built.cost, parallel and built.parallel)
+    built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh, symbols=[place.name for place in places])
+    outputs, parallel, row_words = tuple(stored.values()), parallel and built.parallel, 0
+    if places:
+        dtypes = [SCALAR_TYPES[TO_TORCH[out.dtype]] for out in outputs]
+        row_words = write_shapes(built.module, outputs, dtypes, built.workspace, built.costs, RELEASED)
+    kernel = compiler.compile(built.text, "run", others=("shapes",) if places else ())
+    return built, Bound(kernel, len(graph.inputs), outputs, built.workspace, built.cost, parallel, places, row_words)
 
 
 def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:
@@ -148,7 +176,7 @@ def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple])
     if any(o.base.op == "input" for o in graph.outputs):
         return None
     try:
-        if _makers(graph.outputs, stored) != list(range(len(region.outputs))):
+        if _makers(graph.outputs, stored, ()) != list(range(len(region.outputs))):
             return None
         built, bound = _bound(graph, stored, fresh=False)
         source_by_result = chosen(built.plan, list(stored), graph.inputs, wanted)
@@ -172,14 +200,14 @@ def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
     return line_by_line(plain)
 
 
-def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker]:
+def _makers(outputs: list[Node], stored: dict[Node, Output], places: tuple[Place, ...]) -> list[int | Maker]:
     """Return how each output is got: the number of a result of the kernel, or a function of its results."""
     whole = {o for o in outputs if not o.is_view}
     makers: list[int | Maker] = []
     for node in outputs:
         base = node.base
         if node.numel == 0:
-            makers.append(_empty(node))
+            makers.append(_empty(node, places))
             continue
         if base.dtype is not node.dtype:
             raise CannotLower("a view is of another dtype than what it shows")
@@ -191,23 +219,35 @@ def _makers(outputs: list[Node], stored: dict[Node, Output]) -> list[int | Maker
         if direct or not node.is_view:
             makers.append(number if number not in makers else _alias(number))
         else:
-            makers.append(_view(number, node))
+            makers.append(_view(number, node, places))
     return makers
 
 
-def _empty(node: Node) -> Maker:
-    shape, steps, dtype = node.shape, node.steps, TO_TORCH[node.dtype]
-    return lambda results: torch.empty_strided(shape, steps, dtype=dtype)
+def _empty(node: Node, places: tuple[Place, ...]) -> Maker:
+    layout, dtype = (node.shape, node.steps), TO_TORCH[node.dtype]
+    return lambda results, inputs: torch.empty_strided(*_numbers(layout, places, inputs), dtype=dtype)
 
 
 def _alias(number: int) -> Maker:
-    return lambda results: results[number].detach()
+    return lambda results, inputs: results[number].detach()
 
 
-def _view(number: int, node: Node) -> Maker:
+def _view(number: int, node: Node, places: tuple[Place, ...]) -> Maker:
     """Return a view of a result of the kernel."""
-    shape, steps, offset = node.shape, node.steps, node.offset
-    return lambda results: results[number].as_strided(shape, steps, offset)
+    layout = node.shape, node.steps, node.offset
+    return lambda results, inputs: results[number].as_strided(*_numbers(layout, places, inputs))
+
+
+def _numbers(layout: tuple, places: tuple[Place, ...], inputs: tuple) -> tuple:
+    """Return shape, strides and offset as ints."""
+    if not places:
+        return layout
+    values = {place.name: place.read(inputs) for place in places}
+
+    def plain(x: Any) -> Any:
+        return x.evaluate(values) if type(x) is Size else tuple(map(plain, x)) if type(x) is tuple else x
+
+    return plain(layout)
 
 
 def _joined(call: Callable[..., tuple] | None, makers: list[int | Maker], views: Callable | None, seen: list[bool]) -> Callable[..., tuple]:
@@ -215,7 +255,7 @@ def _joined(call: Callable[..., tuple] | None, makers: list[int | Maker], views:
 
     def run(*inputs: torch.Tensor) -> tuple:
         results = () if call is None else call(*inputs)
-        outputs = [results[make] if type(make) is int else make(results) for make in makers]
+        outputs = [results[make] if type(make) is int else make(results, inputs) for make in makers]
         if views is None:
             return tuple(outputs)
         computed, shown = iter(outputs), iter(views(*inputs))

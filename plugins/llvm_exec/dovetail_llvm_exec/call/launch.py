@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.dtypes import DType
+from dovetail.dtypes import DType, uint8
 from dovetail.extend.advanced import POOL, torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec.call import threads
 from dovetail_llvm_exec.call.builtin import compiled
-from dovetail_llvm_exec.call.trampoline import Launch
+from dovetail_llvm_exec.call.shapes import HEAD, Place
+from dovetail_llvm_exec.call.trampoline import Launch, SizedLaunch
 from dovetail_llvm_exec.ir import jit
 
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
@@ -60,6 +61,8 @@ class Bound(NamedTuple):
     workspace: int
     cost: float
     parallel: bool
+    places: tuple[Place, ...] = ()
+    row_words: int = 0
 
 
 class Payload(bytes):
@@ -81,6 +84,8 @@ def failed(status: int) -> None:
 
 def function(bound: Bound) -> Callable[..., tuple]:
     """Return a function of the input tensors that gives the tuple of the outputs."""
+    if bound.places:
+        return _sized_builtin(bound)
     if bound.workspace >= LARGE or any(out.bytes >= LARGE for out in bound.outputs):
         return _pooled(bound)
     return _builtin(bound, bound.inputs, bound.outputs) or _slow(bound)
@@ -180,3 +185,54 @@ def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[.
     packed = [int(words[name]) for name in Launch.fields] + rows
     payload = Payload(struct.pack(f"{len(packed)}q", *packed))
     return launcher.function(payload, (bound.kernel, slow))
+
+
+# --- kernels of many sizes
+
+
+def _sized_builtin(bound: Bound) -> Callable[..., tuple]:
+    """Return the builtin function of a kernel of many sizes; what it leaves to the slow way is right everywhere."""
+    slow, launcher = _sized_slow(bound), compiled(SizedLaunch)
+    if launcher is None:
+        return slow
+    words = {"kernel": bound.kernel.address, "inputs": bound.inputs, "outputs": len(bound.outputs), "workspace": 0, "release": 0}
+    words |= {"parallel": bound.parallel, "alone": ctypes.addressof(threads.ALONE), "tensor": id(torch.Tensor)}
+    words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": launcher.offset}
+    words |= {"places": len(bound.places), "shapes": bound.kernel.others["shapes"], "row_words": bound.row_words, "large": LARGE}
+    rows = [n for place in bound.places for n in place[1:]]
+    packed = [int(words[name]) for name in SizedLaunch.fields] + rows
+    payload = Payload(struct.pack(f"{len(packed)}q", *packed))
+    return launcher.function(payload, (bound.kernel, slow)) or slow
+
+
+def _sized_slow(bound: Bound) -> Callable[..., tuple]:
+    """Return the function of a kernel of many sizes through ctypes; large tensors are from the pool."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
+    shapes = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(bound.kernel.others["shapes"])
+    first = 2 + bound.inputs + len(bound.outputs)
+    words, row_words = ctypes.c_int64 * (first + len(bound.places)), ctypes.c_int64 * bound.row_words
+
+    def slow(*inputs: torch.Tensor) -> tuple:
+        args, rows = words(), row_words()
+        args[first:] = [place.read(inputs) for place in bound.places]
+        shapes(ctypes.addressof(args), ctypes.addressof(rows))
+        outs, at = [], HEAD
+        for out in bound.outputs:
+            rank = rows[at]
+            outs.append(_empty(tuple(rows[at + 2 : at + 2 + rank]), tuple(rows[at + 2 + rank : at + 2 + 2 * rank]), out.dtype))
+            at += 2 + 2 * rank
+        room = _empty((rows[0],), (1,), uint8) if rows[0] else None
+        held = [_resolved(x) if x.is_neg() or torch_internals.is_zero_tensor(x) else x for x in (*inputs, *outs)]
+        args[:first] = [0, 0 if room is None else -(-room.data_ptr() // 64) * 64, *[x.data_ptr() for x in held]]
+        run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
+        if args[0]:
+            failed(args[0])
+        return tuple(outs)
+
+    slow.kernel = bound.kernel
+    return slow
+
+
+def _empty(shape: tuple[int, ...], steps: tuple[int, ...], dtype: DType) -> torch.Tensor:
+    """Return new memory, from the pool where it is large."""
+    return maker(Output(shape, steps, dtype))()

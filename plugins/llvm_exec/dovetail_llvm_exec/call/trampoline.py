@@ -2,7 +2,8 @@
 
 The words of `self` are its fields and then one row for each output: dimensions, dtype, sizes, strides.  The builtin takes the input tensors,
 finds their memory through torch's C interface, makes the outputs, runs the kernel, and gives the tuple of the outputs.  The workspace is
-allocated for the call; where `workspace` is -1, the last of the inputs is it.
+allocated for the call; where `workspace` is -1, the last of the inputs is it.  A kernel for many sizes has another builtin, which reads the sizes
+off the inputs, and gets what else differs between calls from the kernel's function `shapes`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail_llvm_exec.call.builtin import Builtin
+from dovetail_llvm_exec.call.shapes import HEAD
 from dovetail_llvm_exec.ir.module import Value
 
 WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const at::TensorBase&)
 NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"  # bool at::native::is_neg(const at::Tensor&)
 ZEROS = "_ZN2at6native14_is_zerotensorERKNS_6TensorE"  # bool at::native::_is_zerotensor(const at::Tensor&)
 THREADS = "_ZN2at15get_num_threadsEv"  # int at::get_num_threads()
+SIZES = "aoti_torch_get_sizes"
 MAKE, LET_GO, PLACE = "aoti_torch_empty_strided", "aoti_torch_delete_tensor_object", "aoti_torch_get_data_ptr"
 
 
@@ -32,13 +35,15 @@ class Launch(Builtin):
     def body(self) -> None:
         b = self.b
         inputs, outputs = self.field("inputs"), self.field("outputs")
-        buffer = b.emit("ptr", f"alloca i64, {b.add(b.add(inputs, outputs), 2)}, align 16")  # status, workspace, inputs, outputs
+        words = b.add(b.add(inputs, outputs), self.more_words())
+        buffer = b.emit("ptr", f"alloca i64, {words}, align 16")  # status, workspace, inputs, outputs, symbols of sizes
         self.handles = self.pointers(outputs)
         self.output_count = b.alloca("i64", 1, align=8)  # how many of the outputs there are
         b.store(b.constant(0, "i64"), buffer)
         b.store(b.constant(0, "i64"), self.output_count)
         places = b.address(buffer, "i64", 2)
         self._read(places, inputs)
+        self.compute_shapes(buffer, b.add(inputs, outputs))
         self._make(b.address(places, "i64", inputs), outputs)
         self._run(buffer)
         self._return(buffer, outputs)
@@ -46,6 +51,15 @@ class Launch(Builtin):
         with b.loop(0, b.load("i64", self.output_count, align=8)) as loop:
             b.call(LET_GO, "i32", self.handle(loop.index))
         self.hand_over()
+
+    def more_words(self) -> Value | int:
+        """Return how many words `run` gets beside the addresses of inputs and outputs."""
+        return 2
+
+    def compute_shapes(self, buffer: Value, tensors: Value) -> None:
+        """Set where the rows of the outputs are, the bytes of the workspace, and whether other threads of Python may run."""
+        self.rows = self.b.address(self.words, "i64", len(self.fields))
+        self.workspace, self.release = self.field("workspace"), self.field("release")
 
     def handle(self, number: Value) -> Value:
         """Return the handle of an output."""
@@ -68,8 +82,7 @@ class Launch(Builtin):
         """Make the outputs: new tensors, their handles, their memory; the slow way reports where there is no more of it."""
         b = self.b
         zero = b.constant(0, "i32")
-        first = b.address(self.words, "i64", len(self.fields))
-        with b.loop(0, outputs, 1, [first]) as loop:
+        with b.loop(0, outputs, 1, [self.rows]) as loop:
             row, handle = loop.carried[0], b.address(self.handles, "ptr", loop.index)
             rank = b.load("i64", row, align=8)
             dtype = b.cast("trunc", b.load("i64", b.address(row, "i64", 1), align=8), "i32")
@@ -88,7 +101,7 @@ class Launch(Builtin):
 
     def _run(self, buffer: Value) -> None:
         b = self.b
-        size = self.field("workspace")
+        size = self.workspace
         needs = b.compare("gt", size, 0)
         (room,) = b.branch(needs, lambda: self._room(size), [Value("null", "ptr")])
         aligned = b.cast("ptrtoint", room, "i64")
@@ -110,7 +123,7 @@ class Launch(Builtin):
             b.call("PyEval_RestoreThread", "void", state)
             return ()
 
-        b.branch(b.compare("ne", self.field("release"), 0), released, call)
+        b.branch(b.compare("ne", self.release, 0), released, call)
         b.branch(needs, lambda: b.call("free", "void", room) and (), ())
 
     def _return(self, buffer: Value, outputs: Value) -> None:
@@ -133,3 +146,33 @@ class Launch(Builtin):
         b.ret(answer)
         b.place(right)
         b.ret(results)
+
+
+class SizedLaunch(Launch):
+    """Writes the builtin for kernels of many sizes.
+
+    The rows of its `self` are places of symbols: the number of an input, a dimension, and what to subtract from its size and to divide by.
+    """
+
+    symbols = (*Launch.symbols, SIZES)
+    fields = (*Launch.fields, "places", "shapes", "row_words", "large")
+
+    def more_words(self) -> Value | int:
+        return self.b.add(self.field("places"), 2)
+
+    def compute_shapes(self, buffer: Value, tensors: Value) -> None:
+        """Read the symbols, and let the kernel compute the rows; what is large is left to the slow way, which has a pool for it."""
+        b, room = self.b, self.b.alloca("ptr", 1, align=8)
+        with b.loop(0, self.field("places")) as loop:
+            at = b.add(b.mul(loop.index, 4), len(self.fields))
+            number, dim, constant, factor = (self.word(b.add(at, i)) for i in range(4))
+            tensor = b.load("ptr", b.address(self.args, "ptr", number), align=8)
+            self.require(b.compare("eq", b.call(SIZES, "i32", b.address(tensor, "i8", self.field("offset")), room), 0))
+            size = b.load("i64", b.address(b.load("ptr", room, align=8), "i64", dim), align=8)
+            b.store(b.div(b.sub(size, constant), factor), b.address(buffer, "i64", b.add(b.add(tensors, loop.index), 2)), align=8)
+        rows = b.emit("ptr", f"alloca i64, {self.field('row_words')}, align 16")
+        shapes = self.field("shapes", "ptr")
+        b.line(f"call void {shapes.name}({buffer}, {rows})")
+        self.workspace, self.release, largest = (b.load("i64", b.address(rows, "i64", i), align=8) for i in range(HEAD))
+        self.require(b.compare("lt", largest, self.field("large")))
+        self.rows = b.address(rows, "i64", HEAD)

@@ -15,6 +15,7 @@ import re
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -34,10 +35,11 @@ SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
 class Kernel:
     """Compiled code.  `address` is that of the function asked for, and good as long as the kernel lives; `cached` says if it came from disk."""
 
-    def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool):
+    def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool, others: Sequence[str] = ()):
         self._library = library
         self.name = name
         self.address: int = library[name]
+        self.others: dict[str, int] = {other: library[other] for other in others}
         self.cached = cached
 
     def __repr__(self) -> str:
@@ -61,8 +63,8 @@ class Compiler:
         """Let code that is linked from now on call what lies at `address` by name; everything in the process can be called anyway."""
         self._provided[name] = address
 
-    def compile(self, text: str, name: str, *, verbosity: int | None = None) -> Kernel:
-        """Return the function `name` of the module `text`.  `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.
+    def compile(self, text: str, name: str, *, verbosity: int | None = None, others: Sequence[str] = ()) -> Kernel:
+        """Return the function `name` of the module `text`, and the addresses of `others` in it.  `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.
 
         IR that LLVM cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
         """
@@ -72,7 +74,7 @@ class Compiler:
             if (level := debug() if verbosity is None else verbosity) >= SHOWS_IR:
                 self._show(text, name, level)
             object_code = cached_object or self._object(text)
-            kernel = self._link(object_code, name, text, cached=cached_object is not None)
+            kernel = self._link(object_code, name, text, cached_object is not None, others)
         if cached_object is None:
             self._write(key, object_code)
         return kernel
@@ -84,12 +86,14 @@ class Compiler:
     def _object(self, text: str) -> bytes:
         return self._machine.emit_object(_parsed(text))
 
-    def _link(self, object_code: bytes, name: str, text: str, cached: bool) -> Kernel:
+    def _link(self, object_code: bytes, name: str, text: str, cached: bool, others: Sequence[str]) -> Kernel:
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(name)
+        for other in others:
+            builder.export_symbol(other)
         for symbol, address in self._provided.items():
             builder.import_symbol(symbol, address)
         try:
-            return Kernel(builder.link(self._linker, f"{name}.{next(self._numbers)}"), name, cached)
+            return Kernel(builder.link(self._linker, f"{name}.{next(self._numbers)}"), name, cached, others)
         except RuntimeError as error:
             declared = [symbol for symbol in re.findall(r"^declare .*?@([\w.$]+)", text, re.MULTILINE) if not symbol.startswith("llvm.")]
             missing = [symbol for symbol in declared if symbol not in self._provided and not llvm.address_of_symbol(symbol)]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dovetail.prims.sizes import Size
+from dovetail_llvm_exec.ir.sizes import HeadSizes
 from dovetail_llvm_exec.ir.values import FLOATS, Value, bits_of, element_of, integer_like, is_float, lanes_of, like, literal, mangled, vector
 
 RARELY = '!{!"branch_weights", i32 1, i32 10000}'
@@ -26,6 +28,7 @@ class Module:
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.nodes: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}  # symbols of sizes, and their places among the words that a function's first parameter points to
 
     def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "") -> Builder:
         """Return a builder of the function `name`; `params` are (name, type), and a type may carry attributes ("ptr noalias")."""
@@ -89,6 +92,7 @@ class Builder:
         self._head = f"define {linkage}{returns} @{name}({signature}) {attributes} {{"
         self._lines: list[str] = []
         self._room: list[str] = []
+        self._sizes = HeadSizes(self)
         self._count = 0
         self.current = "entry"  # the label of the block being written
 
@@ -112,7 +116,10 @@ class Builder:
     # --- constants
 
     def constant(self, value: Any, type: str) -> Value:
-        """Return a Python number in every lane of `type`."""
+        """Return a Python number, or a size, in every lane of `type`."""
+        if isinstance(value, Size):
+            size = self._sizes.value(value)
+            return size if type[0] != "<" else self.splat(size, lanes_of(type))
         element = element_of(type)
         text = literal(value, element)
         return Value(text if type[0] != "<" else f"splat ({element} {text})", type)
@@ -369,10 +376,13 @@ class Builder:
 
     def alloca(self, type: str, count: int = 1, align: int = 64) -> Value:
         """Reserve room on the stack, once at the function's entry."""
+        return self.at_head("ptr", f"alloca {type}, i64 {count}, align {align}")
+
+    def at_head(self, type: str, text: str) -> Value:
+        """Return one instruction at the function's entry."""
         self._count += 1
-        name = f"%v{self._count}"
-        self._room.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
-        return Value(name, "ptr")
+        self._room.append(f"  %v{self._count} = {text}")
+        return Value(f"%v{self._count}", type)
 
     # --- horizontal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dovetail_llvm_exec.region.forms import Atom, Form
+from dovetail_llvm_exec.region.forms import Atom, Form, known_equal
 
 
 class Axis:
@@ -32,7 +32,7 @@ def merged(atoms: Sequence[Atom], forms: Iterable[Form]) -> list[Axis]:
     steps = [dict(form.terms) for form in forms]
     axes: list[list[Atom]] = []
     for atom in atoms:
-        if axes and all(s.get(axes[-1][-1], 0) == s.get(atom, 0) * atom.size for s in steps):
+        if axes and all(known_equal(s.get(axes[-1][-1], 0), s.get(atom, 0) * atom.size) for s in steps):
             axes[-1].append(atom)
         else:
             axes.append([atom])

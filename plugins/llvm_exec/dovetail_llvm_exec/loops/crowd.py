@@ -22,8 +22,13 @@ ALONE, BACK = "calls_alone", "calls_back"  # how many calls are still to be alon
 class Crowd:
     """Counts calls and cycles in the function that `b` writes, which takes `cost` nanoseconds with one thread, by estimate."""
 
-    def __init__(self, b: Builder, cost: float):
-        self.b, self.limit = b, int((cost * FACTOR + SLACK) * CYCLES)
+    def __init__(self, b: Builder, cost: float | Value):
+        self.b = b
+        if isinstance(cost, Value):
+            cycles = b.add(b.mul(cost, FACTOR * CYCLES), SLACK * CYCLES)
+            self.limit: int | Value = b.cast("fptosi", cycles, "i64")
+        else:
+            self.limit = int((cost * FACTOR + SLACK) * CYCLES)
         self.alone, self.back = b.module.counter(ALONE), b.module.counter(BACK)
         self.start: Value | None = None
 

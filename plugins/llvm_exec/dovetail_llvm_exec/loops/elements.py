@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dovetail.prims.sizes import Size, hint_of
 from dovetail_llvm_exec.ir.module import Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.passes import passes
 from dovetail_llvm_exec.loops.row_cache import Store
-from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
+from dovetail_llvm_exec.loops.stage import Stage, first_lanes, lanes_below, size_of
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
-from dovetail_llvm_exec.region.forms import inside
+from dovetail_llvm_exec.region.forms import inside, known_equal
 from dovetail_llvm_exec.scalars import kinds
 
 BLOCK = 4096  # elements of the innermost loop that are one unit
@@ -30,7 +31,7 @@ class Elements(Stage):
         outer = [axis for axis in self.outer if axis is not along]
         size = self.columns[0].size if self.columns else 1
         block = BLOCK if along is None else TILE * 8
-        blocks = -(-size // block) if size >= 2 * block else 1
+        blocks = -(-size // block) if type(size) is Size or size >= 2 * block else 1
         tiles = 1 if along is None else -(-along.size // TILE)
         nest.hoist(exprs)
         with b.loop(b.params[1], b.params[2]) as units_loop:
@@ -38,7 +39,7 @@ class Elements(Stage):
             tile, at = self._part(b, part, blocks)
             nest.enter(self._decoded(b, row, outer))
             if self.columns:
-                start = b.mul(at, block) if blocks > 1 else None
+                start = b.mul(at, block) if type(blocks) is Size or blocks > 1 else None
                 if along is None:
                     self._passes(nest, self.columns[0], start, block)
                 self._vectors(nest, exprs, self.columns[0], start, block, self._body(nest, along, tile))
@@ -46,19 +47,20 @@ class Elements(Stage):
             else:
                 self._stored(nest, self.stores)
             nest.leave()
-        self._finish(b, nest, blocks * tiles * size_of(outer), self.cost, [*self.outer, *(self.columns if blocks > 1 else [])])
+        parted = type(blocks) is Size or blocks > 1
+        self._finish(b, nest, blocks * tiles * size_of(outer), self.cost, [*self.outer, *(self.columns if parted else [])])
 
     def _passes(self, nest: Nest, axis: Axis, start: Value | None, block: int) -> None:
         """Write all passes over one unit but the last: each leaves in arrays what later ones read."""
         b = nest.b
-        if axis.size < LEAST:
+        if hint_of(axis.size) < LEAST:
             return
         form = inside(axis.atoms)
         for values in passes(self.exprs, axis.atoms):
             stores = []
             for expr in values:
                 buffer, type = Buffer("pass", len(nest.pointers), expr.dtype), kinds.stored(expr.dtype)
-                array = b.alloca(type, min(axis.size, block) if start is not None else axis.size)
+                array = b.alloca(type, block if type(axis.size) is Size else min(axis.size, block) if start is not None else axis.size)
                 nest.pointers[buffer] = array if start is None else b.address(array, type, b.neg(start))
                 stores.append(Store(buffer, form, expr))
             self._vectors(nest, values, axis, start, block, lambda mask, stores=stores: self._stored(nest, stores))
@@ -67,9 +69,9 @@ class Elements(Stage):
     def _crossing(self) -> Axis | None:
         """Return the outer axis that a load runs along which crosses the innermost: reading a transposed matrix."""
         for form in (e.data[1] for e in self.exprs if e.op == "load" and not e.data[1].moving):
-            if self.columns and abs(self.columns[0].step(form)) > 1:
+            if self.columns and abs(hint_of(self.columns[0].step(form))) > 1:
                 for axis in self.outer:
-                    if axis.step(form) == 1 and axis.size >= 4:
+                    if known_equal(axis.step(form), 1) and hint_of(axis.size) >= 4:
                         return axis
         return None
 
@@ -95,6 +97,9 @@ class Elements(Stage):
         b = nest.b
         nest.across, nest.lanes = axis, self._lanes(self.exprs)
         nest.hoist(exprs)
+        if type(axis.size) is Size:
+            self._counted(nest, axis, start, block, body)
+            return
         whole = axis.size - axis.size % nest.lanes
         first, stop = start or b.constant(0, "i64"), b.constant(whole, "i64")
         if start is not None:
@@ -114,4 +119,25 @@ class Elements(Stage):
 
         if axis.size != whole:
             rest() if start is None else b.branch(b.compare("gt", b.add(start, block), axis.size), rest, ())
+        nest.across, nest.lanes = None, 1
+
+    def _counted(self, nest: Nest, axis: Axis, start: Value, block: int, body: Callable[[Value | None], None]) -> None:
+        """Write the elements of one unit where the number of whole vectors is known when the kernel runs."""
+        b, lanes = nest.b, nest.lanes
+        size, whole = b.constant(axis.size, "i64"), b.constant(axis.size // lanes * lanes, "i64")
+        end = b.add(start, block)
+        with b.loop(start, b.call("llvm.smin.i64", "i64", end, whole), lanes) as loop:
+            nest.enter({axis: loop.index})
+            body(None)
+            nest.leave()
+
+        def rest() -> Sequence[Value]:
+            mask = lanes_below(b, b.sub(size, whole), lanes)
+            nest.enter({axis: whole}, mask)
+            body(mask)
+            nest.leave()
+            return ()
+
+        if lanes > 1:
+            b.branch(b.and_(b.compare("gt", size, whole), b.compare("gt", end, whole)), rest, ())
         nest.across, nest.lanes = None, 1

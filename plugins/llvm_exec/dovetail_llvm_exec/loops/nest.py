@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dovetail.dtypes import DType
+from dovetail.prims.sizes import Size, hint_of
 from dovetail_llvm_exec.ir.module import Builder, Value, lanes_of, vector
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.philox import DRAWS
@@ -45,6 +46,7 @@ class Nest:
         self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
         self.reads: set[Access] = set()  # what the function really does to memory, for the verifier
         self.writes: set[Access] = set()
+        self.heap: list[tuple[Value, Value]] = []  # memory of the function's own, and the room on the stack that it has where that is enough
         self.narrow: dict[tuple[str, DType], Value] = {}  # values that were rounded to 16 bits, as they are in memory
 
     # --- scopes
@@ -269,8 +271,15 @@ class Nest:
         """Return how far each lane is from the first."""
         b, type = self.b, vector("i64", lanes)
         step = self.across.step(form) if self.across else 0
+        if isinstance(step, Size):
+            steps = b.mul(b.lane_numbers(type), step)
+            return self._moved(steps, form)
         name = f"<{', '.join(f'i64 {i * step}' for i in range(lanes))}>" if step else b.zero(type).name
-        steps = Value(name, type)
+        return self._moved(Value(name, type), form)
+
+    def _moved(self, steps: Value, form: Form) -> Value:
+        """Return how far lanes are from the first, with what positions in memory add."""
+        b = self.b
         for expr, factor in form.moving:
             if self.is_vector(expr):
                 moved = self.value(expr)
@@ -334,8 +343,8 @@ class Nest:
 
     def _run(self, form: Form) -> int:
         """Return how many elements lie one after the other, as the loops over a form go."""
-        steps = {step: axis.size for axis in dict.fromkeys(self.axis_of.values()) if (step := axis.step(form)) > 1}
-        run = 0 if form.moving else self.across.size
+        steps = {step: hint_of(axis.size) for axis in dict.fromkeys(self.axis_of.values()) if (step := hint_of(axis.step(form))) > 1}
+        run = 0 if form.moving else hint_of(self.across.size)
         while run in steps:
             run *= steps.pop(run)
         return run

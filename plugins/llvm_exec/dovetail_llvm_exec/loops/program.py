@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dovetail.prims.sizes import Size, hint_of
 from dovetail_llvm_exec.ir.module import Builder, Module, Value
 from dovetail_llvm_exec.loops.crowd import Crowd
 from dovetail_llvm_exec.loops.elements import Elements
 from dovetail_llvm_exec.loops.rows import Rows
-from dovetail_llvm_exec.loops.stage import Phase, Workspace
+from dovetail_llvm_exec.loops.stage import Cost, Phase, Workspace
 from dovetail_llvm_exec.loops.verifier import verify_phases, verify_plan
 from dovetail_llvm_exec.loops.wide import Wide
 from dovetail_llvm_exec.region.graph import Graph, Node
@@ -22,23 +23,37 @@ from dovetail_llvm_exec.scalars.costs import GRAIN
 
 
 class Program(NamedTuple):
-    """The text of a module whose function `run` computes the nodes of a plan; bytes of workspace; nanoseconds, by estimate.
+    """A module whose function `run` computes the nodes of a plan; bytes of workspace; nanoseconds, by estimate.
 
     `phases` are the functions that `run` calls, in order, and `rooms` what lies where in the workspace.
     """
 
-    text: str
+    module: Module
     workspace: int
-    cost: float
+    costs: list[Cost]
     groups: int
     parallel: bool
     plan: Plan
     phases: list[Phase]
     rooms: Workspace
 
+    @property
+    def text(self) -> str:
+        """The module as LLVM reads it."""
+        return self.module.text()
 
-def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True) -> Program:
+    @property
+    def cost(self) -> float:
+        """The cost where sizes are as in the call that is compiled."""
+        return sum(cost.now for cost in self.costs)
+
+
+def program(
+    graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True, symbols: Sequence[str] = ()
+) -> Program:
     """Return the program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line.
+
+    `symbols` are the sizes that `run` gets as words behind all addresses.
 
     Raises `Broken` where the verifier refuses it.
     """
@@ -47,6 +62,7 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
     if fresh:
         plan.stream()
     module, workspace = Module(target), Workspace()
+    module.sizes = {name: 2 + len(graph.inputs) + len(plan.stored) + i for i, name in enumerate(symbols)}
     last = plan.last_reads()
     for node in plan.temporaries:
         buffer = plan.memory[node]
@@ -55,14 +71,14 @@ def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool
     verify_phases(phases, workspace, plan.outputs.values())
     b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
     several = parallel and any(_pays(p) for p in phases)
-    crowd = Crowd(b, sum(p.cost for p in phases)) if several and target.clock else None
+    crowd = Crowd(b, total_cost(b, [p.cost for p in phases])) if several and target.clock else None
     threads = b.params[1] if crowd is None else crowd.enter(b.params[1])
     for phase in phases:
         _call(module, b, phase, parallel, threads)
     if crowd is not None:
         crowd.leave(threads)
     b.ret()
-    return Program(module.text(), workspace.size, sum(p.cost for p in phases), len(plan.groups), several, plan, phases, workspace)
+    return Program(module, workspace.size, [p.cost for p in phases], len(plan.groups), several, plan, phases, workspace)
 
 
 def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> list[Phase]:
@@ -77,20 +93,19 @@ def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> 
 
 def _pays(phase: Phase) -> bool:
     """Return whether a second thread is worth its start."""
-    return phase.units > 1 and phase.cost >= GRAIN
+    return type(phase.units) is Size or type(phase.cost.elements) is Size or (phase.units > 1 and phase.cost.now >= GRAIN)
 
 
 def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Value) -> None:
     """Write the calls of the phases, one after the other; each is done by one thread where a second does not pay."""
-    args = b.params[0]
-    most = int(min(phase.units, max(phase.cost / GRAIN * 2, 2), 1 << 16))
+    args, sized = b.params[0], type(phase.units) is Size or type(phase.cost.elements) is Size
 
     def alone() -> Sequence[Any]:
         b.call(phase.name, "void", args, b.constant(0, "i64"), b.constant(phase.units, "i64"))
         return ()
 
     def together() -> Sequence[Any]:
-        several = b.call("llvm.smin.i32", "i32", threads, b.constant(most, "i32"))
+        several = b.call("llvm.smin.i32", "i32", threads, _most_threads(b, phase))
         b.line(f"call void @GOMP_parallel(ptr @{_slice(module, phase)}, {args}, {several}, i32 0)")
         return ()
 
@@ -98,7 +113,32 @@ def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Val
         alone()
         return
     module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
-    b.branch(b.compare("gt", threads, 1), together, alone)
+    pays = b.compare("gt", threads, 1)
+    if sized:
+        enough = b.compare("ge", b.constant(phase.cost.elements, "i64"), int(GRAIN / max(phase.cost.each, 1e-6)) + 1)
+        pays = b.and_(pays, b.and_(enough, b.compare("gt", b.constant(phase.units, "i64"), 1)))
+    b.branch(pays, together, alone)
+
+
+def _most_threads(b: Builder, phase: Phase) -> Value:
+    """Return how many threads a phase may be shared by."""
+    units, (each, elements) = phase.units, phase.cost
+    if type(units) is int and type(elements) is int:
+        return b.constant(int(min(units, max(each * elements / GRAIN * 2, 2), 1 << 16)), "i32")
+    grains = b.udiv(b.constant(elements, "i64"), max(int(GRAIN / 2 / max(each, 1e-6)), 1))
+    most = b.call("llvm.smin.i64", "i64", b.constant(units, "i64"), b.call("llvm.smax.i64", "i64", grains, b.constant(2, "i64")))
+    return b.cast("trunc", b.call("llvm.smin.i64", "i64", most, b.constant(1 << 16, "i64")), "i32")
+
+
+def total_cost(b: Builder, costs: Sequence[Cost]) -> float | Value:
+    """Return the cost of all phases, as a double where it is known when the kernel runs."""
+    if all(type(cost.elements) is int for cost in costs):
+        return sum(cost.now for cost in costs)
+    total = b.constant(sum(cost.now for cost in costs if type(cost.elements) is int), "double")
+    for each, elements in costs:
+        if type(elements) is Size:
+            total = b.add(total, b.mul(b.cast("sitofp", b.constant(elements, "i64"), "double"), each))
+    return total
 
 
 def _slice(module: Module, phase: Phase) -> str:

@@ -172,22 +172,32 @@ class Partial(NamedTuple):
 
 
 def summed(
-    b: Builder, first: Value | int, stop: Value | int, step: int, most: int, carried: list[Value], one: Callable, partial: Partial | None
+    b: Builder, first: Value | int, stop: Value | int, step: int, most: Value | int, carried: list[Value], one: Callable, partial: Partial | None
 ) -> list[Value]:
-    """Write a loop over `one(index, values)` that carries the values of `partial`; of `most` steps and more than LONG, in parts of about the root."""
+    """Write a loop over `one(index, values)` that carries the values of `partial`; of `most` steps and more than LONG, in parts of about the root.
+
+    `most` may be known only when the loop runs.
+    """
 
     def loop(first: Value | int, stop: Value | int, values: list[Value]) -> list[Value]:
         with b.loop(first, stop, step, values) as inner:
             inner.update(*one(inner.index, list(inner.carried)))
         return list(inner.results)
 
-    if partial is None or not partial.pays or most < LONG:
+    if partial is None or not partial.pays or (type(most) is int and most < LONG):
         return loop(first, stop, carried)
-    size = step << (most.bit_length() // 2)
+    size = step << (most.bit_length() // 2) if type(most) is int else _part(b, step, most)
     with b.loop(first, stop, size, carried) as parts:
-        end = b.call("llvm.smin.i64", "i64", b.add(parts.index, size), stop if isinstance(stop, Value) else b.constant(stop, "i64"))
+        end = b.call("llvm.smin.i64", "i64", b.add(parts.index, size), b.operand(stop, "i64"))
         parts.update(*partial.join(b, list(parts.carried), loop(parts.index, end, partial.start(b))))
     return list(parts.results)
+
+
+def _part(b: Builder, step: int, most: Value) -> Value:
+    """Return how far one part of a loop of `most` steps goes: all of it where the loop is short."""
+    zeros = b.call("llvm.ctlz.i64", "i64", most, Value("false", "i1"))
+    size = b.shl(b.constant(step, "i64"), b.lshr(b.sub(b.constant(64, "i64"), zeros), 1))
+    return b.select(b.compare("lt", most, LONG), b.constant(1 << 62, "i64"), size)
 
 
 def reducer_of(result: Result, *, nan_blind: bool = False) -> Reducer:

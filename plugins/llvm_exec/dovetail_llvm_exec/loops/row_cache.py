@@ -7,6 +7,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import bool_, float32
+from dovetail.prims.sizes import Size
+from dovetail_llvm_exec.ir.module import Module, Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, parts, walk
@@ -15,6 +17,8 @@ from dovetail_llvm_exec.scalars import kinds
 
 DEAR = 0.09  # nanoseconds for an element that are more than writing and reading it
 ROOM = 1 << 18  # bytes on the stack of a thread, for all of them
+TAKE = "row_memory"  # the function that takes memory for a row
+SHARE = ROOM // 4  # bytes on the stack for one whose length is known when the kernel runs; a longer one lies on the heap
 
 
 class Store(NamedTuple):
@@ -56,7 +60,7 @@ class RowCache:
                 first.setdefault(expr, sweep)
 
     def _worth(self, expr: Expr) -> bool:
-        bytes = self.size * max(expr.dtype.bytes, 4)
+        bytes = SHARE if type(self.size) is Size else self.size * max(expr.dtype.bytes, 4)
         if expr.dtype is bool_ or expr.op in ("load", "index", "checked", "const") or bytes > self.left:
             return False
         under = walk([expr], lambda e: not e.atoms.isdisjoint(self.atoms))
@@ -65,11 +69,51 @@ class RowCache:
     def _keep(self, expr: Expr, sweep: Any) -> None:
         dtype = float32 if expr.dtype in kinds.HALVES else expr.dtype
         buffer = Buffer("row_cache", len(self.nest.pointers), dtype)
-        self.left -= self.size * dtype.bytes
-        self.nest.pointers[buffer] = self.nest.b.alloca(kinds.stored(dtype), self.size)
+        if type(self.size) is Size:
+            self.left -= SHARE
+            self.nest.pointers[buffer] = row_memory(self.nest, self.size * dtype.bytes)
+        else:
+            self.left -= self.size * dtype.bytes
+            self.nest.pointers[buffer] = self.nest.b.alloca(kinds.stored(dtype), self.size)
         self.after.setdefault(id(sweep), []).append(Store(buffer, self.form, expr))
 
     def done(self, sweep: Any) -> None:
         """Let later sweeps read what this one has kept."""
         for store in self.after.get(id(sweep), []):
             self.nest.cached[store.expr] = (store.buffer, store.form)
+
+
+def row_memory(nest: Nest, bytes: Size) -> Value:
+    """Return so many bytes of the function's own: on the stack up to SHARE, else from the heap until `release_rows`."""
+    b = nest.b
+    if TAKE not in {each.name for each in b.module.builders}:
+        _write_take(b.module)
+    count = b.constant(bytes, "i64")
+    on_stack = b.at_head("i1", f"icmp ule {count}, {SHARE}")
+    room = b.at_head("i64", f"select {on_stack}, {count}, i64 1")
+    stack = b.at_head("ptr", f"alloca i8, {room}, align 64")
+    memory = b.at_head("ptr", f"call ptr @{TAKE}({count}, {stack}, {on_stack})")
+    nest.heap.append((memory, stack))
+    return memory
+
+
+def release_rows(nest: Nest) -> None:
+    """Free what `row_memory` took from the heap."""
+    b = nest.b
+    for memory, stack in nest.heap:
+        own = b.compare("ne", b.cast("ptrtoint", memory, "i64"), b.cast("ptrtoint", stack, "i64"))
+        b.branch(own, lambda memory=memory: b.call("free", "void", memory) and (), ())
+
+
+def _write_take(module: Module) -> None:
+    """Write the function that returns the room on the stack, or as much from the heap; without memory the process ends."""
+    b = module.function(TAKE, "ptr", [("bytes", "i64"), ("stack", "ptr"), ("enough", "i1")], linkage="internal ")
+    count, stack, enough = b.params
+
+    def take() -> Sequence[Value]:
+        memory = b.call("malloc", "ptr", count)
+        b.branch(b.compare("eq", b.cast("ptrtoint", memory, "i64"), 0), lambda: b.call("abort", "void") and (), (), rarely=True)
+        return [memory]
+
+    (memory,) = b.branch(b.not_(enough), take, [stack])
+    b.ret(memory)

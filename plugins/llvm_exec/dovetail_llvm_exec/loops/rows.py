@@ -7,13 +7,14 @@ from math import isqrt
 from typing import NamedTuple
 
 from dovetail.dtypes import float32
-from dovetail_llvm_exec.ir.module import Value, vector
+from dovetail.prims.sizes import Size, is_symbolic
+from dovetail_llvm_exec.ir.module import Builder, Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.reducers import Partial, Reducer, reducer_of, summed, tree
 from dovetail_llvm_exec.loops.row_cache import RowCache, Store
 from dovetail_llvm_exec.loops.shares import nan_blind
-from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
+from dovetail_llvm_exec.loops.stage import Cost, Stage, first_lanes, lanes_below, size_of
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, walk
 from dovetail_llvm_exec.region.forms import Atom, Form, dot
 from dovetail_llvm_exec.region.graph import Node
@@ -22,6 +23,7 @@ from dovetail_llvm_exec.scalars import kinds
 
 FEWEST_ROWS = 16  # that are added up by one unit
 MOST_UNITS = 64  # that few rows which are added up are shared by
+BLOCK_ROWS = 64  # that are added up by one unit where sizes are known when the kernel runs
 
 
 class Tally(NamedTuple):
@@ -70,7 +72,7 @@ class Rows(Stage):
                 nest.leave()
             else:
                 self._block_of_rows(nest, unit, tallies, blocks, height)
-        axes, own = (self.outer, []) if blocks == 1 else ([*self.outer, *self.down], [t.partial for t in tallies])
+        axes, own = (self.outer, []) if self._is_one(blocks) else ([*self.outer, *self.down], [t.partial for t in tallies])
         self._finish(b, nest, size_of(self.outer) * blocks, self.cost, axes, own)
         for tally in tallies:
             self._write_together(tally, blocks)
@@ -79,25 +81,30 @@ class Rows(Stage):
         """Return how many parts the rows that are added up fall in: by their number alone."""
         if not self.tallied:
             return 1
+        if is_symbolic(self.group.shape):
+            return -(-height // BLOCK_ROWS)
         most = max(MOST_UNITS, isqrt(height))  # of about the root of the rows: few roundings add up
         return max(min(-(-most // size_of(self.outer)), height // FEWEST_ROWS), 1)
+
+    def _is_one(self, blocks: int) -> bool:
+        return type(blocks) is int and blocks == 1
 
     def _tally(self, item: Item, blocks: int) -> Tally:
         node = item.node
         dtype = float32 if node.dtype in kinds.HALVES else node.dtype
         form, buffer = dot(item.coords, node.steps), self.group.plan.memory[node]
-        partial = buffer if blocks == 1 and dtype is node.dtype else self.workspace.part(dtype, blocks * node.numel, self.group.index)
+        partial = buffer if self._is_one(blocks) and dtype is node.dtype else self.workspace.part(dtype, blocks * node.numel, self.group.index)
         return Tally(node, Reducer(node.op, dtype), partial, form, item.expr, node.numel)
 
     def _block_of_rows(self, nest: Nest, unit: Value, tallies: list[Tally], blocks: int, height: int) -> None:
         b = nest.b
-        row, block = (unit, b.constant(0, "i64")) if blocks == 1 else (b.udiv(unit, blocks), b.urem(unit, blocks))
+        row, block = self._part(b, unit, blocks)
         for tally in tallies:
-            if blocks > 1:
+            if not self._is_one(blocks):
                 nest.pointers[tally.partial] = b.address(
                     self._address(b, tally.partial), kinds.stored(tally.partial.dtype), b.mul(block, tally.numel)
                 )
-        size = -(-height // blocks)
+        size = BLOCK_ROWS if is_symbolic(self.group.shape) else -(-height // blocks)
         first = b.mul(block, size)
         last = b.call("llvm.smin.i64", "i64", b.add(first, size), b.constant(height, "i64"))
         nest.enter(self._decoded(b, row, self.outer))
@@ -176,7 +183,8 @@ class Rows(Stage):
         if not results:
             return 1
         cost = sum(e.cost for e in walk(exprs, lambda e: not e.atoms.isdisjoint(self.columns[-1].atoms)))
-        return 4 if cost < 0.3 and size >= 4 * lanes else 2 if cost < 1.0 and size >= 2 * lanes else 1
+        long, middle = (True, True) if type(size) is Size else (size >= 4 * lanes, size >= 2 * lanes)
+        return 4 if cost < 0.3 and long else 2 if cost < 1.0 and middle else 1
 
     def _added(self, nest: Nest, tally: Tally) -> None:
         b, dtype = nest.b, tally.partial.dtype
@@ -223,12 +231,11 @@ class Rows(Stage):
             nest.leave()
             return values
 
-        return summed(nest.b, 0, axes[0].size, 1, axes[0].size, carried, one, partial)
+        return summed(nest.b, 0, axes[0].size, 1, _steps(nest.b, axes[0].size), carried, one, partial)
 
     def _along(self, nest: Nest, carried: list[Value], body: Callable, ways: int, axis: Axis, partial: Partial | None) -> list[Value]:
         """Return the innermost loop: `ways` vectors at once, then the vectors that are left, then a masked one."""
         b, lanes = nest.b, nest.lanes
-        whole = axis.size - axis.size % (lanes * ways)
 
         def one(index: Value, values: list[Value]) -> list[Value]:
             for way in range(ways):
@@ -237,6 +244,9 @@ class Rows(Stage):
                 nest.leave()
             return values
 
+        if type(axis.size) is Size:
+            return self._counted(nest, carried, body, one, ways, axis, partial)
+        whole = axis.size - axis.size % (lanes * ways)
         if whole:
             carried = summed(b, 0, whole, lanes * ways, whole // (lanes * ways), carried, one, partial)
         for way, at in enumerate(range(whole, axis.size, lanes)):
@@ -244,6 +254,28 @@ class Rows(Stage):
             nest.enter({axis: b.constant(at, "i64")}, None if left >= lanes else first_lanes(left, lanes))
             carried = body(way % ways, carried)
             nest.leave()
+        return carried
+
+    def _counted(
+        self, nest: Nest, carried: list[Value], body: Callable, one: Callable, ways: int, axis: Axis, partial: Partial | None
+    ) -> list[Value]:
+        """Return the innermost loop over a size that is known when the kernel runs: groups of vectors, single vectors, one with a mask."""
+        b, lanes = nest.b, nest.lanes
+        groups = axis.size // (lanes * ways)
+        in_groups, whole = b.constant(groups * (lanes * ways), "i64"), b.constant(axis.size // lanes * lanes, "i64")
+        carried = summed(b, 0, in_groups, lanes * ways, b.constant(groups, "i64"), carried, one, partial)
+        if ways > 1:
+            with b.loop(in_groups, whole, lanes, carried) as loop:
+                nest.enter({axis: loop.index})
+                loop.update(*body(0, list(loop.carried)))
+                nest.leave()
+            carried = list(loop.results)
+        if lanes > 1:
+            with b.loop(whole, axis.size, lanes, carried) as loop:  # once, or not at all
+                nest.enter({axis: loop.index}, lanes_below(b, b.sub(b.constant(axis.size, "i64"), loop.index), lanes))
+                loop.update(*body(0, list(loop.carried)))
+                nest.leave()
+            carried = list(loop.results)
         return carried
 
     def _write_together(self, tally: Tally, blocks: int) -> None:
@@ -261,7 +293,7 @@ class Rows(Stage):
         with b.loop(b.params[1], b.params[2]) as loop:
             start = b.mul(loop.index, lanes)
             left = b.sub(b.constant(tally.numel, "i64"), start)
-            mask = b.compare("lt", b.lane_numbers(vector("i64", lanes)), b.splat(left, lanes)) if tally.numel % lanes else None
+            mask = lanes_below(b, left, lanes) if type(tally.numel) is Size or tally.numel % lanes else None
             nest.enter({axis: start}, mask)
             total = kinds.number(b, tally.reducer.identity(), tally.reducer.dtype, lanes)
             with b.loop(0, blocks, 1, [total]) as over:
@@ -274,4 +306,9 @@ class Rows(Stage):
                 nest.leave()
             nest.put(buffer, form, kinds.to_memory(b, kinds.rounded(b, over.results[0], buffer.dtype), buffer.dtype))
             nest.leave()
-        self._finish(b, nest, units, tally.numel * blocks * 0.05, [axis])
+        self._finish(b, nest, units, Cost(0.05, tally.numel * blocks), [axis])
+
+
+def _steps(b: Builder, size: int) -> Value | int:
+    """Return how many steps a loop has, as `summed` takes it."""
+    return b.constant(size, "i64") if type(size) is Size else size

@@ -12,15 +12,28 @@ from typing import NamedTuple
 
 from dovetail.dtypes import DType
 from dovetail.extend.advanced import ExecutorError
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.ir.module import Builder, Module, Value, vector
 from dovetail_llvm_exec.loops.axes import Axis, merged
 from dovetail_llvm_exec.loops.nest import Access, Nest
-from dovetail_llvm_exec.loops.row_cache import Store
+from dovetail_llvm_exec.loops.row_cache import Store, release_rows
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, walk
-from dovetail_llvm_exec.region.forms import Atom, dot
+from dovetail_llvm_exec.region.forms import Atom, dot, known_equal
 from dovetail_llvm_exec.region.groups import ENOUGH, PARTS, Group, Item
 
 LINE = 64  # bytes of a line of the cache, at which everything in a workspace starts
+
+
+class Cost(NamedTuple):
+    """Nanoseconds, by estimate: `each` of so many `elements`, which may be a size."""
+
+    each: float
+    elements: int
+
+    @property
+    def now(self) -> float:
+        """The cost where sizes are as in the call that is compiled."""
+        return self.each * hint_of(self.elements)
 
 
 class Phase(NamedTuple):
@@ -32,7 +45,7 @@ class Phase(NamedTuple):
 
     name: str
     units: int
-    cost: float
+    cost: Cost
     reads: frozenset[Access] = frozenset()
     writes: frozenset[Access] = frozenset()
     split: frozenset[Atom] = frozenset()
@@ -64,6 +77,8 @@ class Workspace:
         if buffer in self.offsets:
             raise ExecutorError(f"{buffer} has a place in the workspace already; two values of a kernel have one name, which is a bug in its plan")
         size, at = -(-numel * buffer.dtype.bytes // LINE) * LINE, 0
+        if type(size) is Size or type(self.size) is Size:
+            return self._take_sized(buffer, size, first, last)
         for low, high in sorted((r.low, r.high) for r in self.rooms if r.first <= last and first <= r.last):
             if at + size <= low:
                 break
@@ -71,6 +86,18 @@ class Workspace:
         self.rooms.append(Room(buffer, at, at + size, first, last))
         self.offsets[buffer] = at
         self.size = max(self.size, at + size)
+        return buffer
+
+    def _take_sized(self, buffer: Buffer, size: int, first: int, last: int) -> Buffer:
+        """Reserve room where a value of the very size lay, and none in use at the time does; else behind all others."""
+        places = [room.low for room in self.rooms if type(size) is Size and known_equal(room.high - room.low, size)]
+        for at in places:
+            if all(r.last < first or last < r.first for r in self.rooms if known_equal(r.low, at)):
+                break
+        else:
+            at, self.size = self.size, self.size + size
+        self.rooms.append(Room(buffer, at, at + size, first, last))
+        self.offsets[buffer] = at
         return buffer
 
     def part(self, dtype: DType, numel: int, nest: int) -> Buffer:
@@ -90,7 +117,7 @@ class Stage:
         self._axes()
         bodies = [item.expr.data.body for item in self.results]
         self.exprs = walk([*bodies, *(s.expr for s in self.stores), *(i.expr for i in self.tallied)])
-        self.cost = sum(e.cost for e in self.exprs) * group.numel
+        self.cost = Cost(sum(e.cost for e in self.exprs), group.numel)
 
     # --- loops
 
@@ -106,7 +133,8 @@ class Stage:
             self.outer, self.down, self.columns = axes[:-1], [], axes[-1:]
             return
         outer, down, columns = atoms
-        if not self.results and columns and columns[-1].size >= PARTS[-1] and size_of(outer) < ENOUGH:
+        fixed = not is_symbolic(group.shape)
+        if fixed and not self.results and columns and columns[-1].size >= PARTS[-1] and size_of(outer) < ENOUGH:
             outer, columns = outer + columns[:-1], columns[-1:]
         self.outer, self.down, self.columns = (merged(part, forms) for part in (outer, down, columns))
 
@@ -123,7 +151,7 @@ class Stage:
         widest = max([e.dtype.bytes if e.dtype.kind != "float" else max(e.dtype.bytes, 4) for e in moving], default=4)
         lanes = max(self.module.target.vector_bytes // widest, 1)
         columns = self.columns[-1].size if self.columns else 1
-        while lanes > 1 and lanes // 2 >= columns:
+        while type(columns) is int and lanes > 1 and lanes // 2 >= columns:
             lanes //= 2
         return lanes
 
@@ -144,7 +172,7 @@ class Stage:
             return b.load("ptr", b.address(b.params[0], "i64", number), align=8)
         return b.address(b.load("ptr", b.address(b.params[0], "i64", 1), align=8), "i8", self.workspace.offsets[buffer])
 
-    def _finish(self, b: Builder, nest: Nest, units: int, cost: float, axes: Sequence[Axis], own: Iterable[Buffer] = ()) -> None:
+    def _finish(self, b: Builder, nest: Nest, units: int, cost: Cost, axes: Sequence[Axis], own: Iterable[Buffer] = ()) -> None:
         """Say in the status what went wrong, and return: a phase, of units that differ in their place along `axes`."""
         fault = b.load("i32", nest.slot("fault"))
 
@@ -153,6 +181,7 @@ class Stage:
             return ()
 
         b.branch(b.compare("ne", fault, 0), tell, ())
+        release_rows(nest)
         if nest.streamed:
             b.line("fence seq_cst")
         b.ret()
@@ -169,7 +198,7 @@ class Stage:
 
     def _part(self, b: Builder, unit: Value, parts: int) -> tuple[Value, Value]:
         """Return a number as those of a whole and of one of its parts."""
-        return (unit, b.constant(0, "i64")) if parts == 1 else (b.udiv(unit, parts), b.urem(unit, parts))
+        return (unit, b.constant(0, "i64")) if type(parts) is int and parts == 1 else (b.udiv(unit, parts), b.urem(unit, parts))
 
     def _stored(self, nest: Nest, stores: Sequence[Store]) -> None:
         values = [(s, nest.to_memory(nest.operand(s.expr, nest.lanes), s.buffer.dtype)) for s in stores]
@@ -182,6 +211,12 @@ def size_of(axes: Sequence[Axis | Atom]) -> int:
     for axis in axes:
         total *= axis.size
     return total
+
+
+def lanes_below(b: Builder, left: Value, lanes: int) -> Value:
+    """Return a mask of the lanes whose number is below `left`."""
+    type = vector("i64", lanes)
+    return b.compare("lt", b.lane_numbers(type), b.splat(left, lanes))
 
 
 def first_lanes(count: int, lanes: int) -> Value:

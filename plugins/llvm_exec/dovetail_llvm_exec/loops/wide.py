@@ -9,7 +9,7 @@ from dovetail_llvm_exec.ir.module import Value
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.reducers import Partial, Reducer, reducer_of, summed, tree
 from dovetail_llvm_exec.loops.row_cache import Store
-from dovetail_llvm_exec.loops.stage import Stage, first_lanes, size_of
+from dovetail_llvm_exec.loops.stage import Cost, Stage, first_lanes, size_of
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
 from dovetail_llvm_exec.scalars import kinds
 
@@ -109,4 +109,4 @@ class Wide(Stage):
             self._stored(nest, stores)
             nest.leave()
         nest.reads.update((part, None) for part in parts)
-        self._finish(b, nest, rows, rows * spans * 1.0, self.outer)
+        self._finish(b, nest, rows, Cost(1.0, rows * spans), self.outer)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.dtypes import bool_
+from dovetail.dtypes import bool_, float32, float64, int64
 from dovetail.extend import BoundSymbol, TensorSpec, Verdict
+from dovetail.prims.sizes import Size, is_symbolic
 from dovetail_llvm_exec.region.graph import COPIES, REDUCTIONS, VIEWS
 from dovetail_llvm_exec.scalars.costs import POWERS
 from dovetail_llvm_exec.scalars.kinds import STORED
@@ -14,6 +15,8 @@ from dovetail_llvm_exec.scalars.ops import OPERATIONS
 from dovetail_llvm_exec.vmath import FUNCTIONS
 
 MOST_PARTS = 4  # of a cat: each element asks all of them
+UNSIZED = frozenset({"iota", "uniform_philox", "normal_philox", "diagonal", "unfold"})
+WITH_SIZES = frozenset({"add", "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"})  # take a size as a number
 KNOWN = ", ".join(d.short for d in STORED)
 
 
@@ -30,7 +33,21 @@ def verdict(line: BoundSymbol) -> Verdict:
             return f"computes with {KNOWN}, and {p.name} is of {p.spec.dtype.short}"
         if p.spec.device.type != "cpu":
             return f"expected tensors on the CPU, and {p.name} is on {p.spec.device}"
+    if is_symbolic((line.args, line.kwargs)) and (refusal := _sized(line)) is not None:
+        return refusal
     return True if check is None else check(line)
+
+
+def _sized(line: BoundSymbol) -> str | None:
+    """Return why a line with symbolic sizes among its arguments has no code, None where it has."""
+    name = line.symbol.name
+    if name in UNSIZED or is_symbolic([line.kwargs.get(key) for key in ("value", "steps")]):
+        return f"has no code for {line.symbol} of symbolic sizes"
+    if any(type(a) is Size for a in line.args):
+        spec = next((x.spec for x in line.args if hasattr(x, "spec")), None)
+        if name not in WITH_SIZES or spec is None or spec.dtype not in (float32, float64, int64):
+            return f"has no code for {line.symbol} with a symbolic size as a number"
+    return None
 
 
 def _elementwise(line: BoundSymbol) -> Verdict:

@@ -8,8 +8,9 @@ from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
 from dovetail.extend import BoundSymbol, Trace
-from dovetail.extend.advanced import ExecutorError, prims_of
+from dovetail.extend.advanced import ExecutorError, RegionSizes, prims_of
 from dovetail.prims import row_major
+from dovetail.prims.sizes import Size, is_symbolic
 from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
 
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold"})
@@ -73,9 +74,11 @@ def _offset(op: str, steps: tuple[int, ...], params: dict[str, Any]) -> int:
 
 
 class Graph:
-    """The nodes of a region.  `inputs` and `outputs` are those of the region's proxies, in order."""
+    """The nodes of a region.  `inputs` and `outputs` are those of the region's proxies, in order; `sizes` are its symbolic sizes, if it has any."""
 
-    def __init__(self, region: Trace):
+    def __init__(self, region: Trace, sizes: RegionSizes | None = None):
+        self.sizes = sizes
+        self.own: Callable[[Any], Any] = _unchanged if sizes is None else sizes.own
         self.nodes: list[Node] = []
         self.of: dict[Any, Node] = {}
         self.inputs = [self._input(p) for p in region.inputs]
@@ -87,6 +90,8 @@ class Graph:
             if line.body:
                 self._unrounded(self.nodes[first:], {self.of[p].base for p in line.writes})
         self.outputs = [self.of[p] for p in region.outputs]
+        if sizes is not None and not sizes.symbols():
+            self.sizes = None
 
     def make(self, op: str, args: Iterable[Any], shape: tuple, dtype: DType, steps: tuple | None = None, params: dict | None = None) -> Node:
         """Return a new node; row-major without `steps`."""
@@ -94,19 +99,27 @@ class Graph:
         self.nodes.append(node)
         return node
 
+    def extent(self, size: Any, dtype: DType) -> Node:
+        """Return a size as a number."""
+        return self.make("extent", (), (), dtype, None, {"size": size})
+
     def _input(self, proxy: Any) -> Node:
-        node = self.make("input", (), proxy.spec.shape, proxy.spec.dtype, proxy.spec.steps)
-        node.proxy = self.of[proxy] = node
+        node = self.make("input", (), self.own(proxy.spec.shape), proxy.spec.dtype, self.own(proxy.spec.steps))
+        self.of[proxy] = node
         node.proxy = proxy
         return node
 
     def _line(self, line: BoundSymbol) -> None:
-        args = [self._argument(a) for a in line.args]
+        args, kwargs = [self._argument(a) for a in line.args], self.own(line.kwargs)
+        if any(type(a) is Size for a in args):
+            dtype = next(a.dtype for a in args if isinstance(a, Node))
+            args = [self.extent(a, dtype) if type(a) is Size else a for a in args]
         special = SPECIAL.get(line.symbol.name)
         if special is not None:
-            nodes = special(self, line, *args, **line.kwargs)
+            nodes = special(self, line, *args, **kwargs)
         else:
-            nodes = self.make(line.symbol.name, args, line.out.spec.shape, line.out.spec.dtype, line.out.spec.steps, line.kwargs)
+            spec = line.out.spec
+            nodes = self.make(line.symbol.name, args, self.own(spec.shape), spec.dtype, self.own(spec.steps), kwargs)
         for proxy, node in zip(line.writes, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
             self.of[proxy] = node
             if node.proxy is None:
@@ -124,10 +137,14 @@ class Graph:
         if isinstance(value, (list, tuple)):
             return [self._argument(v) for v in value]
         if not hasattr(value, "spec"):
-            return value
+            return self.own(value)
         if value not in self.of:
             raise ExecutorError(f"{value} is a constant inside an operation, and a region brings the values that its lines read, no others")
         return self.of[value]
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _same(graph: Graph, line: BoundSymbol, x: Node, **_: Any) -> Node:
@@ -135,7 +152,7 @@ def _same(graph: Graph, line: BoundSymbol, x: Node, **_: Any) -> Node:
 
 
 def _copy(graph: Graph, line: BoundSymbol, x: Node, **_: Any) -> Node:
-    return graph.make("copy", (x,), x.shape, x.dtype, line.out.spec.steps)
+    return graph.make("copy", (x,), x.shape, x.dtype, graph.own(line.out.spec.steps))
 
 
 def _filled(graph: Graph, shape: tuple, dtype: DType, value: Any) -> Node:
@@ -176,7 +193,7 @@ def _folded(x: Node, dims: tuple[int, ...], shape: tuple[int, ...]) -> int:
         rows *= x.shape[d]
     for n in shape:
         short *= n
-    if short == 1 or dims != tuple(range(len(dims))) or short >= SHORT or rows < MANY or x.steps != row_major(x.shape):
+    if is_symbolic(x.shape) or short == 1 or dims != tuple(range(len(dims))) or short >= SHORT or rows < MANY or x.steps != row_major(x.shape):
         return 1
     return next((k for k in (64, 32, 16, 8, 4) if rows % k == 0 and k * short <= 4 * SHORT), 1)
 
@@ -220,7 +237,7 @@ def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> 
     shape, dtype = tuple(n for d, n in enumerate(x.shape) if d not in dims), wide.dtype
     if count == 0:
         return _filled(graph, shape, x.dtype, EMPTY["var"]), _filled(graph, shape, x.dtype, EMPTY["var"])
-    mean = graph.make("mul", (reduced(graph, "sum", wide, dims, dtype), 1.0 / count), shape, dtype)
+    mean = _mean(graph, reduced(graph, "sum", wide, dims, dtype), count)
     if count == 1 or not dims:
         steps = tuple(s for d, s in enumerate(x.steps) if d not in dims)
         mean = graph.make("copy", (graph.make("squeeze", (wide,), shape, dtype, steps, {"dims": dims}),), shape, dtype)
@@ -232,15 +249,31 @@ def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> 
     squares = graph.make("mul", (off, off), x.shape, dtype, wide.steps)
     total = reduced(graph, "sum", squares, dims, dtype)
     if count > 1 and dims:
-        rest = graph.make("mul", (reduced(graph, "sum", off, dims, dtype), 1.0 / count), shape, dtype)
+        rest = _mean(graph, reduced(graph, "sum", off, dims, dtype), count)
         mean = graph.make("add", (mean, rest), shape, dtype)
-        lost = graph.make("mul", (graph.make("mul", (rest, rest), shape, dtype), float(count)), shape, dtype)
+        times = graph.extent(count, dtype) if type(count) is Size else float(count)
+        lost = graph.make("mul", (graph.make("mul", (rest, rest), shape, dtype), times), shape, dtype)
         less = graph.make("maximum", (graph.make("sub", (total, lost), shape, dtype), 0.0), shape, dtype)
         finite = graph.make("lt", (total, inf), shape, bool_)
         total = graph.make("where", (finite, less, total), shape, dtype)  # where squares overflow, infinite and not NaN
-    freedom = max(float(count - correction), 0.0)
-    var = graph.make("mul" if freedom else "div", (total, 1.0 / freedom if freedom else 0.0), shape, dtype)
+    var = _divided_by_freedom(graph, total, count, correction)
     return _convert(graph, var, x.dtype), _convert(graph, mean, x.dtype)
+
+
+def _mean(graph: Graph, total: Node, count: Any) -> Node:
+    if type(count) is Size:
+        return graph.make("div", (total, graph.extent(count, total.dtype)), total.shape, total.dtype)
+    return graph.make("mul", (total, 1.0 / count), total.shape, total.dtype)
+
+
+def _divided_by_freedom(graph: Graph, total: Node, count: Any, correction: float) -> Node:
+    """Return total / max(count - correction, 0)"""
+    shape, dtype = total.shape, total.dtype
+    if type(count) is Size:
+        left = graph.make("sub", (graph.extent(count, dtype), float(correction)), (), dtype)
+        return graph.make("div", (total, graph.make("maximum", (left, 0.0), (), dtype)), shape, dtype)
+    freedom = max(float(count - correction), 0.0)
+    return graph.make("mul" if freedom else "div", (total, 1.0 / freedom if freedom else 0.0), shape, dtype)
 
 
 def _var(graph: Graph, line: BoundSymbol, x: Node, *, dims: tuple[int, ...], correction: float) -> Node:

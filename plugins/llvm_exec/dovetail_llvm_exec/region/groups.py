@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
-from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, flat, plus, regrouped, times
+from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, flat, known_equal, plus, regrouped, times
 from dovetail_llvm_exec.region.graph import Graph, Node
 from dovetail_llvm_exec.region.lower import Coords, Lowering
 
@@ -82,7 +83,7 @@ class Group:
         """Return the result of a reduction of this row."""
         entry = self.results.get(node)
         if entry is not None:
-            if entry[0] != coords:
+            if not known_equal(entry[0], coords):
                 raise CannotLower("a result of another row")
             return entry[1]
         home = self.plan.home.get(node)
@@ -102,6 +103,8 @@ class Group:
     def wide(self) -> bool:
         """Whether rows are few and long: each is reduced by many units, so that their results are known only when all are done."""
         across = _product([self.shape[d] for d in self.columns])
+        if type(across) is Size or type(self.numel) is Size:
+            return False
         few = self.numel <= FEW * across and across >= LONG and not self.down
         return few and bool(self.columns) and self.results != {} and all(n.op not in ("argmax", "argmin") for n in self.results)
 
@@ -112,7 +115,7 @@ class Group:
 
     def stranger(self, sources: set[Node]) -> bool:
         """Return whether what is computed from `sources` is better done by a loop nest of its own: memory is read in fewer places at a time."""
-        return self.numel >= APART and bool(sources) and bool(self.sources) and self.sources.isdisjoint(sources)
+        return hint_of(self.numel) >= APART and bool(sources) and bool(self.sources) and self.sources.isdisjoint(sources)
 
     def admit(self, kind: str, node: Node) -> None:
         """Take `node` in, or raise CannotLower and stay as it was."""
@@ -169,7 +172,7 @@ class Group:
         """Make the columns what a reduction wants, where nothing stands against it."""
         x, dims = node.args[0], node.params["dims"]
         kept = [d for d, n in enumerate(x.shape) if n != 1]
-        if tuple(x.shape[d] for d in kept) != self.shape:
+        if not known_equal(tuple(x.shape[d] for d in kept), self.shape):
             raise CannotLower("another domain")
         over = {i for i, d in enumerate(kept) if d in dims}
         free = all(k == "store" for k, _ in self.wanted)
@@ -193,7 +196,7 @@ class Group:
     def spread(self) -> None:
         """Split the columns into two loops where few long rows are added up, so that parts of them can be units."""
         rows = set(range(len(self.shape))) - self.columns - self.down
-        if not self.down or self.results or not self.columns or _product([self.shape[d] for d in rows]) >= ENOUGH:
+        if is_symbolic(self.shape) or not self.down or self.results or not self.columns or _product([self.shape[d] for d in rows]) >= ENOUGH:
             return
         atom = self.cells[max(self.columns, key=self.order.index)][-1]
         inner = next((n for n in PARTS if atom.size > n and atom.size % n == 0), None)
@@ -219,9 +222,9 @@ class Group:
     def coordinates(self, shape: tuple[int, ...]) -> Coords:
         """Return the coordinates in a tensor of `shape`: that of the domain, or of its rows."""
         dims = list(range(len(self.shape)))
-        if _product(shape) != _product(self.shape):
+        if not known_equal(_product(shape), _product(self.shape)):
             dims = [d for d in dims if d not in self.columns]
-            if _product(shape) != _product([self.shape[d] for d in dims]):
+            if not known_equal(_product(shape), _product([self.shape[d] for d in dims])):
                 raise CannotLower("another number of elements")
         return regrouped([self.form(d) for d in dims], [self.shape[d] for d in dims], shape)
 
@@ -268,7 +271,7 @@ class Plan:
         self.temporaries: list[Node] = []
         self.numbers = count()  # of temporaries: no two have the same
         self.streamed: frozenset[Buffer] = frozenset()
-        self.fetched = frozenset(self.memory[n] for n in graph.inputs if n.numel * n.dtype.bytes >= FETCHED)
+        self.fetched = frozenset(self.memory[n] for n in graph.inputs if hint_of(n.numel) * n.dtype.bytes >= FETCHED)
         self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
         wanted, depths = set(self.stored), dict[Node, int]()
         for node in self._live():
@@ -305,7 +308,7 @@ class Plan:
 
     def stream(self) -> None:
         """Write large outputs past the caches, those that no loop nest reads."""
-        large = {self.memory[n] for n in self.stored if not n.reduces and n.numel * n.dtype.bytes >= STREAMED}
+        large = {self.memory[n] for n in self.stored if not n.reduces and not is_symbolic(n.shape) and n.numel * n.dtype.bytes >= STREAMED}
         if large:
             self.streamed = frozenset(large - self.last_reads().keys())
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from dovetail.dtypes import DType, bool_, float32, float64, int64
+from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.region.exprs import Buffer, Draw, Expr, Table
 from dovetail_llvm_exec.region.forms import ZERO, CannotLower, Form, dot, flat, shifted, times
 from dovetail_llvm_exec.region.graph import Node, through
@@ -126,10 +127,14 @@ class Lowering:
         bound = not form.moving and all(step > 0 for _, step in form.terms)
         where = self.table.index(form)
         if not (bound and form.const >= low):
-            mask = self.table.both(mask, self.table.make("ge", (where, self.table.const(low, int64)), bool_))
+            mask = self.table.both(mask, self.table.make("ge", (where, self.number(low)), bool_))
         if not (bound and form.highest < high):
-            mask = self.table.both(mask, self.table.make("lt", (where, self.table.const(high, int64)), bool_))
+            mask = self.table.both(mask, self.table.make("lt", (where, self.number(high)), bool_))
         return mask
+
+    def number(self, n: Any) -> Expr:
+        """Return an int or a size as an int64."""
+        return self.table.index(Form(n)) if type(n) is Size else self.table.const(n, int64)
 
     def choice(self, condition: Expr | None, a: Expr, b: Expr | None) -> Expr:
         """Return a where the condition holds, else b."""
@@ -138,6 +143,10 @@ class Lowering:
 
 def _full(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     return low.table.const(node.params["value"], node.dtype)
+
+
+def _extent(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    return converted(low, low.table.index(Form(node.params["size"])), node.dtype)
 
 
 def _copy(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
@@ -258,6 +267,7 @@ SPECIAL: dict[str, Callable[[Lowering, Node, Coords, Any], Expr]] = {
     "input": _input,
     "full": _full,
     "copy": _copy,
+    "extent": _extent,
     "iota": _iota,
     "flip": _flip,
     "embedding": _embedding,
