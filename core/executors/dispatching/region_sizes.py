@@ -102,7 +102,10 @@ class RegionSizes(Relations):
     def agree(self, questions: Iterable[Question]) -> bool:
         """Return whether the program answers questions as they were answered; it depends on the answers then, and on none of them otherwise."""
         hints = {atom.name: atom.hint for atom in self.symbols()}
-        return all([each.of(hints) == each.answer for each in questions]) and all([self._ask(each) == each.answer for each in questions])
+        for each in questions:
+            if each.of(hints) != each.answer:  # one by one: later ones may divide by what earlier ones bound
+                return False
+        return all([self._ask(each) == each.answer for each in questions])
 
     def pin(self, size: Size) -> int:
         """Refuse to compile a kernel for one value of a size."""

@@ -24,7 +24,8 @@ from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, release, to_callable, tree_map
+from dovetail.prims.sizes import Size, relations_in
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, prims_of, release, sizes, to_callable, tree_map
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws as draws
 from dovetail.trace.printing import is_region as is_region
@@ -64,7 +65,8 @@ def program(
     alone = Trace("reference", inputs=list(inputs), outputs=tuple(line.writes), constants=hidden)
     written = [inner for part in parts(line) for inner in (part.body if is_unwritten(part) and part.body else (part,))]
     alone.lines = [part.replace(implementation=None) for part in written]
-    run = to_callable(release(dispatch(alone, executors)))
+    alone.relations = relations_in([(inner.args, inner.kwargs) for part in written for inner in (part, *prims_of([part]))])
+    run = to_callable(release(sizes(dispatch(alone, executors))))
     return lambda *values: list(run(*values))
 
 
@@ -81,12 +83,20 @@ def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, sa
 
 def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None) -> list[Any] | None:
     env = {p: widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
+    env |= _symbols(inputs)
     try:
         with torch.no_grad():
             _Wide(env, executors, noise).run(parts(line))
         return [env[p] for p in line.writes]
     except Exception:  # an operation has no such form, or there is no memory for it
         return None
+
+
+def _symbols(inputs: Mapping[Proxy, Any]) -> dict[str, int]:
+    """Return the values of the symbols that are sizes of tensors, by name."""
+    shapes = [(p.spec.shape, x.shape) for p, x in inputs.items() if isinstance(x, Tensor) and isinstance(p, TensorProxy)]
+    pairs = [(str(n), m) for shape, now in shapes if len(shape) == len(now) for n, m in zip(shape, now, strict=True) if type(n) is Size]
+    return dict(pairs) | {p.name: x for p, x in inputs.items() if isinstance(p, NumberProxy)}
 
 
 def widened(x: Any) -> Any:
@@ -122,6 +132,8 @@ class _Wide:
                 self.env[p] = self._erring(line, fn, args, kwargs, p, widened(x))
 
     def _value(self, leaf: Any) -> Any:
+        if type(leaf) is Size:
+            return leaf.evaluate(self.env)
         return self.env[leaf] if is_proxy(leaf) else leaf
 
     def _function(self, symbol: Symbol) -> Callable[..., Any]:

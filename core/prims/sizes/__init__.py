@@ -10,5 +10,6 @@ from dovetail.prims.sizes.size import float_of as float_of
 from dovetail.prims.sizes.size import hint_of as hint_of
 from dovetail.prims.sizes.size import index_of as index_of
 from dovetail.prims.sizes.size import is_symbolic as is_symbolic
+from dovetail.prims.sizes.size import relations_in as relations_in
 from dovetail.prims.sizes.size import same_shape as same_shape
 from dovetail.prims.sizes.size import symbols_in as symbols_in

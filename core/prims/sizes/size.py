@@ -313,6 +313,15 @@ def symbols_in(tree: Any) -> dict[Atom, None]:
     return atoms
 
 
+def relations_in(tree: Any) -> Relations | None:
+    """Return what is known of the sizes in nested tuples, lists and dicts; None where all are ints."""
+    if type(tree) is Size:
+        return tree.relations
+    if isinstance(tree, (tuple, list, dict)):
+        return next((known for item in (tree.values() if isinstance(tree, dict) else tree) if (known := relations_in(item)) is not None), None)
+    return None
+
+
 def same_shape(a: tuple, b: tuple) -> bool:
     """Return a == b for two shapes; the ranks come first, since a comparison of tuples would compare sizes before it compares lengths."""
     return len(a) == len(b) and a == b

@@ -9,15 +9,18 @@ the code of each function does to memory, who writes a value and who reads it, a
 - a loop nest reads what earlier ones have written completely, and results of its own rows that are known by then;
 - no function writes where what it reads, or what a later one reads, lies;
 - no unit of a function writes what another unit of it reads or writes: between threads there is no barrier but its end.
+
+Places in memory are checked for the sizes of the call that is compiled, so that nothing more is assumed of others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from dovetail.prims.sizes import hint_of
 from dovetail_llvm_exec.loops.stage import Phase, Workspace
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, walk
-from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, dot
+from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, dot, known_equal
 from dovetail_llvm_exec.region.graph import Node
 from dovetail_llvm_exec.region.groups import Group, Item, Plan, Result
 
@@ -76,7 +79,7 @@ def _verify_group(group: Group, of: Mapping[Buffer, Node], complete: set[Buffer]
         for load in (e for e in walk(roots) if e.op == "load"):
             buffer, form = load.data
             require(buffer in complete, "loop nest {} reads {}, which is not complete then", group.index, named(buffer))
-            if not load.args and of[buffer].numel:
+            if not load.args and hint_of(of[buffer].numel):
                 _verify_bounds(form, of[buffer], f"loop nest {group.index} reads {named(buffer)}")
 
 
@@ -98,7 +101,7 @@ def _verify_write(group: Group, item: Item, rows: frozenset[Atom]) -> None:
     form, node = dot(item.coords, item.node.steps), item.node
     where = f"loop nest {group.index} writes {node!r}"
     own, down = {a for a, _ in form.terms}, group.atoms(group.down) if item.kind == "tally" else frozenset()
-    varies = {a for a in item.expr.atoms if a.size > 1}
+    varies = {a for a in item.expr.atoms if hint_of(a.size) > 1}
     require(varies <= own | down and own.isdisjoint(down), "{} in a place that does not change with the value", where)
     require(own <= group.atoms(range(len(group.shape))), "{} at a place of another loop nest", where)
     require(not form.moving and _covers(form, node.numel), "{} not once at each element", where)
@@ -107,19 +110,20 @@ def _verify_write(group: Group, item: Item, rows: frozenset[Atom]) -> None:
 
 def _covers(form: Form, numel: int) -> bool:
     """Return whether a form takes `numel` values, each once."""
-    count, reach = 1, form.const
-    for atom, step in sorted(form.terms, key=lambda term: term[1]):
-        if step <= reach - form.const:
+    count = reach = 1
+    for size, step in sorted([(hint_of(atom.size), hint_of(step)) for atom, step in form.terms], key=lambda term: term[1]):
+        if step < reach:
             return False
-        count, reach = count * atom.size, reach + step * (atom.size - 1)
-    return count == numel
+        count, reach = count * size, reach + step * (size - 1)
+    return count == hint_of(numel)
 
 
 def _verify_bounds(form: Form, node: Node, where: str) -> None:
     """Check that a position is inside of a node's memory."""
-    extent = 1 + sum((n - 1) * step for n, step in zip(node.shape, node.steps, strict=True))
-    low = high = form.const
-    for size, step in [(a.size, s) for a, s in form.terms] + [(_size(e), s) for e, s in form.moving]:
+    extent = 1 + sum((hint_of(n) - 1) * hint_of(step) for n, step in zip(node.shape, node.steps, strict=True))
+    low = high = hint_of(form.const)
+    pairs = [(a.size, s) for a, s in form.terms] + [(_size(e), s) for e, s in form.moving]
+    for size, step in [(hint_of(n), hint_of(s)) for n, s in pairs]:
         low, high = low + min((size - 1) * step, 0), high + max((size - 1) * step, 0)
     require(low >= 0 and high < extent, "{} at {} to {} of {} elements", where, low, high, extent)
 
@@ -165,7 +169,7 @@ def _verify_units(phase: Phase, into: Mapping[Buffer, Buffer]) -> None:
     for buffer, form in phase.writes:
         if buffer.kind in SHARED:
             forms.setdefault(buffer, set()).add(form)
-            alone = (type(phase.units) is int and phase.units == 1) or buffer in phase.own or phase.split <= {a for a, _ in form.terms} | {a for a in phase.split if a.size == 1}
+            alone = (type(phase.units) is int and phase.units == 1) or buffer in phase.own or phase.split <= {a for a, _ in form.terms} | {a for a in phase.split if hint_of(a.size) == 1}
             require(alone, "units of {} write the same elements of {}", phase.name, named(buffer))
     forms.update({into[b]: places for b, places in list(forms.items()) if b in into})
     for buffer, form in phase.reads:
@@ -178,8 +182,8 @@ def _place(buffer: Buffer, workspace: Workspace, into: Mapping[Buffer, Buffer]) 
     if buffer.kind == "out":
         return into.get(buffer, buffer), 0, 1
     room = next((r for r in workspace.rooms if r.buffer == buffer), None)
-    require(room is not None and room.low == workspace.offsets[buffer], "{} has no place in the workspace", named(buffer))
-    return "workspace", room.low, room.high
+    require(room is not None and known_equal(room.low, workspace.offsets[buffer]), "{} has no place in the workspace", named(buffer))
+    return "workspace", hint_of(room.low), hint_of(room.high)
 
 
 def _overlap(a: tuple[object, int, int], b: tuple[object, int, int]) -> bool:

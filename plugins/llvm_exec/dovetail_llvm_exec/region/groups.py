@@ -357,7 +357,7 @@ class Plan:
                 continue
             visited.add(x)
             if x in self.memory or x in self.home:
-                sources.update({x} if x.reduces or x.numel == numel else ())
+                sources.update({x} if x.reduces or known_equal(x.numel, numel) else ())
             else:
                 stack += x.nodes
         return sources
