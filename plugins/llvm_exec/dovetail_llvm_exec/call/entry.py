@@ -15,7 +15,9 @@ from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import Proxy, Symbol, torch_internals
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import compiled
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.call.entry_ir import INSTRUCTIONS, EntryCode
+from dovetail_llvm_exec.call.entry_sizes import SizePlan
 from dovetail_llvm_exec.call.launch import SCALAR_TYPES
 
 LARGE = 1 << 20  # bytes of values between kernels from which on the program releases them itself, one by one
@@ -47,10 +49,11 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
     return builtin.function(plan.words(slow, builtin.offset), (slow, *plan.objects.values()))
 
 
-class Plan:
+class Plan(SizePlan):
     """The instructions of one entry: checks, the slots of the inputs, and steps."""
 
     def __init__(self, prologue: Trace, devices: list[int]):
+        super().__init__()
         self.devices, self.constants = devices, dict(prologue.constants)
         self.positional, self.named = prologue.inputs
         self.objects: dict[int, Any] = {}  # the objects that the words point to, which have to live as long
@@ -146,7 +149,7 @@ class Plan:
 
     def keys(self, line: BoundSymbol, at: Any, *, keys: tuple) -> None:
         """Check the keys of a dict, which are strings; the call itself has no keyword arguments."""
-        keys = self._known(keys)
+        keys = self.known(keys)
         if not keys:
             self.count(line, at, length=0)
         elif at is self.named or not all(key.__class__ is str for key in keys):
@@ -163,6 +166,8 @@ class Plan:
             self._setting(self.calls[at], value)
         elif _is_proxy(value):
             raise Declined
+        elif isinstance(value, Size):
+            self.same_int(at, value)
         else:
             self.check(EntryCode.is_object, self.slot(at), self.pointer(value))
 
@@ -179,9 +184,9 @@ class Plan:
 
     def other(self, line: BoundSymbol, at: Any, *, value: Any) -> None:
         """Check for any other object."""
-        self.check(EntryCode.is_other_object, self.slot(at), self.pointer(self._known(value)))
+        self.check(EntryCode.is_other_object, self.slot(at), self.pointer(self.known(value)))
 
-    def _known(self, value: Any) -> Any:
+    def known(self, value: Any) -> Any:
         """Return an object that is known before the call."""
         value = self.object(value)
         if _is_proxy(value):
@@ -190,7 +195,7 @@ class Plan:
 
     def kind(self, line: BoundSymbol, at: Any, *, type: Any) -> None:
         """Check for an object of exactly a type."""
-        self.check(EntryCode.has_type, self.slot(at), self.pointer(self._known(type)))
+        self.check(EntryCode.has_type, self.slot(at), self.pointer(self.known(type)))
 
     def truth(self, line: BoundSymbol, at: Any, *, value: bool) -> None:
         """Check whether a value, mostly a container, is true."""
@@ -204,7 +209,7 @@ class Plan:
 
     def empty(self, line: BoundSymbol, *, containers: Any) -> None:
         """Check that many containers are empty."""
-        containers = self._known(containers)
+        containers = self.known(containers)
         self.rows.append(([len(containers), *map(self.pointer, containers)], len(self.checks)))
         self.check(EntryCode.empty)
 
@@ -225,9 +230,9 @@ class Plan:
 
     def absent(self, line: BoundSymbol, *, containers: Any, keys: Any, contains: Any) -> None:
         """Check that many dicts each lack a key."""
-        if self._known(contains) is not operator.contains:
+        if self.known(contains) is not operator.contains:
             raise Declined
-        for container, key in zip(self._known(containers), self._known(keys), strict=True):
+        for container, key in zip(self.known(containers), self.known(keys), strict=True):
             if type(container) is not dict or type(key) is not str:
                 raise Declined
             self.check(EntryCode.contains, self._loaded(container), self.pointer(key), 0)
@@ -244,13 +249,15 @@ class Plan:
         self, line: BoundSymbol, x: Any, *, type: Any, dtype: Any, shape: tuple, device: Any, requires_grad: bool, strides: tuple | None
     ) -> None:
         """Check a tensor on the CPU, of a class of torch's own."""
-        kind, dtype, device = self._known(type), self._known(dtype), self._known(device)
-        if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ is int for n in shape):
+        kind, dtype, device = self.known(type), self.known(dtype), self.known(device)
+        layout = [*shape, *(_row_major(shape) if strides is None else strides)]
+        if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ in (int, Size) for n in layout):
             raise Declined
-        row = [self.pointer(kind), DTYPES[dtype], int(requires_grad), len(shape), *shape, *(_row_major(shape) if strides is None else strides)]
-        slot = self.slot(x)
-        self.rows.append((row, len(self.checks)))
-        self.check(EntryCode.tensor, slot)
+        row, slot = [self.pointer(kind), DTYPES[dtype], int(requires_grad), len(shape)], self.slot(x)
+        if is_symbolic(layout):
+            self.with_row(EntryCode.sized_tensor, slot, [*row, *[word for n in layout for word in self.pair(n)]])
+        else:
+            self.with_row(EntryCode.tensor, slot, [*row, *layout])
 
     def tensors(self, line: BoundSymbol, *tensors: Any, fit: Any, missed: Any) -> None:
         """Check many tensors one by one."""
@@ -296,7 +303,7 @@ class Plan:
         if not (ours and flat and lines) or len(computation.inputs) != len(self.inputs):
             return
         shown = set(outputs)
-        if sum(p.spec.numel * p.spec.dtype.bytes for line in lines for p in line.writes if p not in shown) > LARGE:
+        if sum(hint_of(p.spec.numel) * p.spec.dtype.bytes for line in lines for p in line.writes if p not in shown) > LARGE:
             return
         slots = dict(zip(computation.inputs, self.inputs, strict=True))
         for proxy, value in computation.constants.items():
@@ -326,7 +333,7 @@ class Plan:
         fields |= {"steps": len(self.steps), "step_row": step_row, "program": self.pointer(self.callee), "results": len(self.results)}
         fields |= {"result_row": result_row, "single": int(self.single), "offset": offset, "dict_type": id(dict), "tuple_type": id(tuple)}
         fields |= {"owned": self.owned, "autocasts": len(self.devices), "autocast_row": autocast_row}
-        fields["version"] = versions.VERSION
+        fields |= {"version": versions.VERSION, "registers": len(self.registers)}
         packed = [fields[name] for name in EntryCode.fields] + [word for check in checks for word in check] + body
         return struct.pack(f"{len(packed)}q", *packed)
 
@@ -350,7 +357,7 @@ def _row_major(shape: Iterable[int]) -> list[int]:
     steps, step = [], 1
     for n in reversed(list(shape)):
         steps.append(step)
-        step *= max(n, 1)
+        step *= n if type(n) is Size else max(n, 1)  # where a size is 0 the slow path checks strides
     return steps[::-1]
 
 
@@ -371,6 +378,9 @@ RULES: dict[Symbol, Callable[..., None]] = {
     prims.check_absent: Plan.absent,
     prims.check_tensor: Plan.tensor,
     prims.check_tensors: Plan.tensors,
+    prims.check_rank: Plan.rank,
+    prims.check_sizes: Plan.condition,
+    prims.size: Plan.size,
     prims.check_distinct: Plan.distinct,
     prims.check_modes: Plan.modes,
     prims.call_program: Plan.program,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail_llvm_exec.call.builtin import NULL, Builtin
+from dovetail_llvm_exec.call import entry_sizes
+from dovetail_llvm_exec.call.builtin import NULL
+from dovetail_llvm_exec.call.entry_sizes import SizeInstructions
 from dovetail_llvm_exec.ir.module import Value
 
 GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
@@ -20,20 +22,21 @@ REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"  # bool c10::TensorImpl:
 READERS = ("get_dtype", "get_dim", "get_sizes", "get_strides", "get_device_type")
 
 
-class EntryCode(Builtin):
+class EntryCode(SizeInstructions):
     """Writes the builtin.  Each instruction is a method that writes its code; the docstring names the operands."""
 
     name = "llvm_entry"
     symbols = (*(f"aoti_torch_{reader}" for reader in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD, DISPATCH_MODES, FUNCTION_MODES, KEY_INCLUDED)
     fields = (
         *("slow", "slots", "checks", "arguments", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "owned"),
-        *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version"),
+        *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version", "registers"),
     )
 
     def body(self) -> None:
         b = self.b
         self.room = b.alloca("i64", 1, align=8)
         self.slots, self.owned = self.pointers(self.field("slots")), self.pointers(self.field("owned"))
+        self.numbers = self.pointers(self.field("registers"))
         self.owned_count = b.alloca("i64", 1, align=8)
         b.store(b.constant(0, "i64"), self.owned_count)
         self.require(b.compare("eq", self.count, 2))
@@ -271,6 +274,21 @@ class EntryCode(Builtin):
 
         Row: type, dtype, requires_grad, dimensions, sizes, strides; the strides of dimensions of one element do not count.
         """
+        first = self.b.add(x, 4)
+        self._is_tensor(a, x, lambda number: self.word(self.b.add(first, number)))
+
+    def sized_tensor(self, a: Value, x: Value, y: Value) -> None:
+        """Require that slot a holds a tensor as `tensor` does; a size or a stride of the row is a pair: 0 and a number, or 1 and a register."""
+        b, first = self.b, self.b.add(x, 4)
+
+        def read(number: Value) -> Value:
+            at = b.add(first, b.mul(number, 2))
+            in_register, word = b.compare("ne", self.word(at), 0), self.word(b.add(at, 1))
+            return b.select(in_register, self.number(b.select(in_register, word, b.constant(0, "i64"))), word)
+
+        self._is_tensor(a, x, read)
+
+    def _is_tensor(self, a: Value, x: Value, layout: Callable[[Value], Value]) -> None:
         b, tensor = self.b, self.slot(a)
         expected = [self.word(b.add(x, i)) for i in range(4)]
         self.require(b.compare("eq", self.kind(tensor), expected[0]))
@@ -282,11 +300,10 @@ class EntryCode(Builtin):
         flag = self.holds(REQUIRES_GRAD, b.load("ptr", handle, align=8))
         self.require(b.compare("eq", b.cast("zext", flag, "i64"), expected[2]))
         sizes, strides = self.read("get_sizes", handle, "ptr"), self.read("get_strides", handle, "ptr")
-        row = b.address(self.words, "i64", b.add(x, 4))
         with b.loop(0, expected[3]) as loop:
-            wanted, size = (b.load("i64", b.address(where, "i64", loop.index), align=8) for where in (row, sizes))
-            self.require(b.compare("eq", size, wanted))
-            step = b.load("i64", b.address(row, "i64", b.add(expected[3], loop.index)), align=8)
+            size = b.load("i64", b.address(sizes, "i64", loop.index), align=8)
+            self.require(b.compare("eq", size, layout(loop.index)))
+            step = layout(b.add(expected[3], loop.index))
             same = b.compare("eq", b.load("i64", b.address(strides, "i64", loop.index), align=8), step)
             self.require(b.or_(same, b.compare("eq", size, 1)))
 
@@ -402,4 +419,6 @@ INSTRUCTIONS: tuple[Callable[[EntryCode, Value, Value, Value], None], ...] = (
     EntryCode.module_state,
     EntryCode.empty,
     EntryCode.no_modes,
+    EntryCode.sized_tensor,
+    *entry_sizes.INSTRUCTIONS,
 )
