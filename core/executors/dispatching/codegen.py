@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from dovetail.executors.contract.executor import OperatorExecutor
 from dovetail.executors.discovery.registry import executors
-from dovetail.trace import Trace, prims_of, sizes, to_callable
+from dovetail.trace import TensorProxy, Trace, prims_of, sizes, to_callable
 
 T = TypeVar("T")
 
@@ -31,6 +31,8 @@ def region_key(region: Trace, own: Callable[[Any], Any] | None = None) -> tuple[
 
     def spec(proxy: Any) -> Hashable:
         numbers[proxy] = len(numbers)
+        if not isinstance(proxy, TensorProxy):
+            return str(proxy.spec) if own is None else str(own(proxy))
         shape, strides = proxy.spec.shape, proxy.spec.strides
         if own is not None:
             shape, strides = str(own(shape)), str(own(strides))

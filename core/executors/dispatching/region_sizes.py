@@ -15,7 +15,7 @@ from dovetail.executors.contract.executor import CannotFuse
 from dovetail.executors.dispatching.codegen import KernelCache
 from dovetail.prims.sizes import Atom, Form, Relations, RelationsClosed, Size
 from dovetail.prims.sizes.polynomials import Terms
-from dovetail.trace import Trace
+from dovetail.trace import NumberProxy, Trace
 
 T = TypeVar("T")
 LEAST = 2  # a lower bound of symbols that tells sizes from those that broadcast
@@ -59,7 +59,9 @@ class RegionSizes(Relations):
         self._own: dict[Atom, Atom] = {}
 
     def own(self, value: Any) -> Any:
-        """Return nested tuples, lists and dicts with the program's sizes as the region's."""
+        """Return nested tuples, lists and dicts with the program's sizes as the region's; of a symbol that is an input, that."""
+        if isinstance(value, NumberProxy):
+            return self.own(self.program.value_of(next(atom for atom in self.program.symbols() if atom.proxy is value)))
         if type(value) is Size:
             if value.relations is self:
                 return value

@@ -10,8 +10,10 @@ from dovetail.errors import DovetailError
 from dovetail.executors.contract.executor import Executor, FusionExecutor, Implementation
 from dovetail.executors.discovery.registry import get_executor
 from dovetail.prims import Symbol
-from dovetail.trace import BackwardTrace, BoundSymbol, Proxy, Trace, proxies
+from dovetail.prims.sizes import symbols_in
+from dovetail.trace import BackwardTrace, BoundSymbol, Proxy, TensorProxy, Trace, prims_of, proxies
 from dovetail.trace.aliases import is_view, storage_roots
+from dovetail.trace.passes.sizes import shown_symbols
 from dovetail.trace.passes.split import bytes_of
 
 SLACK = 1.25  # how much more memory a line may hold where it is read than where it could be computed first
@@ -216,10 +218,23 @@ def _region(trace: Trace, lines: list[BoundSymbol], ex: Executor, readers: dict[
     computed = dict.fromkeys(p for line in lines for p in line.writes)
     inside = {id(line) for line in lines}
     inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in computed))
+    inputs += _numbers(trace, lines, inputs) if ex.symbolic else []
     outputs = tuple(p for p in computed if readers.get(p, set()) - inside)
     region = trace.derive("dispatch", name=f"fusion_{next(iter(computed or inputs)).name}", inputs=inputs, outputs=outputs, constants={})
     region.lines = lines
     return Group(lines, ex, region, next((w for line in lines if (w := where[id(line)])), None))
+
+
+def _numbers(trace: Trace, lines: list[BoundSymbol], inputs: Sequence[Proxy]) -> list[Proxy]:
+    """Return the symbols of sizes that a region names and can read off none of its inputs, but the program can off its own: they are inputs, too."""
+    if trace.relations is None:
+        return []
+    parts = list(prims_of(lines))
+    tensors = [p for p in (*inputs, *(p for line in parts for p in line.writes)) if isinstance(p, TensorProxy)]
+    named = symbols_in([*[(line.args, line.kwargs) for line in parts], *[(p.spec.shape, p.spec.strides) for p in tensors]])
+    read = shown_symbols(inputs)
+    known = shown_symbols(trace.inputs)
+    return [atom.proxy for atom in named if atom not in read and (atom in known or atom.proxy in trace.inputs)]
 
 
 def as_line(group: Group) -> BoundSymbol:

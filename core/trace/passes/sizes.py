@@ -16,6 +16,7 @@ Until then symbols are ambient: they stand in specs and arguments, and no line r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dovetail import prims
@@ -34,8 +35,8 @@ def sizes(trace: Trace) -> Trace:
         return trace
     used = [symbols_in((line.args, line.kwargs)) for line in trace.lines]
     wanted = dict.fromkeys([atom for atoms in used for atom in atoms])
-    returned = set(proxies(trace.outputs))
-    named = [atom for atom in trace.relations.symbols() if atom.proxy in returned]
+    numbers = {*proxies(trace.outputs), *[p for line in trace.lines for p in line.reads]}
+    named = [atom for atom in trace.relations.symbols() if atom.proxy in numbers]
     wanted |= dict.fromkeys([atom for each in named for atom in symbols_in(trace.relations.value_of(each))])
     wanted |= dict.fromkeys(named)
     known = set(trace.inputs)
@@ -49,6 +50,12 @@ def sizes(trace: Trace) -> Trace:
 def is_symbol(n: Any, atom: Atom) -> bool:
     """Return whether a size is this symbol and nothing else."""
     return type(n) is Size and n.terms == {(atom.number,): 1}
+
+
+def shown_symbols(tensors: Iterable[Any]) -> set[Atom]:
+    """Return the symbols that are the size of a dimension of a tensor."""
+    sizes = [n for p in tensors if isinstance(p, TensorProxy) for n in p.spec.shape]
+    return {atom for n in sizes for atom in symbols_in(n) if is_symbol(n, atom)}
 
 
 def _definition(atom: Atom, trace: Trace) -> BoundSymbol:

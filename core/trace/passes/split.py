@@ -45,7 +45,7 @@ from dovetail.trace.aliases import views_in
 from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import JointTrace, Whole
-from dovetail.trace.passes.sizes import is_symbol
+from dovetail.trace.passes.sizes import shown_symbols
 from dovetail.trace.proxies import Proxy, TensorProxy, proxies
 
 WIDE = 2**30  # scipy's flow is 32 bits: the finite edges together stay below WIDE, an edge of WIDE is never cut
@@ -116,7 +116,7 @@ def _saved_sizes(lines: list[BoundSymbol], saved: Collection[Proxy], cotangents:
     used: dict[Atom, None] = {}
     for tree in (*[(line.args, line.kwargs) for line in lines], *[(spec.shape, spec.strides) for spec in specs]):
         used |= symbols_in(tree)
-    shown = {atom for p in saved for n in p.spec.shape for atom in symbols_in(n) if is_symbol(n, atom)}
+    shown = shown_symbols(saved)
     return [atom.proxy for atom in used if atom not in shown]
 
 

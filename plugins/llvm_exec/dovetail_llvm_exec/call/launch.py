@@ -212,7 +212,7 @@ def _sized_slow(bound: Bound) -> Callable[..., tuple]:
     first = 2 + bound.inputs + len(bound.outputs)
     words, row_words = ctypes.c_int64 * (first + len(bound.places)), ctypes.c_int64 * bound.row_words
 
-    def slow(*inputs: torch.Tensor) -> tuple:
+    def slow(*inputs: Any) -> tuple:
         args, rows = words(), row_words()
         args[first:] = [place.read(inputs) for place in bound.places]
         shapes(ctypes.addressof(args), ctypes.addressof(rows))
@@ -222,7 +222,7 @@ def _sized_slow(bound: Bound) -> Callable[..., tuple]:
             outs.append(_empty(tuple(rows[at + 2 : at + 2 + rank]), tuple(rows[at + 2 + rank : at + 2 + 2 * rank]), out.dtype))
             at += 2 + 2 * rank
         room = _empty((rows[0],), (1,), uint8) if rows[0] else None
-        held = [_resolved(x) if x.is_neg() or torch_internals.is_zero_tensor(x) else x for x in (*inputs, *outs)]
+        held = [_resolved(x) if x.is_neg() or torch_internals.is_zero_tensor(x) else x for x in (*inputs[: bound.inputs], *outs)]
         args[:first] = [0, 0 if room is None else -(-room.data_ptr() // 64) * 64, *[x.data_ptr() for x in held]]
         run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
         if args[0]:

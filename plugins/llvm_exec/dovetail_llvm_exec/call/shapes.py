@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from dovetail.extend.advanced import CannotFuse
 from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.module import Builder, Module, Value
@@ -23,7 +21,7 @@ ALIGNED = 64  # bytes that a workspace has more, so that it can start at a line 
 
 
 class Place(NamedTuple):
-    """Where a call has a symbol: the size of dimension `dim` of the input number `input` is factor * symbol + constant."""
+    """Where a call has a symbol: the size of dimension `dim` of the input number `input` is factor * symbol + constant; that input where dim is -1."""
 
     name: str
     input: int
@@ -31,8 +29,10 @@ class Place(NamedTuple):
     constant: int
     factor: int
 
-    def read(self, inputs: Sequence[torch.Tensor]) -> int:
+    def read(self, inputs: Sequence[Any]) -> int:
         """Return the value of the symbol."""
+        if self.dim < 0:
+            return inputs[self.input]
         return (inputs[self.input].shape[self.dim] - self.constant) // self.factor
 
 
@@ -49,6 +49,10 @@ def places_of(graph: Graph) -> tuple[Place, ...]:
             place = _place(n, number, dim)
             if place is not None and (place[0] not in by_number or place[1].factor < by_number[place[0]].factor):
                 by_number[place[0]] = place[1]
+    for number, size in enumerate(graph.numbers, len(graph.inputs)):
+        place = _place(size, number, -1)
+        if place is not None:
+            by_number.setdefault(*place)
     for atom in graph.sizes.symbols():
         if atom.number not in by_number and atom.number not in graph.sizes.equal:
             raise CannotFuse(f"needs {atom.origin or atom.name}, which is the size of no tensor that the kernel reads")

@@ -152,6 +152,7 @@ class SizedLaunch(Launch):
     """Writes the builtin for kernels of many sizes.
 
     The rows of its `self` are places of symbols: the number of an input, a dimension, and what to subtract from its size and to divide by.
+    A symbol that is an input itself, an int, has the dimension -1.
     """
 
     symbols = (*Launch.symbols, SIZES)
@@ -166,9 +167,16 @@ class SizedLaunch(Launch):
         with b.loop(0, self.field("places")) as loop:
             at = b.add(b.mul(loop.index, 4), len(self.fields))
             number, dim, constant, factor = (self.word(b.add(at, i)) for i in range(4))
-            tensor = b.load("ptr", b.address(self.args, "ptr", number), align=8)
-            self.require(b.compare("eq", b.call(SIZES, "i32", b.address(tensor, "i8", self.field("offset")), room), 0))
-            size = b.load("i64", b.address(b.load("ptr", room, align=8), "i64", dim), align=8)
+            value = b.load("ptr", b.address(self.args, "ptr", number), align=8)
+
+            def read(value: Value = value, dim: Value = dim) -> Sequence[Value]:
+                self.require(b.compare("eq", b.call(SIZES, "i32", b.address(value, "i8", self.field("offset")), room), 0))
+                return [b.load("i64", b.address(b.load("ptr", room, align=8), "i64", dim), align=8)]
+
+            def convert(value: Value = value) -> Sequence[Value]:
+                return [b.call("PyLong_AsLongLong", "i64", value)]
+
+            (size,) = b.branch(b.compare("ge", dim, 0), read, convert)
             b.store(b.div(b.sub(size, constant), factor), b.address(buffer, "i64", b.add(b.add(tensors, loop.index), 2)), align=8)
         rows = b.emit("ptr", f"alloca i64, {self.field('row_words')}, align 16")
         shapes = self.field("shapes", "ptr")

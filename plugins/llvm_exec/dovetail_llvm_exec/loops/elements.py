@@ -60,7 +60,7 @@ class Elements(Stage):
             stores = []
             for expr in values:
                 buffer, type = Buffer("pass", len(nest.pointers), expr.dtype), kinds.stored(expr.dtype)
-                array = b.alloca(type, block if type(axis.size) is Size else min(axis.size, block) if start is not None else axis.size)
+                array = b.alloca(type, block if isinstance(axis.size, Size) else min(axis.size, block) if start is not None else axis.size)
                 nest.pointers[buffer] = array if start is None else b.address(array, type, b.neg(start))
                 stores.append(Store(buffer, form, expr))
             self._vectors(nest, values, axis, start, block, lambda mask, stores=stores: self._stored(nest, stores))

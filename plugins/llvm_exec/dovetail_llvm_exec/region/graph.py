@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
-from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend import BoundSymbol, TensorSpec, Trace
 from dovetail.extend.advanced import ExecutorError, RegionSizes, prims_of
 from dovetail.prims import row_major
 from dovetail.prims.sizes import Size, is_symbolic
@@ -74,14 +74,18 @@ def _offset(op: str, steps: tuple[int, ...], params: dict[str, Any]) -> int:
 
 
 class Graph:
-    """The nodes of a region.  `inputs` and `outputs` are those of the region's proxies, in order; `sizes` are its symbolic sizes, if it has any."""
+    """The nodes of a region.  `inputs` and `outputs` are those of the region's tensors, in order.
+
+    `sizes` are its symbolic sizes, if it has any, and `numbers` those that are inputs of the region, behind its tensors.
+    """
 
     def __init__(self, region: Trace, sizes: RegionSizes | None = None):
         self.sizes = sizes
         self.own: Callable[[Any], Any] = _unchanged if sizes is None else sizes.own
         self.nodes: list[Node] = []
         self.of: dict[Any, Node] = {}
-        self.inputs = [self._input(p) for p in region.inputs]
+        self.inputs = [self._input(p) for p in region.inputs if type(p.spec) is TensorSpec]
+        self.numbers = [self.own(p) for p in region.inputs if type(p.spec) is not TensorSpec]
         for line in region.lines:
             first = len(self.nodes)
             for inner in prims_of([line]):
