@@ -8,7 +8,8 @@ program, which depends on the answer from then on, and is kept with the kernel: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dovetail.executors.contract.executor import CannotFuse
@@ -56,6 +57,7 @@ class RegionSizes(Relations):
         self.name = region.name
         self.of_program: dict[str, Any] = {}
         self.questions: list[Question] = []
+        self._refusal: type[Exception] | None = None
         self._own: dict[Atom, Atom] = {}
 
     def own(self, value: Any) -> Any:
@@ -93,13 +95,24 @@ class RegionSizes(Relations):
         return super()._record(form, low, high)
 
     def _ask(self, question: Question) -> bool:
-        locate, self.program.locate = self.program.locate, lambda: f"the kernel {self.name}"
+        program = self.program
+        before = program.locate, program.closed
+        program.locate, program.closed = lambda: f"the kernel {self.name}", program.closed or self._refusal is not None
         try:
             return question.of(self.of_program)
         except RelationsClosed as closed:
-            raise CannotFuse(f"would make the program depend on more of its sizes: {closed}") from closed
+            raise (self._refusal or CannotFuse)(f"would make the program depend on more of its sizes: {closed}") from closed
         finally:
-            self.program.locate = locate
+            program.locate, program.closed = before
+
+    @contextmanager
+    def unassuming(self, refusal: type[Exception]) -> Iterator[None]:
+        """Raise `refusal` while open, where the program would have to depend on more of its sizes than it does."""
+        self._refusal = refusal
+        try:
+            yield
+        finally:
+            self._refusal = None
 
     def agree(self, questions: Iterable[Question]) -> bool:
         """Return whether the program answers questions as they were answered; it depends on the answers then, and on none of them otherwise."""

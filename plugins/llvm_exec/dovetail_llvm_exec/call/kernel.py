@@ -99,7 +99,7 @@ class Kernels:
         if region.relations is None:
             return self.cache.get(region_key(region), lambda: _picklable(compiled(region), region))
         sizes = RegionSizes(region)
-        return self.sized.get(region_key(region, sizes.own), sizes, lambda: _picklable(compiled(region, sizes), region))
+        return self.sized.get(region_key(region, sizes.own), sizes, lambda: _picklable(_sized(region, sizes), region))
 
     def in_place(self, region: Trace, into: dict[Any, Any]) -> Callable[..., tuple] | None:
         """Return the function of a region with results written `into` inputs, those that may be; None where none may."""
@@ -112,6 +112,15 @@ class Kernels:
 
 def _picklable(compiled_region: CompiledRegion, region: Trace) -> CompiledRegion:
     return compiled_region._replace(call=picklable(compiled_region.call, region))
+
+
+def _sized(region: Trace, sizes: RegionSizes) -> CompiledRegion:
+    """Return the function of a region of many sizes: one that assumes nothing of them if there is one, so that it runs as many as it can."""
+    try:
+        with sizes.unassuming(CannotLower):
+            return compiled(region, sizes)
+    except CannotFuse:
+        return compiled(region, sizes)
 
 
 def compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:

@@ -11,7 +11,7 @@ from dovetail_llvm_exec.ir.module import Builder, Value, lanes_of, vector
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.philox import DRAWS
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, parts, walk
-from dovetail_llvm_exec.region.forms import Atom, Form
+from dovetail_llvm_exec.region.forms import Atom, Form, known_equal
 from dovetail_llvm_exec.scalars import kinds
 from dovetail_llvm_exec.scalars.ops import EXACT, Op, written
 
@@ -310,11 +310,11 @@ class Nest:
             return b.load(type, b.select(mask, at, self._spare()))
         moved = any(self.is_vector(e) for e, _ in form.moving)
         step = self.across.step(form)
-        if step == 1 and not moved:
+        if known_equal(step, 1) and not moved:
             if buffer in self.fetched and mask is None and self._run(form) * buffer.dtype.bytes >= FAR:
                 b.prefetch(b.address(at, "i8", AHEAD))
             return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
-        if step == -1 and not moved and mask is None:
+        if known_equal(step, -1) and not moved and mask is None:
             first = b.address(at, kinds.stored(buffer.dtype), -(lanes - 1))
             return b.shuffle(b.load(type, first), None, range(lanes - 1, -1, -1))
         return b.gather(type, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
@@ -333,7 +333,7 @@ class Nest:
             b.store(value, at)
             return
         mask = self.scopes[-1].mask
-        if self.across.step(form) == 1:
+        if known_equal(self.across.step(form), 1):
             if mask is None and buffer in self.streamed and self._lines(form, lanes):
                 b.store(value, at, align=lanes * buffer.dtype.bytes, metadata=f", !nontemporal {b.module.node('!{i32 1}')}")
             else:
@@ -361,7 +361,7 @@ class Nest:
         at, mask = self.pointer(buffer, form), self.scopes[-1].mask
         if lanes == 1:
             return b.load(type, at)
-        if self.across.step(form) == 1:
+        if known_equal(self.across.step(form), 1):
             return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
         return b.gather(type, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
 

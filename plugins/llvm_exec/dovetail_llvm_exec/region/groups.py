@@ -57,7 +57,7 @@ class Group:
         self.plan, self.index = plan, index
         dims = [d for d, n in enumerate(leader.shape) if n != 1]
         self.shape = tuple(leader.shape[d] for d in dims)
-        self.order = sorted(range(len(dims)), key=lambda i: (-leader.steps[dims[i]], i))  # the dimension with the longest steps first
+        self.order = sorted(range(len(dims)), key=lambda i: (-hint_of(leader.steps[dims[i]]), i))  # the dimension with the longest steps first
         self.numbers = count()
         self.cells = [[Atom(next(self.numbers), n)] for n in self.shape]
         self.columns: set[int] = set(self.order[-1:])  # dimensions of the inner loops

@@ -1,0 +1,195 @@
+"""Kernels for many sizes: one for each region, right at every size, with bits that depend on nothing but the call."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from types import BuiltinFunctionType
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dovetail
+from dovetail.compiler.api import last_entry
+from dovetail.extend.advanced import to_callable
+from dovetail_llvm_exec.call import launch
+
+EXECUTORS = ["llvm", "torch"]
+SHAPES = ((5, 7), (2, 3), (17, 15), (3, 16), (64, 33), (2, 1000))
+
+
+def chain(x, y):
+    return torch.tanh(x * 2 + y) * x, x.t() * 2 + x.shape[1]
+
+
+def normalized(x, y):
+    return F.softmax(x, -1), F.layer_norm(x, x.shape[-1:], y)
+
+
+def reduced(x, y):
+    return x.sum(1), x.amax(1), x.argmax(1), x.std(-1), x.sum(), x.mean()
+
+
+def down(x, y):
+    return x.sum(0), x.var(0), F.softmax(x, 0)
+
+
+def joined(x, y):
+    return torch.cat([x, x * 2], 0)[1:] + y, F.pad(x, (1, 2)) * 3, x.flip(0, 1), x[:, 1:] - x[:, :-1]
+
+
+def shaped(x, y):
+    return (x.reshape(-1) * 2).reshape(x.shape[1], x.shape[0]), (x[:, None, :] + y).sum(1), torch.zeros(y.shape[0], 3) + 1
+
+
+FUNCTIONS = (chain, normalized, reduced, down, joined, shaped)
+
+
+def inputs(shape: tuple[int, int], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return [torch.randn(n, generator=generator).to(dtype) for n in (shape, shape[1:])]
+
+
+def used(compiled) -> set[str]:
+    return {line.implementation.executor for line in dovetail.last_traces(compiled)[-1].lines if line.implementation is not None}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_one_kernel_runs_every_size(fn, dtype):
+    compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+    rtol, atol = (1e-4, 1e-4) if dtype is torch.float32 else (4e-2, 4e-2)
+    for shape in SHAPES:
+        args = inputs(shape, dtype)
+        for got, want in zip(compiled(*args), fn(*args), strict=True):
+            torch.testing.assert_close(got, want, rtol=rtol, atol=atol)
+    assert compiled.cache_info().programs == 1
+    assert "llvm" in used(compiled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_large_and_odd_sizes(fn, dtype, threads):
+    if dtype is torch.int64 and fn not in (joined, shaped):
+        pytest.skip("computes with floats")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+    tolerance = {torch.bfloat16: 4e-2, torch.float64: 1e-9}.get(dtype, 2e-3)
+    try:
+        for shape in ((5, 7), (33, 31), (8, 8), (65539, 3), (3, 65539), (257, 129), (1024, 1024)):
+            args = inputs(shape, dtype)
+            for got, want in zip(compiled(*args), fn(*args), strict=True):
+                torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("fn", [normalized, down, reduced], ids=lambda fn: fn.__name__)
+def test_bits_do_not_depend_on_the_call_that_compiled(fn):
+    results = []
+    for first in ((3, 5), (200, 300)):
+        compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+        compiled(*inputs(first))
+        results.append(compiled(*inputs((130, 70))))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_gradients_at_several_sizes():
+    def fn(x, y):
+        return (F.softmax(x * y, -1) * torch.tanh(x)).sum(0)
+
+    compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+    for shape in SHAPES[:4]:
+        ours, eagers = ([x.requires_grad_() for x in inputs(shape)] for _ in range(2))
+        grads = [torch.autograd.grad(f(*args).square().sum(), args) for f, args in ((compiled, ours), (fn, eagers))]
+        torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-3)
+    assert compiled.cache_info().programs == 1
+
+
+def test_a_shared_kernel_asks_again_what_it_assumed():
+    def by_number(x, n):
+        return x.reshape(n, -1, 4).sum(1)
+
+    def plain(x, n):
+        return x.reshape(n, -1, 4).sum(1)
+
+    first, second = (dovetail.jit(fn, dynamic=True, executors=EXECUTORS) for fn in (by_number, plain))
+    for compiled in (first, second):  # the second gets the kernel of the first, with what that was compiled for
+        for rows, n in ((6, 2), (6, 3), (8, 4), (15, 5), (4, 4)):
+            x = torch.randn(rows, 4)
+            torch.testing.assert_close(compiled(x, n), plain(x, n))
+
+
+def test_large_results_are_taken_from_the_pool(monkeypatch):
+    monkeypatch.setattr(launch, "LARGE", 1 << 12)
+    compiled = dovetail.jit(down, dynamic=True, executors=EXECUTORS)
+    for shape in ((5, 7), (301, 50)):
+        torch.testing.assert_close(compiled(*inputs(shape)), down(*inputs(shape)), rtol=1e-4, atol=1e-4)
+
+
+def test_the_slow_way_computes_the_same(monkeypatch):
+    monkeypatch.setattr(launch, "compiled", lambda written: None)
+
+    def fn(x, y):
+        return F.softmax(x, -1) * 3 + y, torch.cat([x, x], 1).sum(0)
+
+    compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+    for shape in ((5, 7), (40, 33)):
+        x, y = inputs(shape)
+        torch.testing.assert_close(compiled(x, y), fn(x, y), rtol=1e-4, atol=1e-4)
+        negative = torch.complex(x, x).conj().imag  # a tensor whose sign is pending
+        assert negative.is_neg()
+        torch.testing.assert_close(compiled(negative, y), fn(negative, y), rtol=1e-4, atol=1e-4)
+
+
+def test_threads_with_different_sizes():
+    compiled, wrong = dovetail.jit(normalized, dynamic=True, executors=EXECUTORS), []
+    compiled(*inputs((3, 5)))
+
+    def run(n: int) -> None:
+        for shape in ((n, 40), (40, n)):
+            for got, want in zip(compiled(*inputs(shape)), normalized(*inputs(shape)), strict=True):
+                if not torch.allclose(got, want, rtol=1e-4, atol=1e-4):
+                    wrong.append(shape)
+
+    workers = [threading.Thread(target=run, args=(n,)) for n in (7, 20, 64)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_a_program_with_a_kernel_for_many_sizes_is_pickled():
+    compiled = dovetail.jit(normalized, dynamic=True, executors=EXECUTORS)
+    compiled(*inputs((5, 7)))
+    run = to_callable(pickle.loads(pickle.dumps(dovetail.last_traces(compiled)[-1])))
+    for got, want in zip(run(*inputs((9, 4))), normalized(*inputs((9, 4))), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_entry_checks_sizes_without_python():
+    compiled = dovetail.jit(lambda x, y: (x * y + x.shape[0])[: x.shape[0] // 2], dynamic=True, executors=EXECUTORS)
+    for shape in ((5, 7), (6, 7), (2, 3), (40, 1000)):
+        x, y = inputs(shape)
+        torch.testing.assert_close(compiled(x, y), (x * y + x.shape[0])[: x.shape[0] // 2])
+    assert isinstance(last_entry(compiled).call, BuiltinFunctionType)
+    x, y = inputs((5, 7))
+    torch.testing.assert_close(compiled(x.t().contiguous().t(), y), (x * y + 5)[:2])
+    for wrong in (torch.randn(6), torch.randn(7, 7, 7)):
+        with pytest.raises(RuntimeError, match="broadcast"):
+            compiled(x[0:5] if wrong.dim() == 1 else torch.randn(3, 5), wrong)
+
+
+def test_the_entry_reads_ints():
+    compiled = dovetail.jit(lambda x, n: x[:n] * n, dynamic=True, executors=EXECUTORS)
+    x = torch.randn(9, 3)
+    for n in (4, 7, 2, 9):
+        torch.testing.assert_close(compiled(x, n), x[:n] * n)
+    assert isinstance(last_entry(compiled).call, BuiltinFunctionType)
+    for odd in (1 << 70, -2, 0, True):
+        torch.testing.assert_close(compiled(x, odd), x[:odd] * odd) if abs(odd) < 99 else None
