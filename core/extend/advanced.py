@@ -1,7 +1,8 @@
 """The rest of the contract: for code generators, passes, test tools.  Less stable than `dovetail.extend`: a minor version may change it.
 
 To generate code for regions: `prims_of` flattens lines, `region_key` tells equal regions, `KernelCache` keeps their kernels, `line_by_line` runs
-a region without a kernel, `RegionSizes` and `SizedKernels` are for kernels of symbolic sizes, `fuse` may raise `CannotFuse`, `POOL` has memory for large results, `RegionLimit` limits how many regions are fused.
+a region without a kernel, `RegionSizes` and `SizedKernels` are for kernels of symbolic sizes, `fuse` may raise `CannotFuse`, `POOL` has memory
+for large results, `RegionLimit` limits how many regions are fused.
 To define operations: `make_symbol` makes one that decomposes, `prim` one from a function, `lookaside` records traced calls of a function as an
 operation, `require` checks arguments in a meta rule, `symbol_for` and `symbols_of` look operations up.
 To change programs: a pass is a function from `Trace` to `Trace`; `Transform` sees prologue and epilogue as well, `substitute` replaces values in

@@ -1,4 +1,7 @@
-"""Random programs over sizes: one compiled program, called with several shapes, computes what eager computes, with gradients for a third."""
+"""Random programs over sizes: one compiled program, called with several shapes, computes what eager computes, with gradients for a third.
+
+Kernels compute some of their lines, and torch others, among them operations without a decomposition.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,15 @@ PURE = (
     "torch.eye({a}.shape[0]) * 2",
     "{a}.sort(-1).values",
     "{a}.std(-1, correction=0)",
+    "torch.linalg.qr({a} + 0.1).R",
+    "torch.fft.rfft({a}).abs()",
+    "torch.cdist({a}, {a} * 0.5)",
+    "F.conv1d({a}.reshape(1, {a}.shape[0], -1), torch.ones(2, {a}.shape[0], 2))[0]",
+    "{a}.cummax(-1).values",
+    "F.max_pool1d({a}.reshape(1, 1, -1), 2)[0]",
 )
+WIDE = (15, 16, 17, 31, 33, 64, 65, 100)  # sizes around those of vectors
+
 WRITES = (
     "{a}.mul_(0.5)",
     "{a}[: {a}.shape[0] // 2] = 1.0",
@@ -88,7 +99,8 @@ def function(text: str, file: str) -> Callable:
 
 
 def shapes(rng: random.Random) -> list[tuple[int, int]]:
-    return [*[(rng.randint(2, 7), rng.randint(2, 9)) for _ in range(4)], rng.choice([(1, 3), (3, 1), (5, 5), (2, 2)])]
+    drawn = [tuple([rng.choice((rng.randint(2, 9), rng.randint(2, 9), rng.choice(WIDE))) for _ in range(2)]) for _ in range(4)]
+    return [*drawn, rng.choice([(1, 3), (3, 1), (5, 5), (2, 2)])]
 
 
 def called(fn: Callable, args: list[torch.Tensor]) -> tuple | None:

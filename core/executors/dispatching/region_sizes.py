@@ -66,7 +66,7 @@ class RegionSizes(Relations):
             return self.own(self.program.value_of(next(atom for atom in self.program.symbols() if atom.proxy is value)))
         if type(value) is Size:
             if value.relations is self:
-                return value
+                return self.size(value.terms)
             atoms = value.relations.atoms
             return sum([c * math.prod([self._own_atom(atoms[i]) for i in monomial]) for monomial, c in value.terms.items()])
         if isinstance(value, dict):

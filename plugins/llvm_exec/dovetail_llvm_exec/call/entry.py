@@ -13,9 +13,9 @@ import torch
 from dovetail import prims
 from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import Proxy, Symbol, torch_internals
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import compiled
-from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.call.entry_ir import INSTRUCTIONS, EntryCode
 from dovetail_llvm_exec.call.entry_sizes import SizePlan
 from dovetail_llvm_exec.call.launch import SCALAR_TYPES

@@ -126,7 +126,8 @@ def _sized(region: Trace, sizes: RegionSizes) -> CompiledRegion:
 def compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:
     """Return the function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
 
-    A region of many sizes that does not make loop nests is refused.  A region whose plan the verifier refuses is refused with a warning: that is a bug, and other executors run it.
+    A region of many sizes that does not make loop nests is refused.  One whose plan the verifier refuses is refused with a warning: that is a
+    bug, and other executors run it.
     """
     try:
         return _compiled(region, sizes)

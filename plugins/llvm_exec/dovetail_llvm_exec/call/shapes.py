@@ -21,7 +21,7 @@ ALIGNED = 64  # bytes that a workspace has more, so that it can start at a line 
 
 
 class Place(NamedTuple):
-    """Where a call has a symbol: the size of dimension `dim` of the input number `input` is factor * symbol + constant; that input where dim is -1."""
+    """Where a call has a symbol: dimension `dim` of the input number `input` is factor * symbol + constant; that input itself where dim is -1."""
 
     name: str
     input: int

@@ -64,9 +64,10 @@ class Compiler:
         self._provided[name] = address
 
     def compile(self, text: str, name: str, *, verbosity: int | None = None, others: Sequence[str] = ()) -> Kernel:
-        """Return the function `name` of the module `text`, and the addresses of `others` in it.  `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.
+        """Return the function `name` of the module `text`; the kernel also has the addresses of `others` in it.
 
-        IR that LLVM cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
+        `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.  IR that LLVM
+        cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
         """
         key = hashlib.sha256(f"{self._salt}\n{text}".encode()).hexdigest()
         cached_object = self._read(key)

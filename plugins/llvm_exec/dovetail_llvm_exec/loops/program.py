@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dovetail.prims.sizes import Size, hint_of
+from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.module import Builder, Module, Value
 from dovetail_llvm_exec.loops.crowd import Crowd
 from dovetail_llvm_exec.loops.elements import Elements
@@ -48,9 +48,7 @@ class Program(NamedTuple):
         return sum(cost.now for cost in self.costs)
 
 
-def program(
-    graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True, symbols: Sequence[str] = ()
-) -> Program:
+def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True, symbols: Sequence[str] = ()) -> Program:
     """Return the program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line.
 
     `symbols` are the sizes that `run` gets as words behind all addresses.

@@ -169,7 +169,11 @@ def _verify_units(phase: Phase, into: Mapping[Buffer, Buffer]) -> None:
     for buffer, form in phase.writes:
         if buffer.kind in SHARED:
             forms.setdefault(buffer, set()).add(form)
-            alone = (type(phase.units) is int and phase.units == 1) or buffer in phase.own or phase.split <= {a for a, _ in form.terms} | {a for a in phase.split if hint_of(a.size) == 1}
+            alone = (
+                (type(phase.units) is int and phase.units == 1)
+                or buffer in phase.own
+                or phase.split <= {a for a, _ in form.terms} | {a for a in phase.split if hint_of(a.size) == 1}
+            )
             require(alone, "units of {} write the same elements of {}", phase.name, named(buffer))
     forms.update({into[b]: places for b, places in list(forms.items()) if b in into})
     for buffer, form in phase.reads:
