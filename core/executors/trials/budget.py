@@ -14,6 +14,7 @@ from dovetail.executors.contract.executor import Executor
 from dovetail.executors.trials.reference import parts
 from dovetail.executors.trials.rows import RowWise, Sample, row_wise
 from dovetail.prims import Tag
+from dovetail.prims.sizes import hint_of
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy
 from dovetail.trace.passes.split import bytes_of
 
@@ -171,7 +172,7 @@ def _work(line: BoundSymbol) -> int:
     written = sum(map(bytes_of, line.writes))
     if Tag.MATMUL not in line.symbol.tags:
         return written
-    sizes = [p.spec.numel for p in (*line.reads, *line.writes) if isinstance(p, TensorProxy)]
+    sizes = [hint_of(p.spec.numel) for p in (*line.reads, *line.writes) if isinstance(p, TensorProxy)]
     return written + int(math.prod(sizes[:3]) ** 0.5) // FLOPS  # of (n, k), (k, m) and (n, m) that is n k m
 
 

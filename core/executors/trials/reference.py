@@ -24,7 +24,7 @@ from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
-from dovetail.prims.sizes import Size, relations_in
+from dovetail.prims.sizes import Size, hint_of, relations_in
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, prims_of, release, sizes, to_callable, tree_map
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws as draws
@@ -169,11 +169,11 @@ def _wider(leaf: Any) -> Any:
 def _growth(line: BoundSymbol) -> float:
     """How many units the error of a sum grows to, where it is added up in blocks."""
     read = [p.spec for p in line.reads if isinstance(p, TensorProxy)]
-    terms = max(spec.numel for spec in read)
+    terms = max(hint_of(spec.numel) for spec in read)
     if line.symbol in (prims.matmul, prims.linear):
-        terms = read[0].shape[-1]
+        terms = hint_of(read[0].shape[-1])
     elif line.symbol is prims.sum:
-        terms = terms / max(1, line.out.spec.numel)
+        terms = terms / max(1, hint_of(line.out.spec.numel))
     return UNITS + max(1.0, float(terms)) ** 0.5 / 16
 
 

@@ -25,6 +25,7 @@ from dovetail.executors.trials.reference import parts
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.shape import flat_reshape
+from dovetail.prims.sizes import is_symbolic
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, leaves, prims_of, recording, substitute
 from dovetail.trace.passes.split import bytes_of
 
@@ -268,7 +269,9 @@ class RowWise:
 
 
 def row_wise(line: BoundSymbol) -> RowWise | None:
-    """Return `line` by rows, None where it is not row-wise."""
+    """Return `line` by rows, None where it is not row-wise, or its sizes are symbols."""
+    if is_symbolic([p.spec.shape for p in (*line.reads, *line.writes) if isinstance(p, TensorProxy)]):
+        return None
     try:
         return RowWise(line)
     except NotByRows:

@@ -14,6 +14,8 @@ import dovetail
 from dovetail.compiler.api import last_entry
 from dovetail.extend.advanced import to_callable
 from dovetail_llvm_exec.call import launch
+from dovetail_llvm_exec.loops import stage
+from dovetail_llvm_exec.region import groups
 
 EXECUTORS = ["llvm", "torch"]
 SHAPES = ((5, 7), (2, 3), (17, 15), (3, 16), (64, 33), (2, 1000))
@@ -144,6 +146,20 @@ def test_the_slow_way_computes_the_same(monkeypatch):
         negative = torch.complex(x, x).conj().imag  # a tensor whose sign is pending
         assert negative.is_neg()
         torch.testing.assert_close(compiled(negative, y), fn(negative, y), rtol=1e-4, atol=1e-4)
+
+
+def test_a_large_call_is_tried_and_streams(monkeypatch):
+    monkeypatch.setattr(groups, "STREAMED", 1 << 16)
+    monkeypatch.setattr(stage, "STREAMED", 1 << 16)
+
+    def fn(x):
+        return x * 2 + 1, F.softmax(x, -1)
+
+    compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+    for shape in ((2100, 1024), (1001, 130), (160, 128), (5, 7)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-4)
+    assert compiled.cache_info().programs == 1
 
 
 def test_threads_with_different_sizes():

@@ -126,10 +126,15 @@ class Elements(Stage):
         b, lanes = nest.b, nest.lanes
         size, whole = b.constant(axis.size, "i64"), b.constant(axis.size // lanes * lanes, "i64")
         end = b.add(start, block)
-        with b.loop(start, b.call("llvm.smin.i64", "i64", end, whole), lanes) as loop:
-            nest.enter({axis: loop.index})
-            body(None)
-            nest.leave()
+
+        def vectors() -> list[Value]:
+            with b.loop(start, b.call("llvm.smin.i64", "i64", end, whole), lanes) as loop:
+                nest.enter({axis: loop.index})
+                body(None)
+                nest.leave()
+            return []
+
+        self._streaming(nest, vectors)
 
         def rest() -> Sequence[Value]:
             mask = lanes_below(b, b.sub(size, whole), lanes)

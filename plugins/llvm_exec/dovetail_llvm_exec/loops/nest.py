@@ -43,6 +43,7 @@ class Nest:
         self.slots: dict[str, Value] = {}
         self.cached: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
+        self.aligned = False  # whether vectors in `streamed` buffers are known not to straddle lines of the cache, by a test of sizes
         self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
         self.reads: set[Access] = set()  # what the function really does to memory, for the verifier
         self.writes: set[Access] = set()
@@ -334,7 +335,7 @@ class Nest:
             return
         mask = self.scopes[-1].mask
         if known_equal(self.across.step(form), 1):
-            if mask is None and buffer in self.streamed and self._lines(form, lanes):
+            if mask is None and buffer in self.streamed and (self.aligned or self._lines(form, lanes)):
                 b.store(value, at, align=lanes * buffer.dtype.bytes, metadata=f", !nontemporal {b.module.node('!{i32 1}')}")
             else:
                 b.store(value, at) if mask is None else b.masked_store(value, at, mask)
@@ -352,7 +353,7 @@ class Nest:
     def _lines(self, form: Form, lanes: int) -> bool:
         """Return whether vectors of `lanes` elements never straddle, so that they are parts of lines of the cache."""
         fixed = [step for atom, step in form.terms if atom not in self.across.atoms]
-        return not form.moving and all(n % lanes == 0 for n in (form.const, *fixed))
+        return not form.moving and all(type(n) is int and n % lanes == 0 for n in (form.const, *fixed))
 
     def get(self, buffer: Buffer, form: Form, lanes: int) -> Value:
         """Return what lies where the form says, as it is in memory."""

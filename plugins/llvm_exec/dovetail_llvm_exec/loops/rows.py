@@ -263,7 +263,8 @@ class Rows(Stage):
         b, lanes = nest.b, nest.lanes
         groups = axis.size // (lanes * ways)
         in_groups, whole = b.constant(groups * (lanes * ways), "i64"), b.constant(axis.size // lanes * lanes, "i64")
-        carried = summed(b, 0, in_groups, lanes * ways, b.constant(groups, "i64"), carried, one, partial)
+        first = carried
+        carried = self._streaming(nest, lambda: summed(b, 0, in_groups, lanes * ways, b.constant(groups, "i64"), first, one, partial))
         if ways > 1:
             with b.loop(in_groups, whole, lanes, carried) as loop:
                 nest.enter({axis: loop.index})

@@ -6,7 +6,7 @@ what units give together is put together by a function of its own, so results do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from dovetail_llvm_exec.loops.nest import Access, Nest
 from dovetail_llvm_exec.loops.row_cache import Store, release_rows
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, walk
 from dovetail_llvm_exec.region.forms import Atom, dot, known_equal
-from dovetail_llvm_exec.region.groups import ENOUGH, PARTS, Group, Item
+from dovetail_llvm_exec.region.groups import ENOUGH, PARTS, STREAMED, Group, Item
 
 LINE = 64  # bytes of a line of the cache, at which everything in a workspace starts
 
@@ -199,6 +199,34 @@ class Stage:
     def _part(self, b: Builder, unit: Value, parts: int) -> tuple[Value, Value]:
         """Return a number as those of a whole and of one of its parts."""
         return (unit, b.constant(0, "i64")) if type(parts) is int and parts == 1 else (b.udiv(unit, parts), b.urem(unit, parts))
+
+    def _streaming(self, nest: Nest, write: Callable[[], list[Value]]) -> list[Value]:
+        """Return what `write` returns, a loop over whole vectors: where sizes allow it when the kernel runs, it stores past the caches."""
+        fits = self._may_stream(nest)
+        if fits is None:
+            return write()
+
+        def streamed() -> list[Value]:
+            nest.aligned = True
+            results = write()
+            nest.aligned = False
+            return results
+
+        return list(nest.b.branch(fits, streamed, write))
+
+    def _may_stream(self, nest: Nest) -> Value | None:
+        """Return whether vectors of the streamed buffers never straddle lines of the cache, and there is much of them; None where they do anyway."""
+        b, stores = nest.b, [store for store in self.stores if store.buffer in nest.streamed]
+        fits: Value | None = None
+        for store in stores:
+            steps = [store.form.const, *[step for atom, step in store.form.terms if atom not in nest.across.atoms]]
+            if store.form.moving or any(type(n) is int and n % nest.lanes for n in steps):
+                return None
+            sizes = [b.compare("eq", b.urem(b.constant(n, "i64"), nest.lanes), 0) for n in steps if type(n) is Size]
+            many = b.compare("ge", b.constant(self.group.numel, "i64"), STREAMED // store.buffer.dtype.bytes)
+            for test in (many, *sizes):
+                fits = test if fits is None else b.and_(fits, test)
+        return fits
 
     def _stored(self, nest: Nest, stores: Sequence[Store]) -> None:
         values = [(s, nest.to_memory(nest.operand(s.expr, nest.lanes), s.buffer.dtype)) for s in stores]

@@ -307,8 +307,9 @@ class Plan:
         return [n for n in self.graph.nodes if n in needed]
 
     def stream(self) -> None:
-        """Write large outputs past the caches, those that no loop nest reads."""
-        large = {self.memory[n] for n in self.stored if not n.reduces and not is_symbolic(n.shape) and n.numel * n.dtype.bytes >= STREAMED}
+        """Write large outputs past the caches, those that no loop nest reads; where sizes are symbols, such as may be large."""
+        least = {True: STREAMED // 4, False: STREAMED}
+        large = {self.memory[n] for n in self.stored if not n.reduces and hint_of(n.numel) * n.dtype.bytes >= least[is_symbolic(n.shape)]}
         if large:
             self.streamed = frozenset(large - self.last_reads().keys())
 

@@ -124,11 +124,11 @@ class Lowering:
 
     def inside(self, form: Form, low: int, high: int, mask: Expr | None) -> Expr | None:
         """Return `mask` and low <= form < high."""
-        bound = not form.moving and all(step > 0 for _, step in form.terms)
+        bound = not form.moving and surely(lambda: all(step > 0 for _, step in form.terms))
         where = self.table.index(form)
-        if not (bound and form.const >= low):
+        if not (bound and surely(lambda: form.const >= low)):
             mask = self.table.both(mask, self.table.make("ge", (where, self.number(low)), bool_))
-        if not (bound and form.highest < high):
+        if not (bound and surely(lambda: form.highest < high)):
             mask = self.table.both(mask, self.table.make("lt", (where, self.number(high)), bool_))
         return mask
 
@@ -139,6 +139,14 @@ class Lowering:
     def choice(self, condition: Expr | None, a: Expr, b: Expr | None) -> Expr:
         """Return a where the condition holds, else b."""
         return a if condition is None or b is None else self.table.make("where", (condition, a, b), a.dtype)
+
+
+def surely(test: Callable[[], bool]) -> bool:
+    """Return whether a test on sizes holds; False where some calls only decide it."""
+    try:
+        return test()
+    except CannotLower:
+        return False
 
 
 def _full(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
@@ -216,7 +224,7 @@ def _pad(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     moved = tuple(shifted(c, -a) for c, a in zip(coords, node.params["low"], strict=True))
     within = None
     for form, size, (a, b) in zip(moved, x.shape, zip(node.params["low"], node.params["high"], strict=True), strict=True):
-        if a > 0 or b > 0:
+        if not surely(lambda a=a, b=b: a <= 0 and b <= 0):
             within = low.inside(form, 0, size, within)
     inner = low.at(x, moved, mask if within is None else low.table.both(mask, within))
     return low.choice(within, inner, low.table.const(node.params["value"], node.dtype))
@@ -229,7 +237,7 @@ def _put_slice(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> 
     starts, stops = node.params["starts"], node.params["stops"]
     within = None
     for form, size, start, stop in zip(coords, x.shape, starts, stops, strict=True):
-        if start > 0 or stop < size:
+        if not surely(lambda start=start, stop=stop, size=size: start <= 0 and stop >= size):
             within = low.inside(form, start, stop, within)
     moved = tuple(shifted(c, -start) if size > 1 else ZERO for c, start, size in zip(coords, starts, value.shape, strict=True))
     new = low.at(value, moved, mask if within is None else low.table.both(mask, within))
