@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dovetail import dtypes, prims
-from dovetail.errors import InputError
+from dovetail.errors import InputError, InvalidTrace
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
-from dovetail.prims.sizes import Relations
+from dovetail.prims.sizes import Atom, Relations, is_symbol, symbols_in
 from dovetail.trace import printing
 from dovetail.trace.dispatch_record import DispatchRecord
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, no_value, proxies, tree_map
@@ -145,8 +145,35 @@ class Trace:
         return printing.source(self)[1]
 
     def save(self, path: str | Path) -> None:
-        """Write the program as a file that imports and runs on its own."""
-        printing.save(self, path)
+        """Write the program as a file that imports and runs on its own.
+
+        A fused region exists in this process only, so the file holds its lines one by one.
+        """
+        printing.save(self.unfused(), path)
+
+    def unfused(self) -> Trace:
+        """Return the program with the lines of its regions, and with the symbols of sizes that they name."""
+        whole = self.derive(self.made_by, took=self.took)
+        whole.lines = [inner for line in self.lines for inner in (line.body if printing.is_region(line) else (line,))]
+        if self.relations is not None:
+            whole.lines = [line for line in whole.lines if line.symbol is not prims.delete]  # they delete what is defined here for longer
+            known, named = set(self.inputs), symbols_in([(line.args, line.kwargs) for line in whole.lines])
+            whole.lines = [*[self.size_line(atom) for atom in named if atom.proxy not in known], *whole.lines]
+        return whole
+
+    def size_line(self, atom: Atom) -> BoundSymbol:
+        """Return the line that reads a symbol off an input; an int where an equality was recorded that names it.
+
+        Raises InvalidTrace where it is the size of no input.
+        """
+        value = self.relations.value_of(atom)
+        if not is_symbol(value, atom):
+            return BoundSymbol(prims.integer, (), {"value": value}, atom.proxy, [other.proxy for other in symbols_in(value)])
+        for p in self.inputs:
+            for dim, n in enumerate(p.spec.shape if isinstance(p, TensorProxy) else ()):
+                if is_symbol(n, atom):
+                    return BoundSymbol(prims.size, (p,), {"dim": dim}, atom.proxy, [p])
+        raise InvalidTrace(f"the trace made by {self.made_by} is invalid: {atom.name} ({atom.origin}) is the size of no input of {self.name}")
 
     def derive(self, made_by: str, **changes: Any) -> Trace:
         """Return an empty trace that goes on where this one stops."""

@@ -225,13 +225,8 @@ def is_region(line: Any) -> bool:
 
 
 def save(trace: Any, path: str | Path) -> None:
-    """Write the program as a file that imports and runs on its own; what cannot be written as text goes into `path`.pickle beside it.
-
-    A fused region exists in this process only, so the file holds its lines one by one.
-    """
-    whole = trace.derive(trace.made_by, took=trace.took)
-    whole.lines = [inner for line in trace.lines for inner in (line.body if is_region(line) else (line,))]
-    text, scope = source(whole)
+    """Write the program as a file that imports and runs on its own; what cannot be written as text goes into `path`.pickle beside it."""
+    text, scope = source(trace)
     path = Path(path)
     objects = {name: value for name, value in scope.items() if not isinstance(value, (ModuleType, Namespace)) and name not in ROOTS}
     if objects:

@@ -9,6 +9,7 @@ from dovetail.prims.sizes.size import Size as Size
 from dovetail.prims.sizes.size import float_of as float_of
 from dovetail.prims.sizes.size import hint_of as hint_of
 from dovetail.prims.sizes.size import index_of as index_of
+from dovetail.prims.sizes.size import is_symbol as is_symbol
 from dovetail.prims.sizes.size import is_symbolic as is_symbolic
 from dovetail.prims.sizes.size import relations_in as relations_in
 from dovetail.prims.sizes.size import same_shape as same_shape

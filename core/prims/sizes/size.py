@@ -322,6 +322,11 @@ def relations_in(tree: Any) -> Relations | None:
     return None
 
 
+def is_symbol(n: Any, atom: Atom) -> bool:
+    """Return whether a size is this symbol and nothing else."""
+    return type(n) is Size and n.terms == {(atom.number,): 1}
+
+
 def same_shape(a: tuple, b: tuple) -> bool:
     """Return a == b for two shapes; the ranks come first, since a comparison of tuples would compare sizes before it compares lengths."""
     return len(a) == len(b) and a == b
