@@ -104,7 +104,8 @@ class TrackedEnvironment(TorchEnvironment):
         if func in _REPEATS:
             return kwargs.get("output_size") is None and is_proxy(kwargs.get("repeats", args[-1] if len(args) < 3 else args[1]))
         if func is torch.nn.functional.one_hot:
-            return (args[1] if len(args) > 1 else kwargs.get("num_classes", -1)) == -1
+            classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
+            return type(classes) is int and classes == -1
         return func in VALUE_DEPENDENT or func is torch.Tensor.tolist or (func in _WHERE and len(args) == 1 and not kwargs)
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from decisions.helpers import agrees, compiled, graph_of
@@ -18,6 +20,7 @@ PROGRAMS = [program for program in (*ASKED, *RIGHT, *WRITTEN) if "empty" not in 
 def test_27_expressions_agree_with_eager_mode(program):
     eager = function(program)
     fn = compiled(eager)
+    warnings.filterwarnings("error", "f: calls run eagerly")
     for n, r in ((3, 2.5), (2, 1.5), (3, 2.5)):
         args = X, torch.tensor(n), torch.tensor(r)
         torch.manual_seed(0)
