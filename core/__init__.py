@@ -15,6 +15,7 @@ from dovetail import extend as extend
 from dovetail.compiler.api import cache_misses as cache_misses
 from dovetail.compiler.api import jit as jit
 from dovetail.compiler.api import last_backward_traces as last_backward_traces
+from dovetail.compiler.api import last_driver as last_driver
 from dovetail.compiler.api import last_epilogue_traces as last_epilogue_traces
 from dovetail.compiler.api import last_prologue_traces as last_prologue_traces
 from dovetail.compiler.api import last_traces as last_traces
@@ -48,6 +49,7 @@ __all__ = [
     "grad",
     "jit",
     "last_backward_traces",
+    "last_driver",
     "last_epilogue_traces",
     "last_prologue_traces",
     "last_traces",

@@ -18,7 +18,8 @@ from dovetail.executors import Executor, Explanation, Priority, explanation, res
 from dovetail.executors.reports.verify import Comparison, Limited, Verification, bisect, ends_differ, private, same_numbers
 from dovetail.executors.trials.profile import Profile
 from dovetail.executors.trials.reference import referees, zeroed
-from dovetail.frontend.decisions.graph import GoEager, Graph, Segment
+from dovetail.frontend.decisions.driver import GoEager
+from dovetail.frontend.decisions.graph import Graph, Segment
 from dovetail.frontend.decisions.report import decision_rows, segment_programs, segment_trials
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Proxy, TensorProxy, Trace, Transform, to_callable
@@ -168,7 +169,8 @@ class _Decided:
             if (why := self.graph.begin(self.args, self.kwargs)) is not None:
                 raise DovetailError(f"verify cannot follow this call: {why}")
             try:
-                values = self.graph.walk(self.graph.root.check(self.args, self.kwargs), {}, self.args, self.kwargs)
+                root = self.graph.root
+                values = self.graph.walk(root, root.check(self.args, self.kwargs), {}, self.args, self.kwargs)
             except GoEager as reason:
                 if reason.raised is not None:
                     raise reason.raised from None

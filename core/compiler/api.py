@@ -15,6 +15,7 @@ from dovetail.compiler.pipeline import ACQUIRE
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, blame
 from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.decisions.driver import printed
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.wrapped_modules import compiled_inside, is_data_parallel
 from dovetail.trace import Trace
@@ -146,6 +147,17 @@ def last_epilogue_traces(fn: Any) -> list[Trace]:
 def last_prologue_traces(fn: Any) -> list[Trace]:
     """Return the guards of the last call, as programs."""
     return list(last_entry(fn).prologue_traces)
+
+
+def last_driver(fn: Any) -> str:
+    """Return the decisions of the last call as one Python function with a branch for each, and the programs that run between them.
+
+    Once calls compile nothing new, this function runs: tracebacks and pdb show its lines.  Raises DovetailError for a function without decisions.
+    """
+    graph = last_entry(fn).graph
+    if graph is None:
+        raise DovetailError("the function needs no values, so it has no decisions; last_traces shows its program")
+    return printed(graph)
 
 
 def cache_misses(fn: Any) -> list[str]:

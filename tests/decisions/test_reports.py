@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
 from xml.etree import ElementTree
@@ -144,3 +145,56 @@ def test_a_straight_line_is_compiled_as_before():
         assert graph_of(fn) is not None
         torch.testing.assert_close(fn(torch.ones(2), True), torch.full((2,), 2.0))
     assert fn.cache_info().programs == 2
+
+
+def test_the_driver_is_what_runs_and_what_prints():
+    def halved(x, n):
+        while x.sum() > n.item():
+            x = x * 0.5
+        if n.item() == 3:
+            x = x + 1
+        return x[x > 0]
+
+    fn = compiled(halved)
+    numbers = [torch.tensor(n) for n in (1, 2, 3)]
+    for n in numbers * 3:
+        agrees(fn, halved, torch.linspace(-1, 9, 4), n)
+    graph = graph_of(fn)
+    printed = dovetail.last_driver(fn)
+    assert graph.driver is not None and printed.startswith(inspect.getsource(graph.driver))
+    assert "outcome = values[0] > values[1]" in printed or "outcome = bool(values[0])" in printed
+    assert printed.count("if at == ") == len(graph.decisions) and "def segment_0(" in printed
+    compile(printed, "driver", "exec")
+    before = sum(edge.count for each in graph.decisions for edges in each.edges.values() for edge in edges)
+    agrees(fn, halved, torch.linspace(-1, 9, 4), numbers[0])
+    assert sum(edge.count for each in graph.decisions for edges in each.edges.values() for edge in edges) > before
+    agrees(fn, halved, torch.linspace(-9, -8, 4), numbers[0])  # a shape that is new: printed anew once that is calm
+    assert graph.driver is None
+    for _ in range(4):
+        agrees(fn, halved, torch.linspace(-9, -8, 4), numbers[0])
+    assert graph.driver is not None and graph.eager_calls == 0
+
+
+def test_a_function_without_decisions_has_no_driver():
+    fn = compiled(lambda x: x + 1)
+    fn(torch.ones(2))
+    with pytest.raises(DovetailError, match="the function needs no values"):
+        dovetail.last_driver(fn)
+
+
+def test_an_error_inside_the_driver_is_that_of_eager_mode():
+    def checked(x):
+        y = x * 2
+        if y.sum() > 3:
+            raise ValueError("too large")
+        return 1 / x.sum().item() + (y if y.sum() > 0 else -y)
+
+    fn = compiled(checked)
+    for _ in range(5):
+        agrees(fn, checked, torch.full((2,), 0.5))
+    assert graph_of(fn).driver is not None
+    with pytest.raises(ZeroDivisionError):
+        fn(torch.zeros(2))
+    with pytest.raises(ValueError, match="too large"):
+        fn(torch.ones(2))
+    agrees(fn, checked, torch.full((2,), 0.5))

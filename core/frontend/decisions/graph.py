@@ -11,26 +11,19 @@ from typing import Any, Protocol
 from dovetail import options
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.executors.trials.trial import Trial
+from dovetail.frontend.decisions.driver import Drive, GoEager, drive
 from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
-from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.trace import Proxy, Trace
 
 Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args and kwargs; see `Graph._explored` for the result
-Step = Callable[..., tuple[Any, tuple]]  # of the values that arrive; returns the outcome, and further values
+Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
 
 _ENOUGH = 16  # calls that end in eager mode, before it is asked whether compiling is worth it
+_CALM = 2  # calls that explore nothing, before the driver is generated
 _MOST = 4  # how many of them there may be for each call that ends compiled
-
-
-class GoEager(Abandon):
-    """This call cannot go on compiled: it starts again in eager mode.  `lasting` says that every call which comes here does so."""
-
-    def __init__(self, why: str, *, lasting: bool = True, raised: BaseException | None = None):
-        super().__init__(why)
-        self.lasting, self.raised = lasting, raised
 
 
 class Compiler(Protocol):
@@ -79,7 +72,9 @@ class Decision:
         where: the user's file and line.
         what: what is needed, as "bool" or "the shape of nonzero".
         path: the steps by which it was reached first: the counters that were widened, and the outcome.
-        step: computes the outcome, and values that come with it, from the values that arrive.
+        ask: computes the outcome, and values that come with it, from the values that are needed.
+        reads: where these are among the values that arrive.
+        text: the same as an expression with a place for each of them; None where it is more than an expression.
         width: the specs of the values that arrive.
         guards: facts that hold when it is reached.
         inputs: the tensors that are known when it is reached: slot -> source and proxy.
@@ -92,13 +87,19 @@ class Decision:
     where: str
     what: str
     path: tuple
-    step: Step | None
+    ask: Step | None
+    reads: Sequence[int]
     width: tuple
     guards: dict[Any, Guard]
     inputs: dict[int, tuple[Source, Proxy]]
+    text: str | None = None
     edges: dict[Any, tuple[Edge, ...]] = field(default_factory=dict)
     most: int = 1 << 30  # outcomes
     widened: tuple[int, ...] = ()  # the counters in its state that became numbers of the program when it was reached first
+
+    def step(self, values: tuple) -> tuple[Any, tuple]:
+        """Return the outcome for the values that arrive, and the values that come with it."""
+        return self.ask(*[values[i] for i in self.reads])
 
 
 @dataclass(eq=False)
@@ -138,21 +139,27 @@ class Edge:
     eager: str | None = None
     advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
-    def connect(self) -> None:
-        """Make `advance`, which runs the segment and returns the values that arrive at its target: plain Python, since every call pays for it."""
+    def statements(self, run: str) -> tuple[list[str], str]:
+        """Return how to run the segment, called `run`, in Python, and the expression of the values that arrive at the target."""
         segment = self.segment
         arguments = ", ".join([f"values[{i}]" if live else f"inputs[{i}]" for live, i in self.takes])
-        results = "".join([f"{('results', 'values', 'inputs')[place]}[{i}], " for place, i in self.gives])
-        lines, namespace = [], {}
-        if segment is not None and segment.trial is not None:
-            namespace = {"run": segment.run, "run_beside": segment.run_beside, "trial": segment.trial}
-            lines += ["trial.count += 1", f"results = (run if trial.count < trial.due else run_beside)({arguments})"]
-        elif segment is not None:
-            namespace = {"run": segment.run}
-            lines += [f"results = run({arguments})"]
-        as_they_are = segment is not None and list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]
-        lines.append("return results" if as_they_are else f"return ({results})")
-        exec("def advance(values, inputs):\n    " + "\n    ".join(lines), namespace)
+        results = "".join([f"{('results', 'values', 'inputs')[place]}[{i}], " for place, i in self.gives]).rstrip()
+        if segment is None:
+            return [], f"({results})"
+        statements, called = [], f"{run}({arguments})"
+        if segment.trial is not None:
+            statements, called = [f"{run}_trial.count += 1"], f"({run} if {run}_trial.count < {run}_trial.due else {run}_beside)({arguments})"
+        if list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]:
+            return statements, called
+        return [*statements, f"results = {called}"], f"({results})"
+
+    def connect(self) -> None:
+        """Make `advance`, which runs the segment and returns the values that arrive at its target: plain Python, since every call pays for it."""
+        segment, namespace = self.segment, dict[str, Any]()
+        if segment is not None:
+            namespace = {"run": segment.run, "run_beside": segment.run_beside, "run_trial": segment.trial}
+        statements, values = self.statements("run")
+        exec("def advance(values, inputs):\n    " + "\n    ".join([*statements, f"return {values}"]), namespace)
         self.advance = namespace["advance"]
 
 
@@ -183,6 +190,8 @@ class Graph:
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
+        self.driver: Drive | None = None  # all of it as one function; None while calls explore
+        self.driver_root: Edge | None = None  # where that begins
         self.clear()
 
     def begin(self, args: tuple, kwargs: dict) -> str | None:
@@ -195,7 +204,8 @@ class Graph:
 
     def clear(self) -> None:
         """Forget all decisions; the root's guards stay."""
-        self.origin = Decision(None, None, "", "the call", (), None, (), {}, {})
+        self.origin = Decision(None, None, "", "the call", (), None, (), (), {}, {})
+        self.driver, self.calm = None, 0
         self.decisions: list[Decision] = []
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
@@ -228,7 +238,7 @@ class Graph:
             return self.fn(*args, **kwargs)
         before = self.generators.state() if self.generators.devices else {}
         try:
-            return self.walk(checked, before, args, kwargs)
+            return self.walk(root, checked, before, args, kwargs)
         except GoEager as reason:
             self.eager_calls += 1
             self.generators.restore(before)
@@ -257,40 +267,64 @@ class Graph:
             )
         return result
 
-    def walk(self, checked: tuple[tuple, tuple], before: States, args: tuple, kwargs: dict) -> Any:
+    def walk(self, root: Edge, checked: tuple[tuple, tuple], before: States, args: tuple, kwargs: dict) -> Any:
         """Run from segment to segment; raises GoEager where the call cannot go on.
 
         Args:
-            checked: the tensors and objects that the root's check returned.
+            root: where it begins.
+            checked: the tensors and objects that the check of the root returned.
             before: the states of generators at the start; gets those that are drawn from first in this call.
         """
-        edge, values = self.root, ()
-        inputs, objects = dict(zip(edge.slots, checked[0])), checked[1]
-        while True:
+        inputs = dict(zip(root.slots, checked[0]))
+        driver = self._driver_of(root)
+        following = (driver or self._stepped)(root, (), inputs, checked[1], args, kwargs)
+        while len(following) == 4:
+            before |= self.generators.everything() | before
+            _, target, outcome, values = following
+            following = self._explored(target, outcome, values, inputs, args, kwargs)
+            if len(following) == 1:
+                return following[0]
+            edge, objects, _, _, values = following
+            following = self._stepped(edge, values, inputs, objects, args, kwargs)
+        edge, values, objects = following
+        if edge.eager is not None:
+            edge.count += 1
+            raise GoEager("")
+        return edge.target.finish(inputs, values, objects)
+
+    def _driver_of(self, root: Edge) -> Drive | None:
+        """Return the graph as one function, which is generated once calls explore nothing; None before that."""
+        if self.driver is not None:
+            return self.driver if self.driver_root is root else None
+        self.calm += 1
+        if self.calm > _CALM and self.lock.acquire(blocking=False):
+            try:
+                if self.origin.edges and self.root is root:
+                    self.driver_root, self.driver = root, drive(self)
+            finally:
+                self.lock.release()
+        return None
+
+    def _stepped(self, edge: Edge, values: tuple, inputs: dict[int, Any], objects: tuple, args: tuple, kwargs: dict) -> tuple:
+        """Follow a call edge by edge; return what a driver does."""
+        while edge.eager is None:
             target = edge.target
             try:
                 values = edge.advance(values, inputs)
                 edge.count += 1
-                if type(target) is not Leaf:
-                    outcome, more = target.step(values)
+                if type(target) is Leaf:
+                    break
+                outcome, more = target.step(values)
             except GradientDisagreement as wrong:
                 raise GoEager("", lasting=False) from wrong
             except Exception as error:  # what precedes it in the program has not happened yet
                 raise GoEager("", raised=error) from error
-            if type(target) is Leaf:
-                return target.finish(inputs, values, objects)
             values += more
             following = self.follow(target, outcome, inputs, args, kwargs)
             if following is None:
-                before |= self.generators.everything() | before
-                following = self._explored(target, outcome, values, inputs, args, kwargs)
-                if len(following) == 1:
-                    return following[0]
-                target, outcome, values = following[2:]
-            edge, objects = following[:2]
-            if edge.eager is not None:
-                edge.count += 1
-                raise GoEager("")
+                return None, target, outcome, values
+            edge, objects = following
+        return edge, values, objects
 
     def follow(self, decision: Decision, outcome: Any, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple[Edge, tuple] | None:
         """Return the edge that fits this call, and the objects that it read; None where there is none yet."""
@@ -342,6 +376,7 @@ class Graph:
     def connect(self, decision: Decision, outcome: Any, edge: Edge) -> None:
         """Publish an edge; calls that walk at the same time see the edges from before, or all."""
         decision.edges = decision.edges | {outcome: (*decision.edges.get(outcome, ()), edge)}
+        self.driver, self.calm = None, 0
 
     def warn(self, why: str) -> None:
         """Warn once that calls run eagerly."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from dovetail.trace.proxies import no_value
 VALUE = "value"  # the question for the number itself
 LISTED = 64  # elements of a tensor that `tolist` returns one by one
 _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
 _ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
 _FEW = 2  # outcomes of a float: it hardly ever comes again
@@ -77,6 +79,7 @@ class Request:
         reads: the traced values in question.
         step: returns the outcome for real values, and the values that come with it.
         most: how many outcomes there may be, None for the option `outcome_limit`.
+        text: `step` as an expression, with a place for each value; None where it is more than an expression.
     """
 
     what: str
@@ -84,6 +87,7 @@ class Request:
     reads: Sequence[Proxy]
     step: Callable[..., tuple[Any, tuple]]
     most: int | None = None
+    text: str | None = None
 
 
 def _truth(x: Any) -> tuple[bool, tuple]:
@@ -169,10 +173,13 @@ class Requester(Machinery):
         return self.numbers[number]
 
     def _comparison(self, number: Proxy, question: str, compare: Callable, other: Any) -> bool:
+        sign = _SIGNS[question]
         other = self.numbers.get(other, other) if isinstance(other, NumberProxy) else other
         if isinstance(other, NumberProxy):
-            return self.decide(Request("a comparison", question, [number, other], lambda x, y: (compare(x, y), ())))[0]
-        return self.decide(Request("a comparison", (question, type(other), repr(other)), [number], lambda x: (compare(x, other), ())))[0]
+            return self.decide(Request("a comparison", question, [number, other], lambda x, y: (compare(x, y), ()), None, f"{{}} {sign} {{}}"))[0]
+        text = f"{{}} {sign} {other!r}" if type(other) in (int, bool) or (type(other) is float and math.isfinite(other)) else None
+        mark = question, type(other), repr(other)
+        return self.decide(Request("a comparison", mark, [number], lambda x: (compare(x, other), ()), None, text))[0]
 
     def _of_tensor(self, tensor: TensorProxy, question: str) -> Any:
         if tensor.spec.numel != 1:
@@ -181,7 +188,7 @@ class Requester(Machinery):
                 raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
             raise no_value(tensor)
         if question == "__bool__":
-            return self.decide(Request("a condition", question, [tensor], _truth))[0]
+            return self.decide(Request("a condition", question, [tensor], _truth, None, "bool({})"))[0]
         if question in _ROUNDINGS[1:]:
             return getattr(self._of_tensor(tensor, "__float__"), question)()
         convert = _CONVERSIONS.get(question)

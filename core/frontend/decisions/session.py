@@ -14,7 +14,8 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
-from dovetail.frontend.decisions.graph import Decision, Edge, GoEager, Graph, Leaf, Segment
+from dovetail.frontend.decisions.driver import GoEager
+from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
 from dovetail.frontend.decisions.state import Reader, State, is_looped_over, source_key
@@ -200,9 +201,9 @@ class Session(Requester):
                 return known, edge
         graph.check_count(where)
         index = [self.arriving[p] for p in reads]
-        step = _step(request.step, index)
         guards, inputs = self.guards(), self.known_inputs()
-        decision = Decision(key, state.problem, where, request.what, self.path, step, widths(self.arriving), guards, inputs)
+        decision = Decision(key, state.problem, where, request.what, self.path, request.step, index, widths(self.arriving), guards, inputs)
+        decision.text = request.text
         decision.most, decision.widened = request.most or decision.most, widened
         edge = self.edge(decision, list(self.arriving))
         if edge is None:
@@ -429,13 +430,6 @@ class Session(Requester):
 
 def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
     return inputs, objects
-
-
-def _step(step: Any, index: list[int]) -> Any:
-    if len(index) == 1:
-        only = index[0]
-        return lambda values: step(values[only])
-    return lambda values: step(*[values[i] for i in index])
 
 
 def widths(values: Collection[Proxy]) -> tuple:
