@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import types
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -49,6 +49,15 @@ class TorchEnvironment(Environment):
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
+        self.examples: set[Proxy] = set()  # values of one example of a batch: outside of the function that vmap was applied to they do not exist
+
+    def check_escapes(self, values: Iterable[Proxy]) -> None:
+        """Refuse a program that uses a value of one example of a batch outside of the function that vmap was applied to."""
+        if self.examples and (escaped := next((p for p in values if p in self.examples), None)) is not None:
+            raise Unsupported(
+                f'{escaped.name}: "{escaped.spec}" is used outside of the function that torch.func.vmap was applied to: it is the value of one '
+                f"example; return it from the function\n  called at {user_line()}"
+            )
 
     def grad_enabled(self) -> bool:
         if not torch.is_grad_enabled():

@@ -157,6 +157,8 @@ class TorchRecorder(ArrayHooks):
     def finish(self, tracker: Tracker) -> None:
         if self.inside is not None:
             self.inside.check_constants()
+        if self.environment.examples:
+            self.environment.check_escapes([p for line in self.trace.lines for p in line.reads])
         self.autograd.finish(tracker)
         self.settings.finish(tracker, self.environment.read)
 
@@ -316,6 +318,7 @@ class TorchRecorder(ArrayHooks):
             tensor = self.numbers[size] = self.numbers[size] if size in self.numbers else prims.integer(value=size)
         elif not is_proxy(tensor):
             tensor = self.environment._lifted(tensor)
+        self.environment.check_escapes((tensor,))
         return self.results.setdefault(tensor, len(self.results))
 
     def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:
@@ -605,7 +608,12 @@ class TorchRecorder(ArrayHooks):
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Record an operation of torch; run one that has nothing to do with tensors."""
+        if kwargs.get("requires_grad") is True:
+            created = self._torch(tracker, function, args, {**kwargs, "requires_grad": False})
+            return self.autograd.create_leaf(created)
         guard_same(tracker, function)
+        if getattr(function, "__module__", None) == FUNCTORCH_MODULE:
+            raise _untraced_transform()
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         args = tuple([native_argument(tracker, x) for x in args])
@@ -621,8 +629,6 @@ class TorchRecorder(ArrayHooks):
             return self._recorded(self._by_table, [function, *args], kwargs)
         if function in REFUSED:  # before torch's own parser, which knows no traced tensors
             raise not_traced(function, REFUSED[function])
-        if function.__module__ == FUNCTORCH_MODULE:
-            raise _untraced_transform()
         if function in SHARING:
             raise Unsupported(f"{function.__name__} makes a tensor of memory that exists already; call it outside, and pass the tensor")
         if not args and not kwargs and function not in REFUSED:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from torch.autograd import functional
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -20,6 +23,16 @@ def with_aux(x, y):
 
 
 outside = torch.func.grad(f)
+
+FUNCTIONAL = [functional.jacobian, functional.hessian, partial(functional.jacobian, vectorize=True), partial(functional.hessian, vectorize=True)]
+
+
+def gradients_of_batch(x, y):
+    x, w = x.detach().requires_grad_(), torch.ones(3, requires_grad=True)
+    units = torch.zeros(2, 3)
+    units.diagonal().fill_(1)
+    return torch.autograd.grad(x.sin() * w, [x, w], units, is_grads_batched=True)
+
 
 OUTSIDE = [torch.func.vmap(torch.sin), torch.func.jacrev(torch.sin), torch.func.jacfwd(torch.sin), torch.func.hessian(lambda x: f(x, x))]
 
@@ -48,6 +61,9 @@ PROGRAMS = {
     "jvp of grad": lambda x, y: torch.func.jvp(torch.func.grad(lambda x: f(x, x * y)), (x,), (y,)),
     "grad of jvp": lambda x, y: torch.func.grad(lambda x: torch.func.jvp(lambda z: z.cumprod(0) * x, (x,), (y,))[1].sum())(x),
     "jvp of complex": lambda x, y: torch.func.jvp(lambda z: (z * z).exp().real / z.abs(), (torch.complex(x, y),), (torch.complex(y, x),)),
+    "autograd.functional": lambda x, y: [derivative(lambda x: (x.sin() * x).prod(), x) for derivative in FUNCTIONAL],
+    "autograd.functional along y": lambda x, y: [derivative(lambda x: (x.sin() * x).prod(), x, y) for derivative in (functional.hvp, functional.jvp)],
+    "gradients for a batch of cotangents": gradients_of_batch,
     "transforms made outside": lambda x, y: [transform(x) for transform in OUTSIDE],
 }
 

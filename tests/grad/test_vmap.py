@@ -75,7 +75,14 @@ def test_vmap_computes_what_eager_does(name):
     torch.testing.assert_close(got, PROGRAMS[name](x))
 
 
+def escape(x):
+    kept = []
+    result = vmap(lambda row: kept.append(row * 2) or row)(x)
+    return result, kept[0] + 1
+
+
 REFUSED = {
+    "a value of one example outside": (escape, Unsupported, "used outside of the function that torch.func.vmap was applied to"),
     "randomness": (lambda x: vmap(lambda row: row + torch.rand(3))(x), RuntimeError, "randomness error mode"),
     "a number of each": (lambda x: vmap(lambda row: row * row.sum().item())(x), Unsupported, "item of a tensor that differs between the examples"),
     "a branch": (lambda x: vmap(lambda row: row if row.sum() > 0 else -row)(x), TypeError, "tracing only knows shapes and dtypes"),

@@ -69,7 +69,7 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
     wanted = [renamed.get(p, p) if p in own or p in state.provided else state.value(p) for p in request.wanted]
     tape.leaves, tape.needs = set(wanted), set(wanted)
     tape.hooks.update({state.value(p): hook for p, hook in request.hooks.items()})
-    outputs = {state.value(p): g for p, g in request.outputs.items()}
+    outputs = {state.value(p): state.value(g) for p, g in request.outputs.items()}
     useful = _ancestors(state.lines, outputs)
     with recording(joint), torch.set_grad_enabled(request.create_graph):
         for line in state.lines:

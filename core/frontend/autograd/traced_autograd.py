@@ -126,7 +126,8 @@ class TracedAutograd:
     ) -> Any:
         """Trace torch.autograd.grad."""
         if is_grads_batched:
-            raise Unsupported(f"torch.autograd.grad with is_grads_batched is not traced; call it for each cotangent\n  called at {user_line()}")
+            more = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
+            return self._grad_of_batch(tracker, outputs, inputs, _several(grad_outputs), retain_graph, more)
         wanted = _several(inputs)
         for p in wanted:
             require(requires_grad(p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
@@ -135,6 +136,17 @@ class TracedAutograd:
         if materialize_grads:
             grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
         require(allow_unused or all([g is not None for g in grads]), UNUSED, error=RuntimeError)
+        return dict(zip(inputs, grads, strict=True)) if isinstance(inputs, dict) else tuple(grads)
+
+    def _grad_of_batch(self, tracker: Tracker, outputs: Any, inputs: Any, batches: list[Any], retain_graph: Any, more: dict[str, Any]) -> tuple:
+        """Return the gradients for each of a batch of cotangents, stacked."""
+        size = next(int(g.spec.shape[0]) for g in batches if g is not None)
+        rows = []
+        for i in range(size):
+            gs = [None if g is None else g[i] for g in batches]
+            rows.append(self.grad(tracker, outputs, inputs, gs, retain_graph if i == size - 1 else True, **more))
+        columns = zip(*[row.values() if isinstance(row, dict) else row for row in rows], strict=True)
+        grads = [None if column[0] is None else torch.stack(column) for column in columns]
         return dict(zip(inputs, grads, strict=True)) if isinstance(inputs, dict) else tuple(grads)
 
     def _leaves(self) -> list[Proxy]:
@@ -221,6 +233,11 @@ class TracedAutograd:
         number = len(hooks)
         hooks[number] = hook
         return RemovableHook(hooks, number)
+
+    def create_leaf(self, p: Proxy) -> Proxy:
+        """Make a tensor that the program has just created, by requires_grad=True, a leaf that requires grad."""
+        require(p.spec.dtype.inexact, "Only Tensors of floating point and complex dtype can require gradients", error=RuntimeError)
+        return self.require_gradient(p)
 
     def require_gradient(self, p: Proxy) -> Proxy:
         """Make a tensor that the program computed a leaf that requires grad."""

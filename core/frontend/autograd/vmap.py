@@ -89,6 +89,7 @@ class Vmap:
         with in_prims(trace):
             for line in writes:
                 prims.copy_(*[spread(x, size) for x in batching.value(line.args)])
+        trace.environment.examples.update([p for p, x in batching.env.items() if type(x) is Batch])
         return self.results(program.outputs, function.tree, batching), function.tree
 
     def results(self, leaves: Sequence[Any], tree: trees.Tree, batching: Batching) -> list[Any]:
