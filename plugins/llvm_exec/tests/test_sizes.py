@@ -84,8 +84,9 @@ def test_large_and_odd_sizes(fn, dtype, threads):
     try:
         for shape in ((5, 7), (33, 31), (8, 8), (65539, 3), (3, 65539), (257, 129), (1024, 1024)):
             args = inputs(shape, dtype)
-            for got, want in zip(compiled(*args), fn(*args), strict=True):
-                torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+            exact = fn(*[x.double() for x in args] if dtype.is_floating_point else args)  # eager's sums of 16 bits are less exact than ours
+            for got, want in zip(compiled(*args), exact, strict=True):
+                torch.testing.assert_close(got, want.to(got.dtype), rtol=tolerance, atol=tolerance)
     finally:
         torch.set_num_threads(before)
 
