@@ -205,7 +205,7 @@ class Graph:
     def clear(self) -> None:
         """Forget all decisions; the root's guards stay."""
         self.origin = Decision(None, None, "", "the call", (), None, (), (), {}, {})
-        self.driver, self.calm = None, 0
+        self.driver, self.driver_root, self.calm = None, None, 0
         self.decisions: list[Decision] = []
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
