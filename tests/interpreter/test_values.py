@@ -22,6 +22,7 @@ ASKED = [
     *("r.item().is_integer()", "hash(n.item())", "x * 2 if n > 2 else x", "x if n.item() == 3 else -x"),
     *("x if 1 < n.item() < 5 else -x", "x if not n else -x", "n and x", "x.is_nonzero()", "torch.zeros(n.item())"),
     *("torch.ones((2, n.item()))", "torch.empty(n.item())", "torch.eye(n.item())", "torch.Size([n.item()])"),
+    *("torch.arange(n.item())", "torch.arange(0, r.item(), 0.5)"),
     *("x.reshape(n.item(), -1)", "x.expand(n.item(), 4, 3)", "x[n.item()]", "x[: n.item()]", "x.select(0, n.item())"),
     *("x.narrow(0, 0, n.item())", "x.split(n.item())", "x.chunk(n.item())", "x.topk(n.item())", "torch.topk(x, n.item())"),
     *("x.unfold(0, n.item(), 1)", "x.sum(n.item() - 3)", "x.softmax(n.item() - 2)", "torch.cat([x, x], n.item() - 3)"),

@@ -21,6 +21,7 @@ from dovetail.prims import Tag, TensorSpec, recorder
 from dovetail.prims.sizes import Size, index_of
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
+from dovetail.trace.proxies import no_value
 
 
 def plain(layout: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> None:
@@ -208,7 +209,7 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     for x in (start, end, step):
         if is_proxy(x):
-            raise Unsupported("arange is not traced with traced numbers: its length would depend on values; pass Python numbers")
+            raise no_value(x)
         require(not isinstance(x, complex), "value cannot be converted to type double without overflow, got {}", x)
     whole = all([isinstance(x, (int, Size)) for x in (start, end, step)])
     target = dtype_of(dtype, dtypes.int64) if whole else dtype_of(dtype)
