@@ -55,6 +55,22 @@ class Count:
         return K * self.i
 K = 2.0
 """
+OWN = """
+K = 2
+class Own(dict):
+    def __contains__(self, key): return K == 5
+    def __len__(self): return K
+    def __iter__(self): return iter([K])
+class OwnList(list):
+    def __len__(self): return K
+    def __iter__(self): return iter([K])
+class OwnTuple(tuple):
+    def __len__(self): return K
+    def __iter__(self): return iter([K])
+class OwnSet(set):
+    def __len__(self): return K
+    def __iter__(self): return iter([K])
+"""
 TEXT = """
 == a class attribute
 BOX
@@ -64,6 +80,93 @@ def f(t): return box.m(t)
 BOX
 def f(t): return t * Box.k
 -- Box.k = 7.0
+== the closure of a class method that is called on the class
+def made():
+    k = [2.0]
+    class C:
+        @classmethod
+        def m(cls): return k[0]
+    return C, k
+C, k = made()
+def f(t): return t * C.m()
+-- k[0] = 7.0
+== the closure of a method that makes a class subscriptable
+def made():
+    k = [2.0]
+    class C:
+        def __class_getitem__(cls, i): return k[0] * i
+    return C, k
+C, k = made()
+def f(t): return t * C[3]
+-- k[0] = 7.0
+== a descriptor that is read from the class
+k = 2.0
+class D:
+    def __get__(self, owner, cls): return k
+class C: p = D()
+def f(t): return t * C.p
+-- k = 7.0
+== the closure of a constructor
+def made():
+    k = [2.0]
+    class I(int):
+        def __new__(cls, v): return super().__new__(cls, k[0] * v)
+    return I, k
+I, k = made()
+def f(t): return t * I(2) * sum(map(I, [1, 2]))
+-- k[0] = 7.0
+== the default of a constructor
+class A:
+    def __new__(cls, k=[2.0]):
+        self = super().__new__(cls)
+        self.k = k[0]
+        return self
+def f(t): return t * A().k
+-- A.__new__.__defaults__[0][0] = 7.0
+== the constructor of an exception that is thrown into a generator
+def made():
+    k = [2.0]
+    class Stop(Exception):
+        def __init__(self): self.k = k[0]
+    return Stop, k
+Stop, k = made()
+def g():
+    try: yield 1
+    except Stop as e: yield e.k
+def f(t):
+    steps = g()
+    next(steps)
+    return t * steps.throw(Stop)
+-- k[0] = 7.0
+== super() in a class method
+k = 2.0
+class D:
+    def __get__(self, owner, cls): return k
+class B:
+    p = D()
+    @classmethod
+    def m(cls): return k
+class C(B):
+    @classmethod
+    def m(cls): return super().m() * super().p
+def f(t): return t * C.m()
+-- k = 7.0
+== C code reads what is in a container, whatever its class makes of it
+OWN
+d, l, p, s = Own(a=1), OwnList([1, 2]), OwnTuple((1, 2)), OwnSet({1, 2})
+def f(t): return t * d["a"] * (2 if p == (1, 2) else 3) * (l.index(2) + l.count(1)) * len(s | {7}) * len(str(d == {"a": 1})) * sum(reversed(p))
+-- K = 5
+== containers of classes of their own
+OWN
+d, l, p, s = Own(a=1), OwnList([1, 2]), OwnTuple((1, 2)), OwnSet({1, 2})
+def f(t): return t * sum([*l, *p, *s, *d]) * len(l) * len(d) * len(p) * (3 if 9 in d else 4)
+-- K = 5
+== a default factory below a __missing__ of the program's own
+class Filled(collections.defaultdict):
+    def __missing__(self, key): return super().__missing__(key) * 2
+k = 2.0
+def f(t): return t * Filled(lambda: k)["a"]
+-- k = 7.0
 == a class with __getitem__ alone is iterated
 ITEMS
 def f(t): return [t * v for v in Items()]

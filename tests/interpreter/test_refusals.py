@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import array
 import ctypes
+import datetime
 import gc
 import io
 import itertools
@@ -15,6 +16,7 @@ import queue
 import random
 import sqlite3
 import threading
+from collections import OrderedDict
 from contextlib import contextmanager, suppress
 
 import numpy
@@ -310,3 +312,32 @@ def test_registering_a_class_is_refused_unless_it_was_created_inside():
         dovetail.jit(outside)(torch.ones(1))
     assert not issubclass(Round, Shape)
     assert dovetail.jit(inside)(torch.ones(1)).item() == 2
+
+
+class Counted(OrderedDict):
+    """A mapping with a constructor in Python."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+
+
+class Day(datetime.date):
+    """A date with a constructor in Python."""
+
+    def __new__(cls, *args):
+        return super().__new__(cls, *args)
+
+
+CREATING = {
+    "copy": lambda: Counted().copy(),
+    "__or__": lambda: Counted() | {},
+    "fromkeys": lambda: Counted.fromkeys("ab"),
+    "__add__": lambda: Day(2020, 1, 1) + datetime.timedelta(1),
+    "fromordinal": lambda: Day.fromordinal(700_000),
+}
+
+
+@pytest.mark.parametrize("name", CREATING)
+def test_c_code_that_calls_a_constructor_in_python_is_refused(name):
+    with pytest.raises(Unsupported, match=rf"{name}\(\) of \w+ is C code that calls"):
+        dovetail.jit(lambda x: x + len(str(CREATING[name]())))(torch.ones(1))

@@ -43,7 +43,7 @@ FILES = ("programs", "objects", "tensors", "constants", "registries", "python314
 values, objects, tensors, constants, registries, newest = (_load(f"stale_{name}") for name in FILES)
 PROGRAMS = [
     *values.programs(values.TEXT),
-    *values.programs(objects.TEXT, BOX=objects.BOX, ITEMS=objects.ITEMS),
+    *values.programs(objects.TEXT, BOX=objects.BOX, ITEMS=objects.ITEMS, OWN=objects.OWN),
     *values.programs(tensors.TEXT, NET=tensors.NET),
     *values.programs(constants.TEXT, CLASSES=constants.CLASSES),
     *values.programs(registries.TEXT),

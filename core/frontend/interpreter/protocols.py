@@ -6,6 +6,7 @@ read.  A value's class and its instance dictionary are read by `from_class` and 
 
 from __future__ import annotations
 
+import enum
 import itertools
 import operator
 import threading
@@ -96,18 +97,20 @@ class Protocols(World):
 
     def native_attr(self, owner: Any, name: str) -> Any:
         """Return an attribute of a class, a module, a `super` or another object with a lookup in C."""
-        if type(owner) is super and owner.__self__ is not owner.__self_class__ and name != "__class__":
-            mro = owner.__self_class__.__mro__
-            for cls in mro[mro.index(owner.__thisclass__) + 1 :]:
-                if name in vars(cls):
-                    return self.bound(self.from_class(cls, name), owner.__self__, owner.__self_class__, name)
-        return super().load_attr(owner, name)
+        if type(owner) is not super or owner.__self__ is None or name == "__class__":
+            return super().load_attr(owner, name)
+        subject, kind = owner.__self__, owner.__self_class__
+        cls = next((cls for cls in kind.__mro__[kind.__mro__.index(owner.__thisclass__) + 1 :] if name in vars(cls)), None)
+        if cls is not None and subject is not kind:
+            return self.bound(self.from_class(cls, name), subject, kind, name)
+        value = self.class_bound(self.from_class(cls, name), kind) if cls is not None else NULL  # in a class method
+        return super().load_attr(owner, name) if value is NULL else value
 
     def generic_attr(self, owner: Any, name: str) -> Any:
         """Return object.__getattribute__(owner, name)."""
         cls = type(owner)
         raw = lookup(cls, name)
-        if raw is not NULL and _is_data(raw):
+        if raw is not NULL and is_data(raw):
             return self.bound(self.from_class(cls, name), owner, cls, name)
         value = self.from_instance(owner, name)
         if value is not NULL:
@@ -138,6 +141,16 @@ class Protocols(World):
         if type(get) is FunctionType:
             return self.call_function(self.method(raw, "__get__"), [raw, owner, cls], {})
         return self.native_bound(raw, owner, cls, name)
+
+    def class_bound(self, raw: Any, cls: type) -> Any:
+        """Return what `raw`, from the dictionary of a class, is as an attribute of `cls`; NULL where C code alone says it."""
+        if type(raw) is classmethod and type(raw.__func__) is FunctionType:
+            return MethodType(raw.__func__, cls)
+        if type(raw) is staticmethod:
+            return raw.__func__
+        if type(lookup(type(raw), "__get__")) is FunctionType and type(raw) is not enum.property:  # that of a member returns it always
+            return self.call_function(self.method(raw, "__get__"), [raw, None, cls], {})
+        return NULL
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         """Return `owner.name` through a descriptor in C, as a slot or a C function."""
@@ -355,7 +368,8 @@ class Protocols(World):
         return super().format(value, conversion, spec)
 
 
-def _is_data(raw: Any) -> bool:
+def is_data(raw: Any) -> bool:
+    """Return whether an attribute of a class comes before those of its instances: it is a descriptor that can be set or deleted."""
     kind = type(raw)
     return lookup(kind, "__get__") is not NULL and (lookup(kind, "__set__") is not NULL or lookup(kind, "__delete__") is not NULL)
 

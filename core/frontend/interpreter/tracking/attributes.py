@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import IMMUTABLE, NULL, lookup
 from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter.protocols import is_data
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.constants import is_foreign_memory
 from dovetail.frontend.interpreter.tracking.effects import DELETED
@@ -80,11 +81,20 @@ class Attributes:
         return super().generic_attr(owner, name)
 
     def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
+        self._know_wrapped(raw)
+        return super().bound(raw, owner, cls, name)
+
+    def class_bound(self, raw: Any, cls: type) -> Any:
+        """Return what `raw`, from the dictionary of a class, is as an attribute of `cls`; NULL where C code alone says it."""
+        self._know_wrapped(raw)
+        return super().class_bound(raw, cls)
+
+    def _know_wrapped(self, raw: Any) -> None:
+        """Remember the function in a property, class method or static method: it never changes, but its code and its closure may."""
         if type(raw) in _WRAPPERS and self.source(raw) is not None:
             function = raw.fget if type(raw) is property else raw.__func__
-            if type(function) is FunctionType:  # that of a property or a method never changes, but its code and its closure may
+            if type(function) is FunctionType:
                 self.known.setdefault(id(function), (function, self.sources.const(function)))
-        return super().bound(raw, owner, cls, name)
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         now = self.effects.now(owner, name)
@@ -144,6 +154,8 @@ class Attributes:
         if now is not NULL and now is not DELETED:
             return now
         raw = self.from_class(cls, name)
+        if raw is not NULL and not is_data(lookup(type(cls), name)) and (value := self.class_bound(raw, cls)) is not NULL:
+            return value
         value = super().native_attr(cls, name)
         if name == "__dict__" and type(value) is MappingProxyType:
             return self.reach(value, self.sources.attr(self.sources.const(cls), name))

@@ -30,6 +30,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.containers import BASES
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import reduced
@@ -116,6 +117,10 @@ class Calls:
                 return CONTEXT[function.__name__](self, function.__self__, *args)
             if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
                 return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
+        if not isinstance(getattr(function, "__self__", None), (ModuleType, type(None))):
+            check_created(function.__self__, function.__name__)
+            if function.__name__ == "throw" and len(args) == 1 and isinstance(args[0], type):
+                args = [self.call(args[0], [], {}, frame)]  # or C code would create it
         rule = rule_of(function, args)
         if (function is sys.exception or function is sys.exc_info) and sys.exception() is not self.handled:
             rule = KEEPS  # the interpreter has set it to what the program handles
@@ -159,6 +164,8 @@ class Calls:
         except (TypeError, AttributeError) as error:
             self.recorder.refused(error, args, kwargs)
             raise
+        if type(result) is FunctionType:
+            return self.register_function(result)
         return self.register_class(result) if isinstance(result, type) and self.source(result) is None else result
 
     def _check_hooks(self, args: list[Any]) -> None:
@@ -227,6 +234,9 @@ class Calls:
 
     def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
         source = self.source(function)
+        if source is None and id(function) not in self.fresh and not is_own_code(function.__code__):  # as `__new__`, which a class wraps
+            source = self.sources.const(function)
+            self.known[id(function)] = function, source
         if source is not None:
             self.guard("is", self.sources.attr(source, "__code__"), function.__code__)
             cells = self.sources.attr(source, "__closure__")

@@ -24,6 +24,7 @@ from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.guards.runtime import contents_of
 from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS
@@ -159,6 +160,7 @@ class Comparing:
         x, y = self.copied(self.effects.shadow(x)), self.copied(self.effects.shadow(y))
         if self.is_simple(x) and self.is_simple(y):
             return NULL
+        x, y = (value if type(value) in CONTAINERS else contents_of(value, base_of(value)) for value in (x, y))  # C code reads what is there
         if kind is dict:
             return self._same_pairs(x, y) is (op is operator.eq)
         if op in (operator.eq, operator.ne) and len(x) != len(y):

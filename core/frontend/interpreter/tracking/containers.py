@@ -11,6 +11,7 @@ from typing import Any
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
+from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.effects import DELETED, MUTATORS
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, MappingProxyType})
@@ -133,17 +134,18 @@ class Containers:
 
     def _read(self, owner: Any, key: Any, source: Any) -> Any:
         """Return owner[key] of an outside container; that it is missing is guarded too."""
-        if isinstance(owner, MAPPINGS) and key not in owner:
+        base = base_of(owner)
+        if isinstance(owner, MAPPINGS) and not base.__contains__(owner, key):
             self.guard("hasnot", source, key)
             return self._missing(owner, key)
         try:
-            value = owner[key] if isinstance(owner, MappingProxyType) else base_of(owner).__getitem__(owner, key)
+            value = base.__getitem__(owner, key)
         except IndexError:
-            self.guard("len", source, len(owner))
+            self.guard("len", source, base.__len__(owner))
             raise
         if isinstance(key, int) and key < 0:
-            self.guard("len", source, len(owner))
-            key += len(owner)
+            self.guard("len", source, base.__len__(owner))
+            key += base.__len__(owner)
         return self.reach(value, self.sources.item(source, key))
 
     def _missing(self, owner: Any, key: Any) -> Any:
@@ -151,6 +153,10 @@ class Containers:
         hook = self.method(owner, "__missing__")
         if hook is not None:
             return self.call_function(hook, [owner, key], {})
+        return self._default(owner, key)
+
+    def _default(self, owner: Any, key: Any) -> Any:
+        """Return what the default factory of a dict makes for a missing key, and keep it there."""
         if not isinstance(owner, defaultdict):
             raise KeyError(key)
         factory = self.load_attr(owner, "default_factory")
@@ -230,7 +236,8 @@ class Containers:
         if source is None:
             if isinstance(container, (list, tuple, deque)):
                 simple = self.is_simple(item) and self.is_simple(container)
-                return base_of(container).__contains__(container, item) if simple else self.position(container, item) is not None
+                items = base_of(container).__iter__(container)
+                return base_of(container).__contains__(container, item) if simple else self.position(items, item) is not None
             item = self.key_in(container, item)
             return item is not NULL and base_of(container).__contains__(container, item)
         if id(container) in self.views and isinstance(item, str):
@@ -317,6 +324,7 @@ class Containers:
 
     def base_method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a C method of a container that the trace created, below those of its class: what it stores keeps its identity."""
+        check_created(owner, name)
         special = _SEQUENCE_METHODS.get(name) if isinstance(owner, (list, tuple, deque)) else None
         if special is not None:
             return special(self, owner, name, *args, **kwargs)
@@ -344,6 +352,8 @@ class Containers:
         owner, name = method.__self__, method.__name__
         if not isinstance(owner, (*BASES, MappingProxyType)):
             return NULL
+        if name == "__missing__" and isinstance(owner, defaultdict):
+            return self._default(owner, *args)
         if args and isinstance(owner, (*MAPPINGS, set, frozenset)):
             args = [self.outside_key(owner, args[0]), *args[1:]]
         if self.outside_container(owner) is None:
@@ -431,7 +441,8 @@ def _setdefault(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
 def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
     if tracker.is_simple(item) and tracker.is_simple(owner):
         return base_of(owner).index(owner, item, *map(tracker.indexed, bounds))
-    index = tracker.position(list(owner)[slice(*map(tracker.indexed, bounds))] if bounds else owner, item)
+    items = list(base_of(owner).__iter__(owner))
+    index = tracker.position(items[slice(*map(tracker.indexed, bounds))] if bounds else items, item)
     if index is None:
         raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
     return index + (range(len(owner))[slice(*map(tracker.indexed, bounds))].start if bounds else 0)

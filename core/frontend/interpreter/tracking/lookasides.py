@@ -230,9 +230,20 @@ def _reversed(tracker: Any, value: Any) -> Any:
     method = tracker.method(value, "__reversed__")
     if method is not None:
         return tracker.call_function(method, [value], {})
-    if tracker.method(value, "__getitem__") is not None and lookup(type(value), "__reversed__") is NULL:
-        return iter([tracker.get_item(value, i) for i in range(tracker.len(value) - 1, -1, -1)])
+    python = any([tracker.method(value, name) is not None for name in ("__getitem__", "__len__")])
+    if python and lookup(type(value), "__reversed__") is NULL and lookup(type(value), "__getitem__") is not NULL:
+        return iter(list(_backwards(tracker, value)))
     return reversed(tracker.copied(tracker.effects.shadow(value)))
+
+
+def _backwards(tracker: Any, value: Any) -> Any:
+    """Yield the items of a sequence from the last on, up to an index that it lacks."""
+    for i in range(tracker.len(value) - 1, -1, -1):
+        try:
+            item = tracker.get_item(value, i)
+        except (IndexError, StopIteration):
+            return
+        yield item
 
 
 def _is_iterated(value: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.protocols import dunder
+from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import has_flag
@@ -55,6 +56,7 @@ class Operators:
             return op(x, y)
         for value in (x, y):
             self.check_settled(value, dunder(op))
+            check_created(value, dunder(op))
             if isinstance(value, Decimal):
                 self.guard_decimals()
         if op in _COMPARING and (result := self.compare_containers(op, x, y)) is not NULL:

@@ -108,7 +108,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
 
     def guard_keys(self, value: Any, source: Source) -> None:
         """Guard the keys of a mapping, or the items of a set, and their order."""
-        keys = list(value)
+        keys = list(base_of(value).__iter__(value) if isinstance(value, BASES) else value)
         if all([type(key) is str for key in keys]):
             self.guard("keys", source, keys)
         elif all([type(key) in self.atoms for key in keys]):
@@ -219,16 +219,18 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         """Return a fresh copy of an outside container, with its parts reached but not copied; anything else as it is."""
         if not isinstance(value, (*BASES, MappingProxyType)) or self.source(value) is None:
             return value
-        source, kind = self.outside(value), type(value)
+        self.outside(value)
+        kind = type(value)
         if isinstance(value, (dict, MappingProxyType)):
             parts = dict(self.raw_pairs(value))
             return parts if kind in (dict, MappingProxyType) else self.refilled(value, parts)
         if isinstance(value, (set, frozenset)):
-            self.guard_keys(value, source)
+            self.guard_keys(value, self.contents(value))
             return kind(value) if kind in (set, frozenset) else self.refilled(value, list(base_of(value).__iter__(value)))
         parts = list(self.raw_iter(value))
         if isinstance(value, tuple):
-            return value if all([a is b for a, b in zip(parts, value, strict=True)]) else tuple.__new__(kind, parts)
+            same = all([a is b for a, b in zip(parts, tuple.__iter__(value), strict=True)])
+            return value if same else tuple.__new__(kind, parts)
         return parts if kind is list else self.refilled(value, parts)
 
     def refilled(self, value: Any, parts: Any) -> Any:
@@ -271,7 +273,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 return parts
             return self.refilled(container, parts) if isinstance(container, list) else tuple.__new__(type(container), parts)
         if isinstance(container, (set, frozenset)):
-            self.hashed(*container)
+            self.hashed(*base_of(container).__iter__(container))
             if mirrored:
                 check_held(container, TEXT)
             return container
@@ -284,8 +286,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 return container
             return parts if type(container) is dict else self.refilled(container, parts)
         if isinstance(container, deque):
-            parts = [self.plain(item, seen, mirrored=mirrored) for item in container]
-            return container if all([a is b for a, b in zip(parts, container, strict=True)]) else self.refilled(container, parts)
+            parts = [self.plain(item, seen, mirrored=mirrored) for item in deque.__iter__(container)]
+            return container if all([a is b for a, b in zip(parts, deque.__iter__(container), strict=True)]) else self.refilled(container, parts)
         if mirrored:
             check_held(container, TEXT)
         return container
