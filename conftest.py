@@ -21,6 +21,8 @@ sys.path[:0] = [HERE] if HERE not in sys.path else []
 
 ALONE = "TEST_RUNS_ALONE"  # set in the process of a test that runs alone
 
+MODES = {torch.is_grad_enabled: torch.set_grad_enabled, torch.get_default_dtype: torch.set_default_dtype}
+
 BUSY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a busy machine draws slowly
 settings.register_profile("repeatable", derandomize=True, database=None, **BUSY)
 settings.register_profile("searching", print_blob=True, **BUSY)
@@ -60,6 +62,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """
     seed_generators()
     os.environ["DOVETAIL_TRIAL"] = "off" if item.get_closest_marker("trials") is None else "first"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """Fail a test that leaves a mode of torch changed, and change it back: tests after it would fail in its place."""
+    before = {read: read() for read in MODES}
+    result = yield
+    after = {read: read() for read in MODES}
+    for read, write in MODES.items():
+        write(before[read])
+    assert after == before, "the test left a mode of torch changed, which the tests after it see"
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed._functional_collectives as functional
+from eager_versions import OLDEST
 from torch import Tensor, distributed
 
 import dovetail
@@ -101,7 +102,7 @@ def as_in_eager() -> list[int]:
         x = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(distributed.get_rank()))
         fast, results = dovetail.jit(call), []
         for fn in (call, fast, fast):
-            argument = x.clone().requires_grad_(call in (in_place, functionals))
+            argument = x.clone().requires_grad_(call is in_place or (call is functionals and not OLDEST))  # torch 2.10 has no gradient of these
             out = fn(argument)
             if argument.requires_grad:
                 (out * (distributed.get_rank() + 1)).sum().backward()

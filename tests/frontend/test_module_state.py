@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch._dynamo  # so that both ways to watch are there
 from changing import CHANGES, Net
+from eager_versions import OLDEST
 
 import dovetail
 from dovetail.frontend.guards import module_state
@@ -17,8 +18,9 @@ WAYS = {"at once": (module_state._by_guard_manager,), "one by one": (module_stat
 
 
 def require(way: str) -> None:
-    """Skip a way to watch that fails its self-test here, as dicts without versions make it do; `watch` chooses another then."""
-    if sys.version_info >= (3, 12) and not all(module_state._detects(each, change) for each in WAYS[way] for change in module_state._CHANGES):
+    """Skip a way to watch that fails its self-test here, as other guards or dicts without versions make it do; `watch` chooses another then."""
+    unsure = sys.version_info >= (3, 12) or OLDEST
+    if unsure and not all(module_state._detects(each, change) for each in WAYS[way] for change in module_state._CHANGES):
         pytest.skip(f"torch {torch.__version__} on Python {sys.version_info.major}.{sys.version_info.minor} does not see changes {way}")
 
 

@@ -179,7 +179,7 @@ def test_one_compiled_function_under_every_mode(program):
     for name in (*AROUND, *reversed(AROUND)):
         results = []
         for function in (program, compiled):
-            with contextlib.ExitStack() as stack:
+            with torch.enable_grad(), contextlib.ExitStack() as stack:  # which the program may leave switched off
                 for context in AROUND[name]():
                     stack.enter_context(context)
                 results.append(function(x))

@@ -8,6 +8,7 @@ import harness
 import numpy as np
 import pytest
 import torch
+from eager_versions import OLDEST
 from harness import raises_as_eager
 
 import dovetail
@@ -133,7 +134,8 @@ def test_pairs_of_edges_are_eagers(fn):
 
 def test_bounds_may_be_tensors_cross_or_be_nan():
     agrees(lambda x: x.clamp(x.flip(1), x * 0 + 1), X)
-    agrees(lambda x: (x.clamp(3, 1), x.clamp(max=math.nan), torch.clamp_min(x, torch.tensor(math.nan))), X)
+    bound = torch.tensor(math.nan) if OLDEST else math.nan  # torch 2.10 passes over one bound that is a number, and NaN
+    agrees(lambda x: (x.clamp(3, 1), x.clamp(max=bound), torch.clamp_min(x, torch.tensor(math.nan))), X)
     agrees(lambda x: x.clamp(0.5), N)
 
 

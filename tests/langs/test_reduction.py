@@ -7,6 +7,7 @@ import math
 import harness
 import pytest
 import torch
+from eager_versions import later
 from harness import raises_as_eager
 
 import dovetail
@@ -114,7 +115,7 @@ def test_logsumexp_of_nothing_but_minus_infinity():
         lambda x: x.long().std(),
         lambda x: torch.var(x, 0, unbiased=True, correction=1, keepdim=3),
         lambda x: torch.prod(x, (0, 1)),
-        lambda x: torch.logsumexp(x, None),
+        pytest.param(lambda x: torch.logsumexp(x, None), marks=later("looks for the name of a dimension")),
         lambda x: torch.nansum(x * 1j),
         lambda x: x[0].trace(),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from eager_prims import Value, bare, leaves, running, swapped
+from eager_versions import OLDEST
 from torch import Tensor
 
 from dovetail import devices, dtypes, prims
@@ -80,6 +81,8 @@ def assert_rule_agrees(symbol: Symbol, sample: SampleInput, which: int | None = 
 @pytest.mark.filterwarnings("ignore:Casting complex values to real", "ignore:.*degrees of freedom is <= 0")
 @pytest.mark.parametrize(("info", "dtype"), DIFFERENTIABLE)
 def test_rules_agree_with_autograd(info: OpInfo, dtype: dtypes.DType) -> None:
+    if OLDEST and info.symbol is prims.nextafter:
+        pytest.skip("torch 2.10 has no derivative of nextafter")
     for sample in info.samples(dtype, devices.cpu):
         assert_rule_agrees(info.symbol, sample)
 
