@@ -21,7 +21,10 @@ sys.path[:0] = [HERE] if HERE not in sys.path else []
 
 ALONE = "TEST_RUNS_ALONE"  # set in the process of a test that runs alone
 
-MODES = {torch.is_grad_enabled: torch.set_grad_enabled, torch.get_default_dtype: torch.set_default_dtype}
+MODES = {
+    torch.is_grad_enabled: (torch.set_grad_enabled, True),
+    torch.get_default_dtype: (torch.set_default_dtype, torch.float32),
+}
 
 BUSY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a busy machine draws slowly
 settings.register_profile("repeatable", derandomize=True, database=None, **BUSY)
@@ -65,14 +68,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Any:
+def pytest_runtest_teardown() -> Any:
     """Fail a test that leaves a mode of torch changed, and change it back: tests after it would fail in its place."""
-    before = {read: read() for read in MODES}
     result = yield
-    after = {read: read() for read in MODES}
-    for read, write in MODES.items():
-        write(before[read])
-    assert after == before, "the test left a mode of torch changed, which the tests after it see"
+    left = {read.__name__: read() for read, (_, usual) in MODES.items() if read() != usual}
+    for write, usual in MODES.values():
+        write(usual)
+    assert not left, f"the test left a mode of torch changed, which the tests after it see: {left}"
     return result
 
 
