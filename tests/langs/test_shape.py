@@ -212,4 +212,4 @@ def test_errors_are_of_eagers_type(bad):
 )
 def test_what_cannot_be_traced_names_a_way_out(refused, way_out):
     with pytest.raises(Unsupported, match=way_out):
-        dovetail.jit(refused)(torch.arange(12.0).view(4, 3))
+        dovetail.jit(refused, decisions="error")(torch.arange(12.0).view(4, 3))

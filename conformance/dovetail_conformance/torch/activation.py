@@ -213,7 +213,7 @@ GLU_ERRORS = (
     ((), RuntimeError, "glu does not support 0-dimensional tensors"),
     ((3,), RuntimeError, "Halving dimension must be even, but dimension 0 is size 3"),
     ((2,), 1, IndexError, "Dimension out of range"),
-    ((2,), "0", TypeError, "expected an int for a dimension"),
+    ((2,), "0", TypeError, "a dimension must be an int"),
 )
 
 
@@ -241,7 +241,7 @@ def softmax_samples(implicit: bool, dtype: DType, device: Device) -> Iterator[Sa
 
 SOFTMAX_ERRORS = (
     ((2, 3), 2, IndexError, "Dimension out of range"),
-    ((2, 3), "0", TypeError, "must be int, not str|expected an int for a dimension"),
+    ((2, 3), "0", TypeError, "must be int, not str|a dimension must be an int"),
     ((2, 3), 0, {"dtype": torch.int64}, NotImplementedError, "expected a tensor of kind float"),
 )
 

@@ -75,7 +75,7 @@ def canonical_dim(dim: int, rank: int) -> int:
     """Return `dim` counted from the front; 0 and -1 are valid for a tensor without dimensions."""
     bound = max(rank, 1)
     dim = int(dim) if type(dim) is Size else dim
-    require(isinstance(dim, int) and not isinstance(dim, bool), "expected an int for a dimension, got {!r}", dim, error=TypeError)
+    require(isinstance(dim, int) and not isinstance(dim, bool), "a dimension must be an int, got {!r}", dim, error=TypeError)
     require(-bound <= dim < bound, "Dimension out of range: expected one in [{}, {}], got {}", -bound, bound - 1, dim, error=IndexError)
     return dim % bound
 
