@@ -391,11 +391,11 @@ OUTCOME_LIMIT = Option(
 )
 DYNAMIC = Option(
     "DOVETAIL_DYNAMIC",
-    "static",
+    "automatic",
     "Which sizes are symbols where `jit` gets no `dynamic`: `static`, those that `dovetail.mark_dynamic` names; `automatic`, also those that have "
-    "changed since an earlier compilation. Programs with symbolic sizes run on executors that declare `symbolic` alone.",
+    "changed since an earlier compilation, unless that has work of an executor that does not declare `symbolic`.",
     one_of("static", "automatic"),
-    example='dynamic = "automatic"',
+    example='dynamic = "static"',
 )
 UNKNOWN_C_CODE = Option(
     "DOVETAIL_UNKNOWN_C_CODE",

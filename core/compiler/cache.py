@@ -32,7 +32,7 @@ from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, 
 from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.frontend.wrapped_modules import gradient_stage_bytes
 from dovetail.torch_internals import active_mode
-from dovetail.trace import leaves
+from dovetail.trace import BoundSymbol, leaves
 from dovetail.trace.source_location import user_line
 
 
@@ -95,7 +95,6 @@ class Cache:
         self.decisions = decisions
         self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
         self.needed_values = False  # whether a call has needed values: then it is tried first whether others do
-        self.from_methods = False  # whether methods of the module call it: they do so in loops, with sizes that grow
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
         self.calls, self.warned = 0, False
@@ -203,7 +202,7 @@ class Cache:
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
         """Compile the function with symbols for the sizes that move; with ints where what it does cannot be done with symbols."""
-        automatic = self.dynamic is None and (self.from_methods or options.DYNAMIC.read() == "automatic")
+        automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic" and not self.needs_plain_sizes(executors)
         sizes = SymbolicSizes(self.sizes, None if automatic else self.dynamic is True)
         try:
             entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
@@ -217,6 +216,15 @@ class Cache:
         for sentence in self.sizes.note(sizes):
             self.warn_of_sizes(sentence)
         return entry
+
+    def needs_plain_sizes(self, executors: Priority) -> bool:
+        """Return whether a program of this function has work of an executor that takes no symbolic sizes, and would lose it with them."""
+        plain = {ex.name for ex in executors if not ex.symbolic}
+        return bool(plain) and any([line.implementation is not None and line.implementation.executor in plain for line in self.lines()])
+
+    def lines(self) -> list[BoundSymbol]:
+        """Return the lines of all programs that are kept, as they run."""
+        return [line for entry in self.entries for steps in (entry.traces, entry.backward_traces) if steps for line in steps[-1].lines]
 
     def warn_of_sizes(self, sentence: str) -> None:
         """Warn once that sizes which the user declared dynamic are not."""

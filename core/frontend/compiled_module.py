@@ -67,11 +67,7 @@ class CompiledModule(torch.nn.Module):
 
     @functools.cached_property
     def _facade(self) -> torch.nn.Module:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._cache.from_methods = True
-            return self._call(*args, **kwargs)
-
-        return facade_of(vars(self)["_module"], call)
+        return facade_of(vars(self)["_module"], self._call)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._module, name, value)

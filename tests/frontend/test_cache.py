@@ -46,7 +46,7 @@ def test_the_program_used_last_is_tried_first():
 
 
 def test_explain_miss_names_the_guard_of_each_program():
-    compiled = dovetail.jit(lambda x, n: x * n)
+    compiled = dovetail.jit(lambda x, n: x * n, dynamic=False)
     assert compiled.explain_miss(torch.ones(2), 1) == ["nothing is compiled yet"]
     compiled(torch.ones(2), 1)
     compiled(torch.ones(3), 2)
@@ -66,7 +66,7 @@ def test_a_module_has_them_too():
 
 
 def test_one_warning_names_the_guard_that_keeps_failing():
-    compiled = dovetail.jit(lambda x, n: x * n)
+    compiled = dovetail.jit(lambda x, n: x * n, dynamic=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(12):
@@ -103,12 +103,13 @@ def test_scenario_52_a_miss_is_a_value_and_no_exception():
         assert entry.call((), {}).reason == "the call no longer has 2 positional arguments"
 
 
-def test_eight_threads_call_one_function_with_four_shapes():
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_eight_threads_call_one_function_with_four_shapes(dynamic):
     def fn(x, model):
         return model(x).sum(1) * x.shape[0]
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
-    compiled, wrong = dovetail.jit(fn), []
+    compiled, wrong = dovetail.jit(fn, dynamic=dynamic), []
     start = threading.Barrier(8)
 
     def work(i):
@@ -124,4 +125,4 @@ def test_eight_threads_call_one_function_with_four_shapes():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and compiled.cache_info().programs == 4
+    assert not wrong and compiled.cache_info().programs in ([4] if dynamic is False else [2, 3])

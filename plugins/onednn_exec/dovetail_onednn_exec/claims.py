@@ -1,6 +1,6 @@
 """Which calls oneDNN can compute: each function makes a case of a call's arguments, or a sentence that says why not.
 
-They look at specs alone; whether a case is worth it is decided elsewhere.
+They look at specs alone; whether a case is worth it is decided elsewhere, for a symbolic size by the one that was traced.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dovetail.dtypes import bfloat16
 from dovetail.extend import TensorSpec
 from dovetail.extend.advanced import Symbol, symbol_for
 from dovetail.langs.torch import TO_TORCH
+from dovetail.prims.sizes import hint_of
 from dovetail.prims.spec import prod
 from dovetail_onednn_exec import library
 from dovetail_onednn_exec.cases import Case, Convolution, Product
@@ -134,7 +135,7 @@ def _product(x: TensorSpec, weight: TensorSpec, bias: bool) -> Product | str:
     columns, inner = weight.shape
     if x.shape[-1:] != (inner,):
         return f"multiplies rows of as many elements, got {x} and {weight}"
-    return Product(TO_TORCH[x.dtype], prod(x.shape[:-1]), inner, columns, *turned, bias)
+    return Product(TO_TORCH[x.dtype], *map(hint_of, (prod(x.shape[:-1]), inner, columns)), *turned, bias)
 
 
 def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Convolution | str:
@@ -150,14 +151,15 @@ def _convolution(x: TensorSpec, weight: TensorSpec, bias: bool, stride: tuple, p
         if last and not _channels_last(one):
             return f"expected images row-major or with channels innermost, without gaps, got {one}"
         layouts.append(last)
-    return Convolution(TO_TORCH[x.dtype], x.shape, weight.shape, stride, padding, dilation, groups, *layouts, bias)
+    shapes = [tuple(map(hint_of, one.shape)) for one in (x, weight)]
+    return Convolution(TO_TORCH[x.dtype], *shapes, stride, padding, dilation, groups, *layouts, bias)
 
 
 def _unsupported(x: TensorSpec, weight: TensorSpec) -> str | None:
     """Return why oneDNN cannot compute with these tensors in any operation; None where it can."""
     if x.numel == 0 or weight.numel == 0:
         return f"needs elements to sum, got {x} and {weight}"
-    if max(x.numel, weight.numel) >= LARGEST:
+    if x.numel >= LARGEST or weight.numel >= LARGEST:
         return f"counts elements in 32 bits, got {x} and {weight}"
     if x.dtype is bfloat16 and not library.computes_bfloat16():
         return "oneDNN has no kernels for bf16 on this CPU"

@@ -53,7 +53,7 @@ class OneDNN(OperatorExecutor):
     """Run products and convolutions with oneDNN where measurements on this machine show that it is faster."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(choices.NAME, version=__version__, dtypes=DTYPES, devices=["cpu"], available=library.available)
+        super().__init__(choices.NAME, version=__version__, dtypes=DTYPES, devices=["cpu"], available=library.available, symbolic=True)
         self.after = ("llvm",)  # which fuses what surrounds a product, and refuses the product itself
         self.options = choices.OPTIONS | options
         for symbol, case_of in CASES.items():

@@ -73,10 +73,14 @@ def _match_add(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSy
         return None
     a, b = line.args
     for product, other in ((b, a), (a, b)):
-        alike = product.spec.shape == other.spec.shape and product.spec.dtype is other.spec.dtype
-        if product in free and product is not other and alike:
+        if product in free and product is not other and product.spec.dtype is other.spec.dtype and _same(product.spec.shape, other.spec.shape):
             return free[product], "add", (other,)
     return None
+
+
+def _same(shape: tuple, other: tuple) -> bool:
+    """Return whether two shapes are equal whatever their symbols are, without a condition where they are not."""
+    return len(shape) == len(other) and all([a is b or (type(a) is int and type(b) is int and a == b) for a, b in zip(shape, other, strict=True)])
 
 
 def _fuse(first: BoundSymbol, second: BoundSymbol, epilogue: str, others: tuple) -> BoundSymbol:
