@@ -22,13 +22,6 @@ from dovetail.extend import OperatorExecutor
 R = torch.randn
 
 
-@pytest.fixture
-def automatic():
-    """Sizes that change become symbols."""
-    with dovetail.use(dynamic="automatic"):
-        yield
-
-
 def conditions(fn: Any) -> list[str]:
     """What the current program assumes of its sizes beyond what they were created with."""
     relations = dovetail.last_traces(fn)[0].relations
@@ -54,7 +47,7 @@ def chain_calls(lengths):
 # 1 to 5: how many programs there are
 
 
-def test_01_a_chain_called_with_40_lengths_compiles_twice(automatic):
+def test_01_a_chain_called_with_40_lengths_compiles_twice():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled = agrees(chain, chain_calls(range(2, 42)), dynamic=None)
@@ -78,7 +71,22 @@ def test_02_a_saved_program_runs_for_a_length_that_was_never_traced(tmp_path):
     assert "s0 = t0.shape[0]" in (tmp_path / "program.py").read_text()
 
 
-def test_03_the_first_program_stays_static_and_runs_its_length_again(automatic):
+def test_an_executor_that_takes_no_symbols_keeps_its_work():
+    executor, shapes = OperatorExecutor("plain"), []
+
+    def sinh(a):
+        shapes.append(tuple(a.shape))
+        return torch.sinh(a)
+
+    executor.implements("torch.sinh", sinh)
+    compiled = dovetail.jit(lambda x: torch.sinh(x) + 1, executors=[executor])
+    for n in (3, 4, 5):
+        compiled(R(n))
+    assert shapes == [(3,), (4,), (5,)] and compiled.cache_info().programs == 3
+    assert dovetail.jit(lambda x: torch.sinh(x) + 1, executors=[executor], dynamic=True)(R(7)).shape == (7,) and len(shapes) == 3
+
+
+def test_03_the_first_program_stays_static_and_runs_its_length_again():
     compiled = agrees(chain, chain_calls([4, 7, 9, 4, 9]), dynamic=None)
     assert compiled.cache_info().programs == 2
     compiled(*chain_calls([4])[0])
@@ -114,11 +122,10 @@ def test_05_sizes_0_and_1_compile_programs_of_their_own(mode):
     def fn(x, y):
         return (x + y).sum(0), x * 2
 
-    with dovetail.use(dynamic="automatic"):
-        compiled = dovetail.jit(fn, dynamic=None if mode == "automatic" else True)
-        for n in (5, 6, 1, 7, 0, 8, 1, 0):
-            args = R(n, 3), R(5 if n == 5 else n, 3)
-            torch.testing.assert_close(compiled(*args), fn(*args))
+    compiled = dovetail.jit(fn, dynamic=None if mode == "automatic" else True)
+    for n in (5, 6, 1, 7, 0, 8, 1, 0):
+        args = R(n, 3), R(5 if n == 5 else n, 3)
+        torch.testing.assert_close(compiled(*args), fn(*args))
     assert compiled.cache_info().misses == (4 if mode == "automatic" else 3)
 
 
@@ -262,7 +269,7 @@ class GPT(nn.Module):
 PAIRS = [(2, 8), (3, 9), (4, 10), (5, 33), (7, 60), (2, 5), (6, 8), (3, 3), (4, 31), (2, 63)]
 
 
-def test_12_a_gpt_trains_on_ten_shapes_with_two_compilations(automatic):
+def test_12_a_gpt_trains_on_ten_shapes_with_two_compilations():
     torch.manual_seed(0)
     model, other = GPT(), GPT()
     other.load_state_dict(model.state_dict())
@@ -282,7 +289,7 @@ def test_12_a_gpt_trains_on_ten_shapes_with_two_compilations(automatic):
     assert compiled.cache_info().misses == 2, dovetail.cache_misses(compiled)
 
 
-def test_13_decoding_with_a_growing_cache_compiles_three_times_at_most(automatic):
+def test_13_decoding_with_a_growing_cache_compiles_three_times_at_most():
     def step(x, k, v):
         k, v = torch.cat([k, x], 2), torch.cat([v, x], 2)
         return F.scaled_dot_product_attention(x, k, v), k, v
