@@ -315,7 +315,7 @@ def position_of(x):
 
 
 @pytest.mark.parametrize("wrap", [lambda n: n, lambda n: (n,), lambda n: {"at": n}, Position], ids=["int", "tuple", "dict", "dataclass"])
-def test_14_decoding_at_a_position_compiles_four_times_at_most(wrap, automatic):
+def test_14_decoding_at_a_position_compiles_four_times_at_most(wrap):
     def step(x, cache, position):
         at = position_of(position)
         cache = torch.cat([cache[:, :at], x, cache[:, at + 1 :]], 1)
