@@ -39,9 +39,12 @@ def seed_generators() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test slow that is not among the share of its parameters that `one_in` leaves, which the names choose: the same in every run."""
+    """Mark a test slow that is not in the share of its parameters that `one_in` leaves: the same ones in every run."""
     marker = item.get_closest_marker("one_in")
-    if marker is not None and crc32(item.name.encode()) % marker.args[0]:
+    if marker is None:
+        return
+    key = marker.kwargs.get("key", lambda name: crc32(name.encode()))
+    if key(item.name) % marker.args[0]:
         item.add_marker(pytest.mark.slow)
 
 
