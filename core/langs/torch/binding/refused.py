@@ -97,7 +97,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         *_methods("_autocast_to_full_precision _autocast_to_reduced_precision"),
     ),
     "read and write files outside the compiled function": (*_functions("save load"),),
-    "tangents are not traced; open the level around the call of the compiled function, or use torch.func.jvp outside": tuple(
+    "its tangents are not traced; use torch.func.jvp, or open the level around the call of the compiled function": tuple(
         f"torch.autograd.forward_ad.{name}" for name in ("enter_dual_level", "make_dual", "unpack_dual")
     ),
     "set the seed outside the compiled function, before the call": (*_functions("seed initial_seed"),),
