@@ -16,7 +16,7 @@ from dovetail.compiler.passes import has_transforms
 from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
 from dovetail.compiler.training import training
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.executors import Priority
+from dovetail.executors import Priority, fast_call_for
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import trial_of
 from dovetail.frontend import bytecode
@@ -71,8 +71,8 @@ class SegmentCompiler:
         return off(run) if casts else run, steps
 
     def prologue(self, program: Trace) -> Callable[[tuple, dict], Any]:
-        """Generate code for the checks of a segment."""
-        return GENERATE(program)
+        """Generate code for the checks of a segment; an executor may have its own."""
+        return fast_call_for(GENERATE(program), program, None, (), self.executors)
 
 
 def _trained(program: Trace, compilation: Compilation) -> Segment | None:

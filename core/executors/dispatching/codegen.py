@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from dovetail.errors import ExecutorError
+from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import OperatorExecutor
 from dovetail.executors.discovery.registry import executors
-from dovetail.trace import TensorProxy, Trace, prims_of, sizes, to_callable
+from dovetail.trace import BoundSymbol, TensorProxy, Trace, brief, prims_of, sizes, to_callable
 
 T = TypeVar("T")
 
@@ -68,12 +70,23 @@ class KernelCache(Generic[T]):
         return kernel
 
 
-def line_by_line(region: Trace) -> Callable[..., tuple]:
-    """Return a region as a program of its prims, each run by an executor of last resort."""
+def line_by_line(region: Trace, *, whole: bool = False) -> Callable[..., tuple]:
+    """Return a region as a program of its prims, each run by an executor of last resort; with `whole`, composites that one implements stay one call."""
     last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
     plain = region.derive("dispatch")
-    plain.lines = [
-        line.replace(implementation=next(implementation for ex in last if (implementation := ex.implementation(line.symbol))))
-        for line in prims_of(region.lines)
-    ]
+    plain.lines = [placed for line in region.lines for placed in _run_by(line, last, whole)]
     return to_callable(sizes(plain))
+
+
+def _run_by(line: BoundSymbol, last: Sequence[OperatorExecutor], whole: bool) -> Iterator[BoundSymbol]:
+    """Yield a line with what runs it, or the lines of its decomposition with theirs."""
+    if not line.body or whole:
+        for ex in last:
+            implementation = ex.implementation(line.symbol)
+            if implementation is not None and (not line.body or (implementation.execution_transform is None and is_claim(ex.verdict(line)))):
+                yield line.replace(implementation=ex.choose_variant(implementation, line))
+                return
+    if not line.body:
+        raise ExecutorError(f"no executor of last resort runs {line.symbol}, a part of {brief(line.out)}; install dovetail-torch-exec")
+    for inner in line.body:
+        yield from _run_by(inner, last, whole)

@@ -29,13 +29,23 @@ _ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
 _FEW = 2  # outcomes of a float: it hardly ever comes again
 
 
-class Outcome:
-    """An outcome that is no bool: a number, which equals others by what it prints as, since NaN equals nothing, or the facts about tensors."""
+class Outcome(tuple):
+    """An outcome that is no bool: a number, which equals others by what it prints as, since NaN equals nothing, or the facts about tensors.
 
-    __slots__ = ("facts", "many", "value")
+    Attributes:
+        value: the number, or another value that is no tensor.
+        many: whether an operation returned a tuple of tensors; None where the outcome is a value.
+    """
 
-    def __init__(self, value: Any, facts: tuple | None = None, many: bool = False):
-        self.value, self.facts, self.many = value, facts, many
+    value: Any
+    many: bool | None
+
+    @classmethod
+    def of_value(cls, value: Any) -> Outcome:
+        """Return the outcome that is a value."""
+        outcome = cls((type(value), repr(value)))
+        outcome.value, outcome.many = value, None
+        return outcome
 
     @classmethod
     def of_results(cls, results: Any) -> tuple[Outcome, tuple]:
@@ -43,29 +53,21 @@ class Outcome:
         many = isinstance(results, (tuple, list))
         tensors = tuple(results) if many else (results,)
         if not all([isinstance(x, torch.Tensor) for x in tensors]):
-            return cls(results), ()
-        facts = tuple([(tuple(x.shape), x.stride(), x.dtype, x.device, x.requires_grad) for x in tensors])
-        return cls(None, facts, many), tensors
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Outcome and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self.value).__name__} {self.value!r}" if self.facts is None else f"{self.many} {self.facts}"
+            return cls.of_value(results), ()
+        outcome = cls([(x.shape, x.stride(), x.dtype, x.device, x.requires_grad) for x in tensors])
+        outcome.value, outcome.many = None, many
+        return outcome, tensors
 
     def text(self) -> str:
         """Return the outcome for messages."""
-        return repr(self.value) if self.facts is None else ", ".join([str(list(shape)) for shape, *_ in self.facts])
+        return repr(self.value) if self.many is None else ", ".join([str(list(shape)) for shape, *_ in self])
 
     def specs(self) -> list[Any]:
         """Return the specs of the tensors."""
         with no_torch_function():
             return [
                 spec_of(torch.empty_strided(shape, strides, dtype=dtype, device=device)).like(requires_grad=grad)
-                for shape, strides, dtype, device, grad in self.facts
+                for shape, strides, dtype, device, grad in self
             ]
 
 
@@ -95,7 +97,7 @@ def _truth(x: Any) -> tuple[bool, tuple]:
 
 
 def _number(x: Any) -> tuple[Outcome, tuple]:
-    return Outcome(x), ()
+    return Outcome.of_value(x), ()
 
 
 def meaning(question: str, value: Any, others: tuple) -> Any:
@@ -195,7 +197,7 @@ class Requester(Machinery):
         if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
             raise no_value(tensor)
         most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else _FEW
-        return self.decide(Request("a number", question, [tensor], lambda x: (Outcome(convert(x)), ()), most))[0].value
+        return self.decide(Request("a number", question, [tensor], lambda x: (Outcome.of_value(convert(x)), ()), most))[0].value
 
     def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict) -> Any:
         """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs, or between two segments."""
@@ -225,16 +227,17 @@ class Requester(Machinery):
         reads = list(dict.fromkeys(_proxies(arguments)))
         place = {p: i for i, p in enumerate(reads)}
         template = _mapped(lambda x: _Place(place[x]) if isinstance(x, Proxy) else x, arguments)
-        grad = torch.is_grad_enabled()
+        grad, call = torch.is_grad_enabled(), _caller(function, template, len(reads))
 
         def step(*real: Any) -> tuple[Outcome, tuple]:
-            args, kwargs = _mapped(lambda x: real[x.index] if type(x) is _Place else x, template)
-            with no_torch_function(), torch.set_grad_enabled(grad):
-                return Outcome.of_results(function(*args, **kwargs))
+            if torch.is_grad_enabled() is grad:
+                return Outcome.of_results(call(*real))
+            with torch.set_grad_enabled(grad):
+                return Outcome.of_results(call(*real))
 
         name = getattr(function, "__name__", str(function)).strip("_")
         outcome, arriving = self.decide(Request(f"the result of {name}", (Same(function), grad, _frozen(template)), reads, step))
-        if outcome.facts is None:
+        if outcome.many is None:
             return _mapped(lambda x: x, outcome.value)  # the program may write to a list
         results = [self.trace.tensor(spec) for spec in outcome.specs()]
         count = len(arriving)
@@ -278,6 +281,34 @@ class _Place:
     """Stands for the value number `index` of those that a step gets."""
 
     index: int
+
+
+def _caller(function: Callable, template: Any, count: int) -> Callable:
+    """Return a function of `count` values that calls `function` with them in their places: plain Python, since every call pays for it."""
+    names: dict[str, Any] = {"function": function}
+
+    def constant(x: Any) -> str:
+        names[name := f"constant_{len(names)}"] = x
+        return name
+
+    def text(x: Any) -> str:
+        if type(x) is _Place:
+            return f"value_{x.index}"
+        if type(x) is slice:
+            return f"slice({text(x.start)}, {text(x.stop)}, {text(x.step)})"
+        if type(x) is list:
+            return f"[{', '.join(map(text, x))}]"
+        if type(x) is tuple:
+            return f"({''.join([f'{text(item)}, ' for item in x])})"
+        if type(x) is dict:
+            return f"{{{', '.join([f'{constant(key)}: {text(item)}' for key, item in x.items()])}}}"
+        return constant(x)
+
+    args, kwargs = template
+    keywords = "".join([f"{name}={text(x)}, " for name, x in kwargs.items()])
+    values = ", ".join([f"value_{i}" for i in range(count)])
+    exec(f"def call({values}):\n    return function({''.join([f'{text(x)}, ' for x in args])}{keywords})", names)
+    return names["call"]
 
 
 def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:

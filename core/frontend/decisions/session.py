@@ -320,6 +320,7 @@ class Session(Requester):
         if not (more or tensors or sources or self.only_root):
             return True
         trace = Trace(inputs=[p for _, p in tensors.values()], names=self.trace.names)
+        more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
         distinct = self.recorder.autograd.changed() if self.only_root else ()
         edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing, distinct=distinct)

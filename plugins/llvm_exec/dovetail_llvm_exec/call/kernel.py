@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dovetail.extend import Trace
+from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import (
     CannotFuse,
     ExecutorWarning,
@@ -29,6 +29,7 @@ from dovetail_llvm_exec.call.shapes import Place, places_of, write_shapes
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.loops.program import Program, program
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
+from dovetail_llvm_exec.region.biases import SHOWN
 from dovetail_llvm_exec.region.forms import CannotLower
 from dovetail_llvm_exec.region.graph import Graph, Node
 
@@ -201,13 +202,18 @@ def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
     """Return the outputs that are views of inputs, as the program of the lines that make them: eager gives them their history, or detaches them."""
     wanted = tuple(p for p in region.outputs if graph.of[p].base.op == "input")
     needed, lines = set(wanted), []
-    for line in reversed(list(prims_of(region.lines))):
+    for line in reversed([part for line in region.lines for part in ([line] if _is_view(line) else prims_of([line]))]):
         if not needed.isdisjoint(line.writes):
             needed.update(line.reads)
             lines.append(line)
     plain = region.derive("dispatch", outputs=wanted)
     plain.lines = lines[::-1]
-    return line_by_line(plain)
+    return line_by_line(plain, whole=True)
+
+
+def _is_view(line: BoundSymbol) -> bool:
+    """Return whether a line computes nothing."""
+    return all(part.symbol.name in SHOWN for part in prims_of([line]))
 
 
 def _makers(outputs: list[Node], stored: dict[Node, Output], places: tuple[Place, ...]) -> list[int | Maker]:
