@@ -17,6 +17,7 @@ from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
 from dovetail.compiler.training import training
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.executors import Priority, fast_call_for
+from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import trial_of
 from dovetail.frontend import bytecode
@@ -53,7 +54,7 @@ class SegmentCompiler:
         began, casts = perf_counter(), any_autocast()
         account = Account(retire=lambda reason: self.retire(reason), gradients=gradients_differ) if self.tries else None
         with compiling_with(self.executors), autocast_off():
-            compilation = Compilation(self.executors, self.passes, self.recompute, account, history=torch.is_grad_enabled())
+            compilation = Compilation(self.order(program), self.passes, self.recompute, account, history=torch.is_grad_enabled())
             followed = replace(compilation, written=tuple(written), constant=constant, environment=acquired.environment)
             segment = _trained(program, followed) or _inferred(program, compilation)
         if account is not None:
@@ -62,11 +63,15 @@ class SegmentCompiler:
             segment.run, segment.run_beside = off(segment.run), segment.run_beside and off(segment.run_beside)
         return segment
 
+    def order(self, program: Trace) -> Priority:
+        """Return the executors of a program: where sizes are symbols, those that take such."""
+        return self.executors if program.relations is None else SymbolicOrder(self.executors)
+
     def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:
         """Compile what writes inputs and makes views at the end of a path."""
         casts = any_autocast()
         with autocast_off():
-            steps = lower(EPILOGUE, program, Compilation(self.executors, self.passes, self.recompute))
+            steps = lower(EPILOGUE, program, Compilation(self.order(program), self.passes, self.recompute))
         run = GENERATE(steps[-1])
         return off(run) if casts else run, steps
 

@@ -1,6 +1,7 @@
 """Random programs with branches, loops, writes, views, lists, masks and random numbers, and how they compare with eager mode.
 
-Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad]`.
+Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes]`; with `sizes`, lengths
+depend on values.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ class Box:
 class Writer:
     """Writes one program."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, sizes: bool):
         self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k, n, words = x, y * 1, x + 0, [], 0, 0, ''"]
+        self.sizes = sizes
+        if sizes:
+            self.lines.append("    m = x[x > 0]")
 
     def statements(self, depth: int, count: int) -> None:
         """Append statements at a level of nesting."""
@@ -41,6 +45,9 @@ class Writer:
         """Append one statement."""
         r, indent = self.random, "    " * (depth + 1)
         v, w, q = r.choice("abc"), r.choice("abc"), r.random()
+        if self.sizes and r.random() < 0.35:
+            self.lines.append(indent + self.sized(v, w))
+            return
         simple = (
             (0.10, lambda: f"{v} = {w}"),
             (0.25, lambda: f"{v} = {w} * {r.choice(['0.5', '2', '-1', 'y', 'a'])}"),
@@ -84,12 +91,37 @@ class Writer:
         else:
             self.lines.append(f"{indent}{v} = {w} + 1")
 
+    def sized(self, v: str, w: str) -> str:
+        """Return a statement about `m`, whose length depends on values."""
+        r = self.random
+        return r.choice(
+            (
+                f"m = {w}[{w} > {r.choice([-1, 0, 1])}]",
+                "m = m[m > 0]",
+                "m = m * 2 + m.shape[0]",
+                f"m = torch.cat([m[:3], {v}])",
+                f"m = m.sin() if m.shape[0] > {r.choice([0, 1, 2, 3])} else m * 3",
+                "m = m[:2]",
+                f"m = torch.where({w} > 0)[0] * {v}.sum()",
+                f"m = torch.nonzero({w}.view(2, 2) > 0).float().sum(1)",
+                "items.append(m * 1)",
+                "n += m.numel()",
+                "n = len(m) - k",
+                f"{v} = {v} + m.sum() * 0.1",
+                f"{v} = {w} * m.shape[0]",
+                f"{v} = {v}.index_add(0, torch.nonzero({w} > 0)[:, 0], {w}[{w} > 0])",
+                f"{v}[torch.where({w} > 0)[0]] += 1",
+                "words += f'{m.shape[0]},'",
+                f"{v} = {v} + 1 if (m > 1).any() else {v}",
+            )
+        )
 
-def program(seed: int) -> tuple[Callable, str]:
+
+def program(seed: int, sizes: bool = False) -> tuple[Callable, str]:
     """Return the function of a seed, and its source."""
-    writer = Writer(seed)
+    writer = Writer(seed, sizes)
     writer.statements(0, writer.random.randint(4, 9))
-    writer.lines.append("    return a, b, c, items, k, n, words")
+    writer.lines.append(f"    return a, b, c, items, k, n, words{', m' * sizes}")
     source, name, namespace = "\n".join(writer.lines), f"<random program {seed}>", {"torch": torch}
     linecache.cache[name] = (len(source), None, [line + "\n" for line in writer.lines], name)
     exec(compile(source, name, "exec"), namespace)
@@ -135,9 +167,9 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def difference(seed: int, grad: bool) -> str | None:
+def difference(seed: int, grad: bool, sizes: bool = False) -> str | None:
     """Return how a program differs from eager mode, None where it does not."""
-    fn, source = program(seed)
+    fn, source = program(seed, sizes)
     compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
     for number in INPUTS:
         expected, shared = observed(fn, number, grad)
@@ -158,6 +190,6 @@ def difference(seed: int, grad: bool) -> str | None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", ".*it needs more than")
-    first, count, grad = int(sys.argv[1]), int(sys.argv[2]), "grad" in sys.argv
-    differences = [text for seed in range(first, first + count) if (text := difference(seed, grad)) is not None]
+    first, count, grad, sizes = int(sys.argv[1]), int(sys.argv[2]), "grad" in sys.argv, "sizes" in sys.argv
+    differences = [text for seed in range(first, first + count) if (text := difference(seed, grad, sizes)) is not None]
     print(*differences[:3], f"{len(differences)} of {count} programs differ", sep="\n\n")

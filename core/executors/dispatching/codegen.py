@@ -71,7 +71,7 @@ class KernelCache(Generic[T]):
 
 
 def line_by_line(region: Trace, *, whole: bool = False) -> Callable[..., tuple]:
-    """Return a region as a program of its prims, each run by an executor of last resort; with `whole`, composites that one implements stay one call."""
+    """Return a region as a program of its prims, each run by an executor of last resort; with `whole`, of composites where one has those."""
     last = [ex for ex in executors() if ex.last_resort and isinstance(ex, OperatorExecutor)]
     plain = region.derive("dispatch")
     plain.lines = [placed for line in region.lines for placed in _run_by(line, last, whole)]

@@ -46,6 +46,13 @@ class GoEager(Abandon):
         self.lasting, self.raised = lasting, raised
 
 
+class Restart(GoEager):
+    """The graph is compiled in another way from now on: this call starts again."""
+
+    def __init__(self) -> None:
+        super().__init__("", lasting=False)
+
+
 class Printer:
     """Writes a graph; `names` are the objects that the text mentions."""
 
@@ -100,6 +107,9 @@ class Printer:
         """Yield an edge with its guards; nothing for one that leads to a decision which came after this was printed."""
         if edge.eager is None and type(edge.target) is type(self.decisions[0]) and id(edge.target) not in self.number:
             return
+        if edge.conditions:
+            yield f"{indent}if {' and '.join(edge.conditions)}:"
+            indent += "    "
         if edge.check is None:
             yield f"{indent}objects = ()"
             yield from self.taken(edge, indent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,9 @@ from typing import Any, Protocol
 from dovetail import options
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.executors.trials.trial import Trial
-from dovetail.frontend.decisions.driver import Drive, GoEager, drive
+from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
 from dovetail.frontend.decisions.generators import Generators, States
+from dovetail.frontend.decisions.late_sizes import History, Place
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
 from dovetail.trace import Proxy, Trace
@@ -21,7 +23,9 @@ Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, a
 Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
 
+_POSITION = re.compile(r"values\[(\d+)\]")
 _ENOUGH = 16  # calls that end in eager mode, before it is asked whether compiling is worth it
+_RESTARTS = 4  # of one call
 _CALM = 2  # calls that explore nothing, before the driver is generated
 _MOST = 4  # how many of them there may be for each call that ends compiled
 
@@ -95,6 +99,8 @@ class Decision:
     text: str | None = None
     edges: dict[Any, tuple[Edge, ...]] = field(default_factory=dict)
     most: int = 1 << 30  # outcomes
+    place: Place | None = None  # where sizes of the outcome come from that depend on values
+    sizes: Sequence[tuple[int, int]] = ()  # of symbols of sizes: the position among the values, and which symbol of the path it is
     widened: tuple[int, ...] = ()  # the counters in its state that became numbers of the program when it was reached first
 
     def step(self, values: tuple) -> tuple[Any, tuple]:
@@ -125,6 +131,7 @@ class Edge:
         prologue: the guards as a program.
         count: how often it was taken.
         eager: why calls run eagerly from here on; None where they do not.
+        conditions: what it assumes of sizes, as expressions over the values that arrive at its source.
     """
 
     check: Callable[[tuple, dict], Any] | None = None
@@ -137,6 +144,8 @@ class Edge:
     prologue: Trace | None = None
     count: int = 0
     eager: str | None = None
+    conditions: Sequence[str] = ()
+    fits: Callable[[tuple], bool] | None = field(default=None, repr=False)
     advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
     def statements(self, run: str) -> tuple[list[str], str]:
@@ -161,6 +170,7 @@ class Edge:
         statements, values = self.statements("run")
         exec("def advance(values, inputs):\n    " + "\n    ".join([*statements, f"return {values}"]), namespace)
         self.advance = namespace["advance"]
+        self.fits = eval(f"lambda values: {' and '.join(self.conditions)}") if self.conditions else None
 
 
 class Graph:
@@ -185,6 +195,7 @@ class Graph:
         self.written: set[int] = set()
         self.eager_calls = 0
         self.warned: set[str] = set()
+        self.sizes = History()
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
@@ -196,11 +207,20 @@ class Graph:
 
     def begin(self, args: tuple, kwargs: dict) -> str | None:
         """Compile the way to the first decision; return why that cannot be done, None where it is."""
-        try:
-            self.explore(self, self.origin, None, (), {}, args, kwargs)
-        except GoEager as reason:
-            return str(reason) or repr(reason.raised)
-        return None
+        for _ in range(_RESTARTS):
+            try:
+                self.explore(self, self.origin, None, (), {}, args, kwargs)
+            except Restart:
+                continue
+            except GoEager as reason:
+                return str(reason) or repr(reason.raised)
+            return None
+        return "what is known of its values changes whenever it is traced"
+
+    def start_over(self) -> Restart:
+        """Forget all decisions, since they have to be compiled in another way; return what lets the call at hand start again."""
+        self.clear()
+        return Restart()
 
     def clear(self) -> None:
         """Forget all decisions; the root's guards stay."""
@@ -224,8 +244,8 @@ class Graph:
         """Return the number of the input with this source."""
         return self.slots.setdefault(key, len(self.slots))
 
-    def call(self, args: tuple, kwargs: dict) -> Any:
-        """Return the result of a call, or a Miss where a guard of the root fails."""
+    def call(self, args: tuple, kwargs: dict, restarts: int = 0) -> Any:
+        """Return the result of a call, or a Miss where a guard of the root fails; `restarts` counts how often it has started again."""
         if not self.origin.edges:
             with self.lock:
                 if not self.origin.edges and self.begin(args, kwargs) is not None:
@@ -240,9 +260,11 @@ class Graph:
         try:
             return self.walk(root, checked, before, args, kwargs)
         except GoEager as reason:
-            self.eager_calls += 1
             self.generators.restore(before)
-            why, raised = str(reason), reason.raised
+            again, why, raised = type(reason) is Restart and restarts < _RESTARTS, str(reason), reason.raised
+        if again:
+            return self.call(args, kwargs, restarts + 1)
+        self.eager_calls += 1
         if why:
             self.warn(why)
         self.check_worth()
@@ -320,15 +342,17 @@ class Graph:
             except Exception as error:  # what precedes it in the program has not happened yet
                 raise GoEager("", raised=error) from error
             values += more
-            following = self.follow(target, outcome, inputs, args, kwargs)
+            following = self.follow(target, outcome, values, inputs, args, kwargs)
             if following is None:
                 return None, target, outcome, values
             edge, objects = following
         return edge, values, objects
 
-    def follow(self, decision: Decision, outcome: Any, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple[Edge, tuple] | None:
+    def follow(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple[Edge, tuple] | None:
         """Return the edge that fits this call, and the objects that it read; None where there is none yet."""
         for edge in decision.edges.get(outcome, ()):
+            if edge.fits is not None and not edge.fits(values):
+                continue
             if edge.check is None:
                 return edge, ()
             checked = edge.check(args, kwargs)
@@ -340,17 +364,19 @@ class Graph:
     def _explored(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
         """Compile what follows; return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
         with self.lock:
-            following = self.follow(decision, outcome, inputs, args, kwargs)  # another thread may have been here
+            following = self.follow(decision, outcome, values, inputs, args, kwargs)  # another thread may have been here
             if following is not None:
                 return (*following, decision, outcome, values)
             self.check_limits(decision, outcome)
             known = decision.edges.get(outcome)
-            guards = [edge.check(args, kwargs).reason for edge in known if edge.eager is None] if known else []
+            guards = [_refusal(edge, values, args, kwargs) for edge in known or () if edge.eager is None]
             what = f"{decision.what} at {decision.where} was {describe(outcome)}"
             self.on_explore(f"{what}, and {'; '.join(guards)}" if guards else f"{what} for the first time")
             return self.explore(self, decision, outcome, values, inputs, args, kwargs)
 
     def check_limits(self, decision: Decision, outcome: Any) -> None:
+        if decision.place is not None and outcome.many is not None and self.sizes.note(decision.place, [shape for shape, *_ in outcome]):
+            raise self.start_over()
         alternatives = decision.edges.get(outcome, ())
         if len(alternatives) >= options.RECOMPILE_LIMIT.read():
             raise GoEager(f"what follows {decision.what} at {decision.where} was compiled {len(alternatives)} times; further calls run eagerly there")
@@ -383,6 +409,14 @@ class Graph:
         if why not in self.warned:
             self.warned.add(why)
             warnings.warn(f"{getattr(self.fn, '__qualname__', type(self.fn).__name__)}: {why}", stacklevel=4)
+
+
+def _refusal(edge: Edge, values: tuple, args: tuple, kwargs: dict) -> str:
+    """Return why a call cannot take an edge."""
+    if edge.fits is not None and not edge.fits(values):
+        failed = next(condition for condition in edge.conditions if not eval(condition, {"values": values}))
+        return f"{_POSITION.sub(lambda place: str(values[int(place[1])]), failed)} does not hold"
+    return edge.check(args, kwargs).reason
 
 
 def describe(outcome: Any) -> str:

@@ -10,12 +10,16 @@ from typing import Any
 
 import torch
 
+from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
+from dovetail.frontend.decisions.late_sizes import Moving, Place, layout
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.tracked_environment import TrackedEnvironment
-from dovetail.langs.torch import spec_of
-from dovetail.prims import recorder
+from dovetail.langs.torch import SymbolicInt, spec_of
+from dovetail.prims import TensorSpec, recorder
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
+from dovetail.prims.spec import strides_in_order
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, tree_map, user_line
 from dovetail.trace.proxies import no_value
@@ -35,10 +39,12 @@ class Outcome(tuple):
     Attributes:
         value: the number, or another value that is no tensor.
         many: whether an operation returned a tuple of tensors; None where the outcome is a value.
+        sizes: the values of the symbols in the shapes.
     """
 
     value: Any
     many: bool | None
+    sizes: tuple[int, ...] = ()
 
     @classmethod
     def of_value(cls, value: Any) -> Outcome:
@@ -48,27 +54,43 @@ class Outcome(tuple):
         return outcome
 
     @classmethod
-    def of_results(cls, results: Any) -> tuple[Outcome, tuple]:
-        """Return the outcome of an operation, and the tensors that come with it."""
+    def of_results(cls, results: Any, moving: Moving = ()) -> tuple[Outcome, tuple]:
+        """Return the outcome of an operation, and the tensors that come with it, and the sizes of the dimensions in `moving`."""
         many = isinstance(results, (tuple, list))
         tensors = tuple(results) if many else (results,)
         if not all([isinstance(x, torch.Tensor) for x in tensors]):
             return cls.of_value(results), ()
-        outcome = cls([(x.shape, x.stride(), x.dtype, x.device, x.requires_grad) for x in tensors])
-        outcome.value, outcome.many = None, many
-        return outcome, tensors
+        if not moving:
+            outcome = cls([(x.shape, x.stride(), x.dtype, x.device, x.requires_grad) for x in tensors])
+            outcome.value, outcome.many = None, many
+            return outcome, tensors
+        symbols: dict[int, str] = {}
+        rows = [layout(x.shape, x.stride(), [d for j, d in moving if i == j], symbols) for i, x in enumerate(tensors)]
+        outcome = cls([(*row, x.dtype, x.device, x.requires_grad) for row, x in zip(rows, tensors, strict=True)])
+        outcome.value, outcome.many, outcome.sizes = None, many, tuple(symbols)
+        return outcome, (*tensors, *symbols)
 
     def text(self) -> str:
         """Return the outcome for messages."""
         return repr(self.value) if self.many is None else ", ".join([str(list(shape)) for shape, *_ in self])
 
-    def specs(self) -> list[Any]:
-        """Return the specs of the tensors."""
+    def specs(self, symbols: Sequence[Size] = ()) -> list[TensorSpec]:
+        """Return the specs of the tensors, with `symbols` for the sizes that are some."""
+        sizes = {f"n{i}": size for i, size in enumerate(symbols)}
+        return [self._spec(shape, strides, dtype, device, sizes).like(requires_grad=grad) for shape, strides, dtype, device, grad in self]
+
+    @staticmethod
+    def _spec(shape: tuple, strides: tuple, dtype: torch.dtype, device: torch.device, sizes: dict[str, Size]) -> TensorSpec:
+        """Return the spec of a tensor; where its shape has symbols, `strides` is the order of its dimensions in memory."""
+        symbolic, order = tuple([sizes.get(n, n) for n in shape]), strides
+        if str in map(type, shape):
+            shape = tuple(map(hint_of, symbolic))
+            strides = strides_in_order(shape, order)
         with no_torch_function():
-            return [
-                spec_of(torch.empty_strided(shape, strides, dtype=dtype, device=device)).like(requires_grad=grad)
-                for shape, strides, dtype, device, grad in self
-            ]
+            spec = spec_of(torch.empty_strided(shape, strides, dtype=dtype, device=device))
+        if not is_symbolic(symbolic):
+            return spec
+        return spec.like(shape=symbolic, strides=None if spec.strides is None else strides_in_order(symbolic, order))
 
 
 @dataclass(frozen=True)
@@ -82,6 +104,7 @@ class Request:
         step: returns the outcome for real values, and the values that come with it.
         most: how many outcomes there may be, None for the option `outcome_limit`.
         text: `step` as an expression, with a place for each value; None where it is more than an expression.
+        place: where sizes come from that depend on values; None where there are none.
     """
 
     what: str
@@ -90,6 +113,7 @@ class Request:
     step: Callable[..., tuple[Any, tuple]]
     most: int | None = None
     text: str | None = None
+    place: Place | None = None
 
 
 def _truth(x: Any) -> tuple[bool, tuple]:
@@ -223,26 +247,39 @@ class Requester(Machinery):
 
     def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
         """Call an operation with a result whose shape depends on values: it runs by itself between two segments."""
-        arguments = tuple(args), dict(kwargs)
+        arguments = _mapped(_as_number, (tuple(args), dict(kwargs)))
         reads = list(dict.fromkeys(_proxies(arguments)))
         place = {p: i for i, p in enumerate(reads)}
         template = _mapped(lambda x: _Place(place[x]) if isinstance(x, Proxy) else x, arguments)
         grad, call = torch.is_grad_enabled(), _caller(function, template, len(reads))
+        name = getattr(function, "__name__", str(function)).strip("_")
+        place = user_line(), name
+        moving = self.moving(place)
 
         def step(*real: Any) -> tuple[Outcome, tuple]:
             if torch.is_grad_enabled() is grad:
-                return Outcome.of_results(call(*real))
+                return Outcome.of_results(call(*real), moving)
             with torch.set_grad_enabled(grad):
-                return Outcome.of_results(call(*real))
+                return Outcome.of_results(call(*real), moving)
 
-        name = getattr(function, "__name__", str(function)).strip("_")
-        outcome, arriving = self.decide(Request(f"the result of {name}", (Same(function), grad, _frozen(template)), reads, step))
+        mark = Same(function), grad, moving, _frozen(template)
+        outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, place=place))
         if outcome.many is None:
             return _mapped(lambda x: x, outcome.value)  # the program may write to a list
-        results = [self.trace.tensor(spec) for spec in outcome.specs()]
+        symbols = self.symbols(place, outcome.sizes)
+        results = [self.trace.tensor(spec) for spec in outcome.specs(symbols)]
+        numbers = [next(size.atoms()).proxy for size in symbols]
         count = len(arriving)
-        arriving.update({p: count + i for i, p in enumerate(results)})
+        arriving.update({p: count + i for i, p in enumerate([*results, *numbers])})
         return tuple(results) if outcome.many else results[0]
+
+    def moving(self, place: Place) -> Moving:
+        """Return which sizes of the results of an operation are symbols."""
+        return frozenset()
+
+    def symbols(self, place: Place, values: Sequence[int]) -> list[Size]:
+        """Return new symbols for sizes that depend on values."""
+        return []
 
     def assign(self, operate: Callable, tensor: TensorProxy, key: Any, value: Any) -> None:
         """Do `tensor[key] = value` for a key with a mask; between two segments where the mask says which elements of `value` go where."""
@@ -268,6 +305,12 @@ class Requester(Machinery):
         if tensor.spec.numel > LISTED:
             return self.call_outside(torch.Tensor.tolist, (tensor,), {})
         return [self.listed(tensor[i]) for i in range(tensor.spec.shape[0])] if tensor.spec.shape else tensor.item()
+
+
+def _as_number(x: Any) -> Any:
+    """Return a size as a number that the program computes; anything else as it is."""
+    size = x.size if type(x) is SymbolicInt else x
+    return prims.integer(value=size) if type(size) is Size else x
 
 
 def _assigned(tensor: torch.Tensor, key: Any, value: Any) -> torch.Tensor:

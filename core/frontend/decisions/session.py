@@ -16,9 +16,10 @@ from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
+from dovetail.frontend.decisions.late_sizes import LateSizes, Moving, Place, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
-from dovetail.frontend.decisions.state import Reader, State, is_looped_over, source_key
+from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.overlap import memory_overlap
@@ -31,6 +32,7 @@ from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
+from dovetail.prims.sizes import Size
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
@@ -80,23 +82,28 @@ class Session(Requester):
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
         self.recorder = TorchRecorder(self.trace, environment)
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
+        self.late = LateSizes({number: self.values[i] for i, number in self.decision.sizes})
         try:
             with compiling(), recording(self.trace), self.recorder.settings.restored():
                 leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
         except Joined:
             if self.only_root:
                 return (None,)
-            return (*graph.follow(self.decision, self.outcome, self.inputs, self.args, self.kwargs), self.decision, self.outcome, self.values)
+            following = graph.follow(self.decision, self.outcome, self.values, self.inputs, self.args, self.kwargs)
+            return (*following, self.decision, self.outcome, self.values)
         except GoEager as reason:
             self.give_up(reason)
             raise
         except GradientDisagreement as wrong:
             raise GoEager("", lasting=False) from wrong
         except Exception as error:
+            if self.late and isinstance(error, DovetailError):
+                raise self.without_symbols() from error
             reason = self.eager(error)
             self.give_up(reason)
             raise reason from error
         finally:
+            self.late.relations.close()
             environment.session = None
             environment.forget()
         return (leaf.finish(self.inputs, self.values, self.objects),)
@@ -127,14 +134,14 @@ class Session(Requester):
         state = self.state(request, reads)
         if not self.forced and any([each.taken > _PATIENCE for each in self.ranges]):
             self.graph.counts = False
-            self.graph.clear()
-            raise GoEager("", lasting=False)
+            raise self.graph.start_over()
         widened = self.forced[0][0] if self.forced else self.to_widen(request, state)
         if widened:
             self.counters |= {state.counters[i].widen() for i in widened}
             self.flush()
             state = self.state(request, reads)
         self.arriving = self.values_for(reads, state)
+        self.late.arrive(state.names if state.key is not None else None)
         where = user_line()
         if self.forced:
             return self.replayed(request, state, where), self.here
@@ -148,7 +155,7 @@ class Session(Requester):
         self.drawn = torch.default_generator.get_state()
         self.decision, self.outcome, self.values = decision, outcome, self.values + more
         self.here, self.path = self.arriving, (*self.path, (widened, outcome))
-        if outcome in decision.edges and self.graph.follow(decision, outcome, dict(self.inputs), self.args, self.kwargs) is not None:
+        if outcome in decision.edges and self.graph.follow(decision, outcome, self.values, dict(self.inputs), self.args, self.kwargs) is not None:
             raise Joined
         self.graph.check_limits(decision, outcome)
         return outcome, self.here
@@ -162,7 +169,8 @@ class Session(Requester):
         if not self.forced:
             decision = self.decision
             key = (request.mark, state.key) if state.key is not None else None
-            if (decision.where, decision.width) != (where, widths(self.here)) or (None not in (key, decision.key) and key != decision.key):
+            same = (decision.where, decision.width) == (where, widths(self.arriving, self.late))
+            if not same or (None not in (key, decision.key) and key != decision.key):
                 raise GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
         return step[1]
 
@@ -177,8 +185,7 @@ class Session(Requester):
     def number(self, number: Proxy) -> Any:
         if number not in self.numbers and follows(number, self.counters, self.trace.lines):
             self.graph.widens = False  # each value of the counter would be an outcome
-            self.graph.clear()
-            raise GoEager("", lasting=False)
+            raise self.graph.start_over()
         return super().number(number)
 
     def counted(self, bounds: Sequence[Any]) -> CountedRange | None:
@@ -197,13 +204,14 @@ class Session(Requester):
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""
         graph, key = self.graph, (request.mark, state.key) if state.key is not None else None
         for known in graph.known.get(key, ()) if key is not None else ():
-            if known.width == widths(self.arriving) and (edge := self.edge(known, list(self.arriving))) is not None:
+            if known.width == widths(self.arriving, self.late) and (edge := self.edge(known, list(self.arriving))) is not None:
                 return known, edge
         graph.check_count(where)
         index = [self.arriving[p] for p in reads]
         guards, inputs = self.guards(), self.known_inputs()
-        decision = Decision(key, state.problem, where, request.what, self.path, request.step, index, widths(self.arriving), guards, inputs)
-        decision.text = request.text
+        decision = Decision(key, state.problem, where, request.what, self.path, request.step, index, widths(self.arriving, self.late), guards, inputs)
+        decision.text, decision.place = request.text, request.place
+        decision.sizes = [(i, self.late.number(atom)) for atom in self.late.places if (i := self.arriving.get(atom.proxy)) is not None]
         decision.most, decision.widened = request.most or decision.most, widened
         edge = self.edge(decision, list(self.arriving))
         if edge is None:
@@ -245,6 +253,9 @@ class Session(Requester):
         gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])
         state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
         self.flush_views()
+        if self.late:
+            self.check_sizes()
+            state.key = state.key and (state.key, self.late.facts(state.names))
         return state
 
     def flush_views(self) -> None:
@@ -256,9 +267,31 @@ class Session(Requester):
         """Return the values through which no gradient flows."""
         return {*constants_of(self.trace), *self.recorder.autograd.spent}
 
+    # sizes that depend on values
+
+    def moving(self, place: Place) -> Moving:
+        return self.graph.sizes.of(place)
+
+    def symbols(self, place: Place, values: Sequence[int]) -> list[Size]:
+        if values:
+            self.trace.relations = self.functionalizer.new.relations = self.late.relations
+        return [self.late.symbol(place, value) for value in values]
+
+    def without_symbols(self) -> GoEager:
+        """Start again with plain ints, which more operations and executors take."""
+        self.graph.sizes.active = False
+        return self.graph.start_over()
+
+    def check_sizes(self) -> None:
+        """Start again with plain ints where the program needs sizes as such."""
+        if pinned := self.late.pinned():
+            self.graph.sizes.static |= pinned
+            raise self.graph.start_over()
+
     def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
         wanted = [*reads, *[p for p in state.live if p not in self.places]]
+        wanted += [atom.proxy for atom in self.late.places if atom.name in state.names]
         if self.graph.keeps_all:
             wanted += [*self.here, *[p for line in self.functionalizer.new.lines for p in line.writes]]
         return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
@@ -283,6 +316,8 @@ class Session(Requester):
         lines = needed(lines, wanted)
         reads = dict.fromkeys([p for line in lines for p in line.reads if p not in computed and p not in self.trace.constants])
         outputs = list(dict.fromkeys([p for p in wanted if p in computed]))
+        sizes = symbols_of(lines, [*reads, *outputs]) if self.late else {}
+        reads |= dict.fromkeys([atom.proxy for atom in sizes])
         position = {p: i for i, p in enumerate(outputs)}
         edge.takes = [self.origin_of(p) for p in reads]
         edge.gives = [
@@ -293,8 +328,13 @@ class Session(Requester):
         edge.trace = self.functionalizer.new.derive(
             "segment", inputs=list(reads), lines=lines, outputs=tuple(outputs), constants=self.trace.constants
         )
-        if lines:
-            edge.segment = self.program(edge.trace)
+        if not sizes:
+            edge.trace.relations = None
+        with self.late.apart():
+            if lines:
+                edge.segment = self.program(edge.trace)
+            self.check_sizes()
+            edge.conditions = self.late.conditions(self.here)
         edge.connect()
         return edge
 
@@ -307,8 +347,7 @@ class Session(Requester):
         if self.graph.keeps_all:
             raise GoEager(f"the value {p.name} is needed after {self.decision.what} at {self.decision.where}, which did not keep it")
         self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
-        self.graph.clear()
-        raise GoEager("", lasting=False)
+        raise self.graph.start_over()
 
     def check(self, edge: Edge, source: Decision, target: Decision | Leaf, sources: Sequence[Source]) -> bool:
         """Give an edge the guards and inputs that its target has and its source lacks; return whether they hold in this call."""
@@ -338,7 +377,7 @@ class Session(Requester):
     def program(self, segment: Trace) -> Segment:
         """Return a segment compiled; segments that are equal but for the names in them share one program."""
         written = [p for p in segment.inputs if self.places.get(p) in self.graph.written]
-        key = text_of(segment, set(written)), repr(autocast_state())
+        key = text_of(segment, set(written)) if segment.relations is None else Same(segment), repr(autocast_state())
         known = self.graph.programs.get(key)
         if known is None:
             self.environment.session = None
@@ -346,6 +385,8 @@ class Session(Requester):
                 with self.native():
                     known = self.graph.programs[key] = self.graph.compiler.segment(segment, self.trace, written, self.constants())
             except Exception as error:
+                if segment.relations is not None:
+                    raise self.without_symbols() from error
                 raise GoEager(f"calls run eagerly {self.place()}, since compiling what follows raised {type(error).__name__}: {error}") from error
             finally:
                 self.environment.session = self
@@ -391,8 +432,10 @@ class Session(Requester):
         written = [self.places[p] for p in written_inputs(epilogue) if p in self.places]
         self.note_written(set(written))
         buffers = tracker.buffers
+        numbers = [atom.proxy for atom in symbols_of(epilogue.lines, epilogue.inputs)] if self.late else []
+        epilogue.inputs += numbers
         leaf = Leaf(self.finisher(epilogue, captured, written))
-        edge = self.edge(leaf, list(pure.outputs), [*captured.sources, *buffers])
+        edge = self.edge(leaf, [*pure.outputs, *numbers], [*captured.sources, *buffers])
         if edge is None:
             raise GoEager("the guards of this call do not hold at its end")
         if self.only_root:  # no value was needed after all
@@ -410,8 +453,7 @@ class Session(Requester):
         new = written - graph.written
         graph.written |= new
         if new and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
-            graph.clear()
-            raise GoEager("", lasting=False)
+            raise graph.start_over()
 
     def finisher(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
         """Return the function that writes inputs, makes views, and builds the result."""
@@ -431,11 +473,6 @@ class Session(Requester):
 
 def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
     return inputs, objects
-
-
-def widths(values: Collection[Proxy]) -> tuple:
-    """Return what is known of values: their specs."""
-    return tuple([(repr(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, p.spec.strides)) for p in values])
 
 
 def _refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: tuple) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from dovetail.frontend.class_lookup import HEAP, NULL
 from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
+from dovetail.frontend.decisions.late_sizes import renamed
 from dovetail.frontend.decisions.liveness import live_locals
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter import engine
@@ -24,7 +25,9 @@ from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.tracker import Tracker
 from dovetail.frontend.interpreter.world import World
+from dovetail.langs.torch import SymbolicInt
 from dovetail.prims import Symbol
+from dovetail.prims.sizes import Size
 from dovetail.trace import Environment, NumberProxy, Proxy, TensorProxy, Trace, is_proxy
 from dovetail.trace.passes.functionalize import Functionalizer
 
@@ -76,6 +79,7 @@ class State:
         live: the values of the pure program that the rest of the run may read.
         outline: equal for states that differ in counters alone.
         counters: the ints in the program's frames.
+        names: the symbols of sizes in it, as they are called in the key.
     """
 
     key: Any
@@ -83,6 +87,7 @@ class State:
     live: list[Proxy]
     outline: Any = None
     counters: Sequence[Counter] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class Reader:
@@ -91,6 +96,7 @@ class Reader:
     def __init__(self, tracker: Tracker, functionalizer: Functionalizer, place: Callable[[Proxy], int | None], numbers: dict[Proxy, Any]):
         self.tracker, self.functionalizer, self.place, self.numbers = tracker, functionalizer, place, numbers
         self.problem: str | None = None
+        self.symbolic = functionalizer.new.relations is not None
         self.seen: dict[int, int] = {}  # id of an object -> its number
         self.kept: list[Any] = []  # holds those objects, so that their ids stay theirs
         self.counters: list[Counter] = []
@@ -98,6 +104,7 @@ class Reader:
         self.order: dict[Proxy, int] = {}
         self.marked: tuple[Container[Proxy], ...] = ()  # what autograd notes of tensors
         self.values: dict[Proxy, int] = {}  # values of the pure program -> their numbers
+        self.names: dict[str, str] = {}  # symbols of sizes, as they are called in the key
 
     def read(self, own: Container[CodeType], end: CodeType, context: tuple) -> State:
         """Return the state: that of all frames from the caller's up to the one that runs `end`.
@@ -134,9 +141,9 @@ class Reader:
         except TypeError:
             self.give_up("a value in it cannot be hashed")
         if self.problem:
-            return State(None, self.problem, list(self.values))
+            return State(None, self.problem, list(self.values), names=self.names)
         outline = tuple([self.outlines.get(i, part) for i, part in enumerate(key)])
-        return State(key, None, list(self.values), outline, self.counters)
+        return State(key, None, list(self.values), outline, self.counters, self.names)
 
     def give_up(self, why: str) -> None:
         """Note why this state equals no other."""
@@ -179,6 +186,10 @@ class Reader:
             return self.proxy(x)
         if kind in _ATOMS:
             return kind, x
+        if kind is SymbolicInt or kind is Size:
+            return "size", self.text(x.size if kind is SymbolicInt else x)
+        if isinstance(x, tuple) and any([type(n) is SymbolicInt for n in x]):  # a shape, which is no atom then
+            return kind, tuple(map(self.of, x))
         if kind in (float, complex):
             return kind, repr(x)
         if id(x) in self.seen:
@@ -243,19 +254,23 @@ class Reader:
         functionalizer = self.functionalizer
         if p in functionalizer.hidden:  # between a view and what it looks into: derived again where a later line needs it
             line = functionalizer.parent[p]
-            return "hidden", self.order[p], line.symbol.id, repr(line.kwargs), self.proxy(line.args[0])
+            return "hidden", self.order[p], line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
         now = self.held(functionalizer.current(p))
         base = None
         if p in functionalizer.parent:  # later lines may write through a view: what it looks into is live, and how it looks
             line = functionalizer.parent[p]
-            base = line.symbol.id, repr(line.kwargs), self.proxy(line.args[0])
-        facts = (repr(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, p.spec.strides))
+            base = line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
+        facts = (self.text(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, self.text(p.spec.strides)))
         return "t", self.order[p], now, base, facts, p in functionalizer.followed, tuple([p in marks for marks in self.marked]), self.place(p)
 
     def held(self, value: Proxy) -> Any:
         """Return the number of a value of the pure program: two names of one value stay one."""
         number = self.values.setdefault(value, len(self.values))
-        return number, repr(value.spec), isinstance(value, TensorProxy) and value.spec.requires_grad, self.place(value)
+        return number, self.text(value.spec), isinstance(value, TensorProxy) and value.spec.requires_grad, self.place(value)
+
+    def text(self, x: Any) -> str:
+        """Return what prints with sizes in it, the same for any names of their symbols."""
+        return renamed(repr(x), self.names) if self.symbolic else repr(x)
 
 
 def is_looped_over() -> bool:

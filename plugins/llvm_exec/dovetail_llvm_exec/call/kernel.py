@@ -201,8 +201,9 @@ def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple])
 def _views_of_inputs(region: Trace, graph: Graph) -> Callable[..., tuple]:
     """Return the outputs that are views of inputs, as the program of the lines that make them: eager gives them their history, or detaches them."""
     wanted = tuple(p for p in region.outputs if graph.of[p].base.op == "input")
+    parts = [part for line in region.lines for part in ([line] if _is_view(line) else prims_of([line]))]
     needed, lines = set(wanted), []
-    for line in reversed([part for line in region.lines for part in ([line] if _is_view(line) else prims_of([line]))]):
+    for line in reversed(parts):
         if not needed.isdisjoint(line.writes):
             needed.update(line.reads)
             lines.append(line)

@@ -1,0 +1,161 @@
+"""Sizes that depend on values, as the length of `torch.where(mask)[0]`, where they differ from call to call: symbols that are bound between segments.
+
+The values of the symbols arrive beside the tensors that have these sizes.  What tracing assumes of them, as that one is at least 4, is checked
+where the segment begins that depends on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from dovetail.prims import NumberSpec
+from dovetail.prims.sizes import Atom, Relations, Size, symbols_in
+from dovetail.prims.spec import strides_in_order
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, user_line
+
+SMALLEST = 2  # sizes of 0 and 1 mean something of their own: nothing to compute, and broadcasting
+Place = tuple[str, str]  # the user's line, and the name of the operation
+Moving = Collection[tuple[int, int]]  # the number of a result, and a dimension of it
+_SYMBOL = re.compile(r"\bs\d+\b")
+
+
+class History:
+    """What earlier calls saw of sizes that depend on values; it outlives the decisions of a graph.
+
+    Attributes:
+        seen: the first size of each dimension, for those above 1.
+        moving: the dimensions that have had another size since.
+        static: the operations whose sizes are needed as plain ints.
+        active: whether sizes become symbols at all.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[Place, int, int], int] = {}
+        self.moving: dict[Place, frozenset[tuple[int, int]]] = {}
+        self.static: set[Place] = set()
+        self.active = True
+
+    def of(self, place: Place) -> frozenset[tuple[int, int]]:
+        """Return the dimensions of the results of an operation that are symbols."""
+        return self.moving.get(place, frozenset()) if self.active and place not in self.static else frozenset()
+
+    def note(self, place: Place, shapes: Sequence[Sequence[Any]]) -> bool:
+        """Remember the shapes of results; return whether a size differs from an earlier one for the first time."""
+        sizes = [(i, d, n) for i, shape in enumerate(shapes) for d, n in enumerate(shape) if type(n) is int and n >= SMALLEST]
+        new = {(i, d) for i, d, n in sizes if self.seen.setdefault((place, i, d), n) != n} - self.of(place)
+        if not self.active or place in self.static or not new:
+            return False
+        self.moving[place] = self.of(place) | new
+        return True
+
+
+def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], symbols: dict[int, str]) -> tuple[tuple, tuple]:
+    """Return a shape with names for the sizes of `dims`, and the order of its dimensions in memory; both as they are where it is not dense.
+
+    Equal sizes have equal names; `symbols` has the names, and gets those that are new.
+    """
+    order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
+    dense = strides_in_order(tuple(shape), order)
+    large = [d for d in dims if shape[d] >= SMALLEST]
+    if not large or any([n > 1 and a != b for n, a, b in zip(shape, strides, dense, strict=True)]):
+        return tuple(shape), tuple(strides)
+    return tuple([symbols.setdefault(n, f"n{len(symbols)}") if d in large else n for d, n in enumerate(shape)]), order
+
+
+class LateSizes:
+    """The symbols of one exploration.
+
+    Attributes:
+        relations: what is known of them.
+        places: the operations that they come from.
+        known: the conditions that hold at the decision that was passed last.
+    """
+
+    def __init__(self, hints: Mapping[int, int]):
+        self.relations, self.hints = Relations(user_line), hints
+        self.places: dict[Atom, Place] = {}
+        self.known: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.places)
+
+    def symbol(self, place: Place, value: int) -> Size:
+        """Return a new symbol; `value` is what it was when the path was taken first."""
+        size = self.relations.symbol(self.hints.get(len(self.places), value), low=SMALLEST, origin=f"a size of {place[1]} at {place[0]}")
+        atom = self.relations.atoms[-1]
+        atom.proxy = NumberProxy(atom.name, NumberSpec("int"))
+        self.places[atom] = place
+        self.known.add(f"{atom.name} >= {SMALLEST}")
+        return size
+
+    def number(self, atom: Atom) -> int:
+        """Return which symbol of its path one is."""
+        return list(self.places).index(atom)
+
+    def pinned(self) -> set[Place]:
+        """Return the operations with sizes that are needed as plain ints."""
+        fixed = [atom for atom in self.places if type(self.relations.value_of(atom)) is not Size]
+        return {self.places[atom] for atom in [*fixed, *[atom for pin in self.relations.pins for atom in pin.symbols]]}
+
+    def facts(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        """Return what is known of the symbols in `names`, by the names there."""
+        return tuple(sorted([renamed(text, dict(names)) for text, (_, atoms) in self._rows().items() if _are_in(atoms, names)]))
+
+    def arrive(self, names: Mapping[str, str] | None) -> None:
+        """Note what is known at a decision: of the symbols in `names`, which all ways to it agree on; where there is one way, of all."""
+        rows = self._rows() if self else {}
+        self.known = {text for text, (equal, atoms) in rows.items() if names is None or equal or _are_in(atoms, names)}
+
+    def conditions(self, places: Mapping[Proxy, int]) -> list[str]:
+        """Return what was assumed since the last decision, as expressions over the values that arrived there, which are at `places`."""
+        if not self:
+            return []
+        names = {atom.number: f"values[{places[atom.proxy]}]" for atom in self.places if atom.proxy in places}
+        rows = zip(self._rows().items(), self._rows(names), strict=True)
+        return [text for (plain, (_, atoms)), text in rows if plain not in self.known and all([atom.number in names for atom in atoms])]
+
+    def _rows(self, names: Mapping[int, str] | None = None) -> dict[str, tuple[bool, tuple[Atom, ...]]]:
+        """Return what is known as expressions, of each whether it replaces a symbol by an equal size, and the symbols in it."""
+        rows = {text: (False, tuple(symbols_in(form.size))) for form in self.relations.guards() if (text := form.text(names))}
+        for atom in self.places:
+            value = self.relations.value_of(atom)
+            if type(value) is Size and atom.number in self.relations.equal:
+                rows[f"{(names or {}).get(atom.number, atom.name)} == {value.text(names)}"] = True, (atom, *symbols_in(value))
+        return rows
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Forget on leaving what was assumed while open: it concerns one segment, and no other way to what follows."""
+        relations = self.relations
+        forms = {key: replace(form, excluded=set(form.excluded), places=list(form.places)) for key, form in relations.forms.items()}
+        try:
+            yield
+        finally:
+            relations.forms = forms
+            relations.memo.clear()
+
+
+def _are_in(atoms: Collection[Atom], names: Mapping[str, str]) -> bool:
+    return all([atom.name in names for atom in atoms])
+
+
+def symbols_of(lines: Sequence[BoundSymbol], values: Sequence[Proxy]) -> dict[Atom, None]:
+    """Return the symbols that lines, and the shapes of what they compute and read, are about."""
+    tensors = [p for p in (*values, *[p for line in lines for p in (*line.reads, *line.writes)]) if isinstance(p, TensorProxy)]
+    return symbols_in([*[(line.args, line.kwargs) for line in lines], *[(p.spec.shape, p.spec.strides) for p in tensors]])
+
+
+def widths(values: Collection[Proxy], late: LateSizes) -> tuple:
+    """Return what is known of values that arrive at a decision: their specs."""
+    names: dict[str, str] = {}
+    specs = [renamed(repr(p.spec), names) if late else repr(p.spec) for p in values]
+    return tuple([(spec, isinstance(p, TensorProxy) and p.spec.requires_grad) for spec, p in zip(specs, values, strict=True)])
+
+
+def renamed(text: str, names: dict[str, str]) -> str:
+    """Return a text with symbols called by the order in which they are met."""
+    return _SYMBOL.sub(lambda match: names.setdefault(match[0], f"m{len(names)}"), text)
