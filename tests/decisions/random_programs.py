@@ -172,7 +172,12 @@ def difference(seed: int, grad: bool, sizes: bool = False) -> str | None:
     fn, source = program(seed, sizes)
     compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
     for number in INPUTS:
-        expected, shared = observed(fn, number, grad)
+        try:
+            expected, shared = observed(fn, number, grad)
+        except RuntimeError as error:
+            if not raises(compiled, number, grad, type(error)):
+                return f"program {seed}, input {number} does not raise {error!r}:\n{source}"
+            continue
         if any(isinstance(x, torch.Tensor) and x.isnan().any() for x in expected):
             continue
         with warnings.catch_warnings():
@@ -185,6 +190,15 @@ def difference(seed: int, grad: bool, sizes: bool = False) -> str | None:
         if shared != got_shared:
             return f"program {seed}, input {number}: other tensors share memory\n{source}"
     return None
+
+
+def raises(fn: Callable, seed: int, grad: bool, kind: type[Exception]) -> bool:
+    """Return whether a call raises an error of a kind."""
+    try:
+        observed(fn, seed, grad)
+    except kind:
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -98,8 +98,7 @@ class LateSizes:
 
     def pinned(self) -> set[Place]:
         """Return the operations with sizes that are needed as plain ints."""
-        fixed = [atom for atom in self.places if type(self.relations.value_of(atom)) is not Size]
-        return {self.places[atom] for atom in [*fixed, *[atom for pin in self.relations.pins for atom in pin.symbols]]}
+        return {self.places[atom] for pin in self.relations.pins for atom in pin.symbols}
 
     def facts(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return what is known of the symbols in `names`, by the names there."""
@@ -122,9 +121,10 @@ class LateSizes:
         """Return what is known as expressions, of each whether it replaces a symbol by an equal size, and the symbols in it."""
         rows = {text: (False, tuple(symbols_in(form.size))) for form in self.relations.guards() if (text := form.text(names))}
         for atom in self.places:
-            value = self.relations.value_of(atom)
-            if type(value) is Size and atom.number in self.relations.equal:
-                rows[f"{(names or {}).get(atom.number, atom.name)} == {value.text(names)}"] = True, (atom, *symbols_in(value))
+            if atom.number in self.relations.equal:
+                value = self.relations.value_of(atom)
+                text = value.text(names) if type(value) is Size else str(value)
+                rows[f"{(names or {}).get(atom.number, atom.name)} == {text}"] = True, (atom, *symbols_in(value))
         return rows
 
     @contextmanager

@@ -1,0 +1,113 @@
+"""Sizes that depend on values and differ at every call: symbols, so that a bounded number of compilations runs them all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from decisions.helpers import agrees, compiled, graph_of
+from decisions.random_programs import difference
+
+
+def picked(x):
+    m = x > 0
+    return x[m] * 2 + 1, x[m].exp().sum(), torch.masked_select(x, ~m), m.sum()
+
+
+def routed(x):
+    y, best = torch.zeros_like(x), x.argmax(-1)
+    for e in range(3):
+        rows = torch.where(best == e)[0]
+        y[rows] += torch.tanh(x[rows] @ x.T[:, rows].sum(1, keepdim=True)) * (e + 1)
+    return y
+
+
+def leaving(x):
+    alive, out = torch.arange(x.shape[0]), torch.zeros_like(x)
+    for _ in range(3):
+        x = torch.tanh(x * 1.5)
+        done = x.abs().max(-1).values > 0.9
+        out[alive[done]] = x[done]
+        x, alive = x[~done], alive[~done]
+        if x.shape[0] == 0:
+            break
+    out[alive] = x
+    return out
+
+
+def counted(x):
+    values, counts = torch.unique(x.round(), return_counts=True)
+    places = torch.nonzero(x > 0)
+    return values * counts, places, places.shape[0] * 2, torch.bincount(x.abs().long().flatten())
+
+
+@pytest.mark.parametrize(("fn", "most"), [(picked, 2), (routed, 7), (leaving, 6), (counted, 3)])
+@pytest.mark.parametrize("executors", [["torch"], None])
+def test_8_sizes_that_differ_at_every_call_compile_a_few_times(fn, most, executors):
+    jitted, generator = compiled(fn, executors=executors), torch.Generator().manual_seed(0)
+    for rows in range(10):
+        agrees(jitted, fn, torch.randn(8, 3, generator=generator) * (1 + rows % 3))
+    graph = graph_of(jitted)
+    assert graph.eager_calls == 0 and not graph.warned and jitted.cache_info().misses <= most
+
+
+def test_8_gradients_through_sizes_that_differ():
+    fn, misses = compiled(picked), []
+    for seed in range(8):
+        x = torch.randn(9, generator=torch.Generator().manual_seed(seed))
+        grads = []
+        for call in (picked, fn):
+            leaf = x.clone().requires_grad_()
+            sum([part.sum() for part in call(leaf)[:3]]).backward()
+            grads.append(leaf.grad)
+        torch.testing.assert_close(grads[1], grads[0])
+        misses.append(fn.cache_info().misses)
+    assert misses[-1] == misses[2] and graph_of(fn).eager_calls == 0
+
+
+def test_what_a_program_assumes_of_a_size_is_checked_where_it_is_known():
+    def judged(x):
+        y = x[x > 0]
+        if y.shape[0] > 5:
+            return y.sum()
+        if y.shape[0] + 3 == x.shape[0]:
+            return y * 2
+        return y.numel(), y
+
+    def ones(n):
+        return torch.cat([torch.ones(n), -torch.ones(8 - n)])
+
+    fn = compiled(judged)
+    for n in (2, 3, 5, 6, 4, 0, 1):
+        agrees(fn, judged, ones(n))
+    misses = fn.cache_info().misses
+    for n in (4, 7, 3, 8, 5, 2):
+        agrees(fn, judged, ones(n))
+    assert fn.cache_info().misses == misses and graph_of(fn).eager_calls == 0
+    assert len([edge for d in graph_of(fn).decisions for edges in d.edges.values() for edge in edges if edge.conditions]) == 3
+
+
+def test_a_size_that_is_needed_as_an_int_has_an_outcome_for_each_value():
+    def unrolled(x):
+        total = torch.zeros(())
+        for row in x[x > 0]:
+            total = total + row
+        return total, [float(n) for n in range(len(x[x > 1]))]
+
+    fn = compiled(unrolled)
+    for n in (2, 3, 2, 3):
+        agrees(fn, unrolled, torch.cat([torch.full((n,), 1.5), torch.full((5 - n,), -1.0)]))
+    graph = graph_of(fn)
+    assert graph.eager_calls == 0 and graph.sizes.static and max([len(d.edges) for d in graph.decisions]) == 2
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_32_random_programs_with_late_sizes(grad):
+    for seed in range(3):
+        assert (text := difference(seed, grad, sizes=True)) is None, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grad", [False, True])
+def test_32_many_random_programs_with_late_sizes(grad):
+    for seed in range(100, 250):
+        assert (text := difference(seed, grad, sizes=True)) is None, text
