@@ -69,9 +69,8 @@ def test_what_a_program_assumes_of_a_size_is_checked_where_it_is_known():
         y = x[x > 0]
         if y.shape[0] > 5:
             return y.sum()
-        if y.shape[0] + 3 == x.shape[0]:
-            return y * 2
-        return y.numel(), y
+        z = y * 2 if y.shape[0] + 3 == x.shape[0] else y - 1
+        return z.numel(), z if x[0] > 5 else z + 1
 
     def ones(n):
         return torch.cat([torch.ones(n), -torch.ones(8 - n)])

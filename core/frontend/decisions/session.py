@@ -141,14 +141,15 @@ class Session(Requester):
             self.flush()
             state = self.state(request, reads)
         self.arriving = self.values_for(reads, state)
-        self.late.arrive(state.names if state.key is not None else None)
-        where = user_line()
+        where, names = user_line(), state.names if state.key is not None else None
         if self.forced:
+            self.late.arrive(names)
             return self.replayed(request, state, where), self.here
         decision, edge = self.next_decision(request, reads, state, where, widened)
         self.connect(edge)
         if self.only_root:
             raise Joined
+        self.late.arrive(names)
         self.advance(edge)
         with self.native():
             outcome, more = decision.step(self.values)
