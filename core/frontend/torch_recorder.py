@@ -381,7 +381,7 @@ class TorchRecorder(ArrayHooks):
             return session.call_outside(torch.Tensor.__getitem__, args, {})
         if op == "set_item" and session.is_open and picks_by_mask(args[1]):
             return session.assign(self._operate, *args)
-        return session.attempt(self._operate, (op, *args), {})
+        return session.attempt(self._operate, (op, *args), {}, sizes=isinstance(args[0], TensorProxy))
 
     def _operate(self, op: Any, *args: Any) -> Any:
         if op == "get_item":
@@ -591,7 +591,7 @@ class TorchRecorder(ArrayHooks):
     def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what records operations, where need be with numbers in the place of values of the program."""
         session = self.environment.session
-        return self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs)
+        return self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs, sizes=True)
 
     def _called(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -112,6 +112,10 @@ class Writer:
                 f"{v} = {v}.index_add(0, torch.nonzero({w} > 0)[:, 0], {w}[{w} > 0])",
                 f"{v}[torch.where({w} > 0)[0]] += 1",
                 "words += f'{m.shape[0]},'",
+                f"m = {w}[: ({v} > 0).sum().item()]",
+                f"m = {w}.repeat(({v} > 0).sum().item())[:5]",
+                f"{v} = {v} + {w}[({v} > 0).sum().item() - 1]",
+                f"m = torch.arange(int(({v} > 0).sum())) * {w}.sum()",
                 f"{v} = {v} + 1 if (m > 1).any() else {v}",
             )
         )

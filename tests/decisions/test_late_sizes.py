@@ -99,6 +99,20 @@ def test_a_size_that_is_needed_as_an_int_has_an_outcome_for_each_value():
     assert graph.eager_calls == 0 and graph.sizes.static and max([len(d.edges) for d in graph.decisions]) == 2
 
 
+def test_a_number_that_is_a_size_is_a_symbol_once_it_differs():
+    def cut(x, lengths):
+        n = int(lengths.max())
+        inside = torch.arange(n) < lengths[:, None]
+        return (x[:, :n] * inside).sum(-1), x[0].topk(n).values, torch.zeros(n, 2), x[0, n - 1], n / 2, {n: n}.get(3)
+
+    fn, generator = compiled(cut), torch.Generator().manual_seed(0)
+    for _ in range(8):
+        lengths = torch.randint(2, 9, (3,), generator=generator)
+        agrees(fn, cut, torch.randn(3, 9, generator=generator), lengths)
+    decisions = graph_of(fn).decisions
+    assert graph_of(fn).eager_calls == 0 and sum([len(d.edges) for d in decisions if d.place is not None]) <= 2
+
+
 @pytest.mark.parametrize("grad", [False, True])
 def test_32_random_programs_with_late_sizes(grad):
     for seed in range(3):

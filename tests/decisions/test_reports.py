@@ -23,7 +23,7 @@ def branch(x):
 
 def test_24_more_outcomes_than_the_limit_run_in_eager_mode():
     def steps(x, n):
-        return (x + 1).repeat(int(n))
+        return [x + i for i in range(int(n))]
 
     fn = compiled(steps)
     with dovetail.use(outcome_limit=3):

@@ -375,7 +375,7 @@ class Graph:
             return self.explore(self, decision, outcome, values, inputs, args, kwargs)
 
     def check_limits(self, decision: Decision, outcome: Any) -> None:
-        if decision.place is not None and outcome.many is not None and self.sizes.note(decision.place, [shape for shape, *_ in outcome]):
+        if decision.place is not None and self.sizes.note(decision.place, outcome.shapes()):
             raise self.start_over()
         alternatives = decision.edges.get(outcome, ())
         if len(alternatives) >= options.RECOMPILE_LIMIT.read():

@@ -12,7 +12,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
-from dovetail.frontend.decisions.late_sizes import Moving, Place, layout
+from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.tracked_environment import TrackedEnvironment
@@ -54,6 +54,15 @@ class Outcome(tuple):
         return outcome
 
     @classmethod
+    def of_size(cls, value: int) -> tuple[Outcome, tuple]:
+        """Return the outcome of a number that is a symbol, and its value; small ones are outcomes of their own."""
+        if value < SMALLEST:
+            return cls.of_value(value), ()
+        outcome = cls(("n0",))
+        outcome.value, outcome.many, outcome.sizes = "any", None, (value,)
+        return outcome, outcome.sizes
+
+    @classmethod
     def of_results(cls, results: Any, moving: Moving = ()) -> tuple[Outcome, tuple]:
         """Return the outcome of an operation, and the tensors that come with it, and the sizes of the dimensions in `moving`."""
         many = isinstance(results, (tuple, list))
@@ -70,8 +79,14 @@ class Outcome(tuple):
         outcome.value, outcome.many, outcome.sizes = None, many, tuple(symbols)
         return outcome, (*tensors, *symbols)
 
+    def shapes(self) -> list[Sequence[Any]]:
+        """Return the sizes in it, of each tensor; of a number, that."""
+        return [[self.value]] if self.many is None else [shape for shape, *_ in self]
+
     def text(self) -> str:
         """Return the outcome for messages."""
+        if self.sizes and self.many is None:
+            return f"{SMALLEST} or more"
         return repr(self.value) if self.many is None else ", ".join([str(list(shape)) for shape, *_ in self])
 
     def specs(self, symbols: Sequence[Size] = ()) -> list[TensorSpec]:
@@ -147,6 +162,7 @@ class Requester(Machinery):
 
     Attributes:
         numbers: numbers of the program whose values earlier decisions have fixed.
+        sized: integers of the program that operations take, and which are symbols there.
         restarts: whether a call in which something raises starts again in eager mode.
     """
 
@@ -157,6 +173,7 @@ class Requester(Machinery):
 
     def __init__(self) -> None:
         self.numbers: dict[Proxy, Any] = {}
+        self.sized: dict[Proxy, Size] = {}
         self.cuts = 0
 
     def attach(self, trace: Trace, environment: TrackedEnvironment) -> None:
@@ -198,6 +215,24 @@ class Requester(Machinery):
             self.numbers[number] = outcome.value
         return self.numbers[number]
 
+    def size(self, number: Proxy) -> Any:
+        """Return the value of an integer that an operation takes: a symbol where it has differed from call to call."""
+        if number in self.sized:
+            return self.sized[number]
+        if number in self.numbers:
+            return self.numbers[number]
+        place = user_line(), "a number"
+        moving = bool(self.moving(place))
+        step = (lambda x: Outcome.of_size(int(x))) if moving else (lambda x: (Outcome.of_value(int(x)), ()))
+        outcome, arriving = self.decide(Request("a number", ("size", moving), [number], step, place=place))
+        for size in self.symbols(place, outcome.sizes):
+            arriving[next(size.atoms()).proxy] = len(arriving)
+            self.sized[number] = size
+            return size
+        if isinstance(number, NumberProxy):
+            self.numbers[number] = outcome.value
+        return outcome.value
+
     def _comparison(self, number: Proxy, question: str, compare: Callable, other: Any) -> bool:
         sign = _SIGNS[question]
         other = self.numbers.get(other, other) if isinstance(other, NumberProxy) else other
@@ -223,8 +258,11 @@ class Requester(Machinery):
         most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else _FEW
         return self.decide(Request("a number", question, [tensor], lambda x: (Outcome.of_value(convert(x)), ()), most))[0].value
 
-    def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict) -> Any:
-        """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs, or between two segments."""
+    def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict, *, sizes: bool = False) -> Any:
+        """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs, or between two segments.
+
+        `sizes` says that it takes symbols for integers.
+        """
         if not self.is_open:
             return call(*args, **kwargs)
         args, log = tuple(args), self.environment.tracker.effects.log
@@ -242,7 +280,10 @@ class Requester(Machinery):
                 if needed is None or self.cuts != cuts or len(log) != writes or needed not in set(_proxies((args, kwargs))):
                     raise
             del self.trace.lines[lines:]
-            value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, "__index__")
+            if sizes and _is_whole(needed):
+                value = self.size(needed)
+            else:
+                value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, "__index__")
             args, kwargs = _mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
 
     def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
@@ -305,6 +346,13 @@ class Requester(Machinery):
         if tensor.spec.numel > LISTED:
             return self.call_outside(torch.Tensor.tolist, (tensor,), {})
         return [self.listed(tensor[i]) for i in range(tensor.spec.shape[0])] if tensor.spec.shape else tensor.item()
+
+
+def _is_whole(x: Proxy) -> bool:
+    """Return whether a value is one integer."""
+    if isinstance(x, NumberProxy):
+        return x.spec.kind == "int"
+    return x.spec.numel == 1 and x.spec.dtype.kind == "int"
 
 
 def _as_number(x: Any) -> Any:

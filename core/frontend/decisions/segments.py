@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.state import Same, source_key
 from dovetail.frontend.guards.guard import Guard
+from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, requires_grad
@@ -72,6 +74,13 @@ def _fixed(x: Any) -> Any:
     except TypeError:
         return Same(x)
     return (type(x), x) if type(x).__module__.partition(".")[0] in ("dovetail", "torch", "builtins") else Same(x)
+
+
+def refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: tuple) -> None:
+    """Go eager where an input that is written shares memory with another, or with a buffer: segments read a copy that lacks the write."""
+    ours = set(written)
+    if written and memory_overlap(tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot not in ours]), buffers):
+        raise GoEager("", lasting=False)
 
 
 def guard_key(guard: Guard) -> Any:

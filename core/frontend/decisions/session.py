@@ -18,11 +18,10 @@ from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.late_sizes import LateSizes, Moving, Place, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
-from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, text_of
+from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
-from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
@@ -184,10 +183,17 @@ class Session(Requester):
         return differing(graph.outlines.setdefault((request.mark, state.outline), values), values)
 
     def number(self, number: Proxy) -> Any:
+        return super().number(self.no_counter(number))
+
+    def size(self, number: Proxy) -> Any:
+        return super().size(self.no_counter(number))
+
+    def no_counter(self, number: Proxy) -> Proxy:
+        """Return a number whose value the program needs; start again with a state for each value of the counters where it follows from one."""
         if number not in self.numbers and follows(number, self.counters, self.trace.lines):
-            self.graph.widens = False  # each value of the counter would be an outcome
+            self.graph.widens = False
             raise self.graph.start_over()
-        return super().number(number)
+        return number
 
     def counted(self, bounds: Sequence[Any]) -> CountedRange | None:
         bounds = [self.numbers.get(x, x) if type(x) is NumberProxy else x for x in bounds]
@@ -249,7 +255,7 @@ class Session(Requester):
         """Return the state of the interpreter."""
         autograd = self.recorder.autograd
         reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
-        reader.marked = (autograd.spent, autograd.retained, autograd.leaves)
+        reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves)
         settings = torch.is_grad_enabled(), torch.get_default_dtype(), repr(torch.get_default_device()), repr(autocast_state())
         gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])
         state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
@@ -307,6 +313,7 @@ class Session(Requester):
 
     def edge(self, target: Decision | Leaf, wanted: list[Proxy], sources: Sequence[Source] = ()) -> Edge | None:
         """Compile the lines since the last decision; None where `target` needs what does not hold in this call."""
+        self.check_sizes()
         source, lines = self.decision, list(self.functionalizer.new.lines)
         if (why := self.graph.generators.note(lines)) is not None:
             raise GoEager(f"{why}, which a call that starts again would repeat")
@@ -444,7 +451,7 @@ class Session(Requester):
             raise Joined
         self.advance(edge)
         with self.native():
-            _refuse_overlap(self.inputs, written, tuple(buffers.values()))
+            refuse_overlap(self.inputs, written, tuple(buffers.values()))
         self.connect(edge)
         return leaf
 
@@ -466,7 +473,7 @@ class Session(Requester):
 
         def finish(inputs: dict[int, Any], values: tuple, objects: tuple) -> Any:
             if written:
-                _refuse_overlap(inputs, written, objects[len(captured.sources) :])
+                refuse_overlap(inputs, written, objects[len(captured.sources) :])
             return build(run(*[inputs[slot] for slot in slots], *values), objects)
 
         return finish
@@ -474,13 +481,6 @@ class Session(Requester):
 
 def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
     return inputs, objects
-
-
-def _refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: tuple) -> None:
-    """Go eager where an input that is written shares memory with another, or with a buffer: segments read a copy that lacks the write."""
-    ours = set(written)
-    if written and memory_overlap(tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot not in ours]), buffers):
-        raise GoEager("", lasting=False)
 
 
 OWN = frozenset(

@@ -102,6 +102,7 @@ class Reader:
         self.counters: list[Counter] = []
         self.outlines: dict[int, Any] = {}  # part of the key -> the frame that it describes, without its counters
         self.order: dict[Proxy, int] = {}
+        self.sized: Mapping[Proxy, Size] = {}  # integers that are symbols where operations take them
         self.marked: tuple[Container[Proxy], ...] = ()  # what autograd notes of tensors
         self.values: dict[Proxy, int] = {}  # values of the pure program -> their numbers
         self.names: dict[str, str] = {}  # symbols of sizes, as they are called in the key
@@ -261,7 +262,8 @@ class Reader:
             line = functionalizer.parent[p]
             base = line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
         facts = (self.text(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, self.text(p.spec.strides)))
-        return "t", self.order[p], now, base, facts, p in functionalizer.followed, tuple([p in marks for marks in self.marked]), self.place(p)
+        marks = tuple([p in marks for marks in self.marked])
+        return "t", self.order[p], now, base, facts, p in functionalizer.followed, marks, self.place(p), self.text(self.sized.get(p))
 
     def held(self, value: Proxy) -> Any:
         """Return the number of a value of the pure program: two names of one value stay one."""
