@@ -108,7 +108,7 @@ class Printer:
         if edge.eager is None and type(edge.target) is type(self.decisions[0]) and id(edge.target) not in self.number:
             return
         if edge.conditions:
-            yield f"{indent}if {' and '.join(edge.conditions)}:"
+            yield f"{indent}if {' and '.join(edge.conditions.values())}:  # {' and '.join(edge.conditions)}"
             indent += "    "
         if edge.check is None:
             yield f"{indent}objects = ()"

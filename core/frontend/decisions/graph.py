@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Protocol
@@ -23,7 +22,6 @@ Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, a
 Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
 
-_POSITION = re.compile(r"values\[(\d+)\]")
 _ENOUGH = 16  # calls that end in eager mode, before it is asked whether compiling is worth it
 _RESTARTS = 4  # of one call
 _CALM = 2  # calls that explore nothing, before the driver is generated
@@ -131,7 +129,7 @@ class Edge:
         prologue: the guards as a program.
         count: how often it was taken.
         eager: why calls run eagerly from here on; None where they do not.
-        conditions: what it assumes of sizes, as expressions over the values that arrive at its source.
+        conditions: what it assumes of sizes, as text, and as expressions over the values that arrive at its source.
     """
 
     check: Callable[[tuple, dict], Any] | None = None
@@ -144,7 +142,7 @@ class Edge:
     prologue: Trace | None = None
     count: int = 0
     eager: str | None = None
-    conditions: Sequence[str] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
     fits: Callable[[tuple], bool] | None = field(default=None, repr=False)
     advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
@@ -170,7 +168,7 @@ class Edge:
         statements, values = self.statements("run")
         exec("def advance(values, inputs):\n    " + "\n    ".join([*statements, f"return {values}"]), namespace)
         self.advance = namespace["advance"]
-        self.fits = eval(f"lambda values: {' and '.join(self.conditions)}") if self.conditions else None
+        self.fits = eval(f"lambda values: {' and '.join(self.conditions.values())}") if self.conditions else None
 
 
 class Graph:
@@ -414,8 +412,7 @@ class Graph:
 def _refusal(edge: Edge, values: tuple, args: tuple, kwargs: dict) -> str:
     """Return why a call cannot take an edge."""
     if edge.fits is not None and not edge.fits(values):
-        failed = next(condition for condition in edge.conditions if not eval(condition, {"values": values}))
-        return f"{_POSITION.sub(lambda place: str(values[int(place[1])]), failed)} does not hold"
+        return next(f"{text} does not hold" for text, condition in edge.conditions.items() if not eval(condition, {"values": values}))
     return edge.check(args, kwargs).reason
 
 

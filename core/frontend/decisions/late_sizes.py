@@ -58,6 +58,8 @@ def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], 
 
     Equal sizes have equal names; `symbols` has the names, and gets those that are new.
     """
+    if len(shape) == 1 and strides[0] == 1 and dims and shape[0] >= SMALLEST:  # as below, in less time
+        return (symbols.setdefault(shape[0], f"n{len(symbols)}"),), (0,)
     order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
     dense = strides_in_order(tuple(shape), order)
     large = [d for d in dims if shape[d] >= SMALLEST]
@@ -109,13 +111,13 @@ class LateSizes:
         rows = self._rows() if self else {}
         self.known = {text for text, (equal, atoms) in rows.items() if names is None or equal or _are_in(atoms, names)}
 
-    def conditions(self, places: Mapping[Proxy, int]) -> list[str]:
-        """Return what was assumed since the last decision, as expressions over the values that arrived there, which are at `places`."""
+    def conditions(self, places: Mapping[Proxy, int]) -> dict[str, str]:
+        """Return what was assumed since the last decision: as text, and as an expression over the values that arrived there, at `places`."""
         if not self:
-            return []
+            return {}
         names = {atom.number: f"values[{places[atom.proxy]}]" for atom in self.places if atom.proxy in places}
         rows = zip(self._rows().items(), self._rows(names), strict=True)
-        return [text for (plain, (_, atoms)), text in rows if plain not in self.known and all([atom.number in names for atom in atoms])]
+        return {plain: text for (plain, (_, atoms)), text in rows if plain not in self.known and all([atom.number in names for atom in atoms])}
 
     def _rows(self, names: Mapping[int, str] | None = None) -> dict[str, tuple[bool, tuple[Atom, ...]]]:
         """Return what is known as expressions, of each whether it replaces a symbol by an equal size, and the symbols in it."""

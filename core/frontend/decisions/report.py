@@ -27,7 +27,7 @@ def decision_rows(graph: Graph) -> tuple[DecisionRow, ...]:
 
 
 def _outcome(decision: Decision, outcome: object, edge: Edge, names: dict[int, str], numbers: dict[int, str], order: dict[int, int]) -> OutcomeRow:
-    shown = None if decision.ask is None else describe(outcome)
+    shown = None if decision.ask is None else describe(outcome) + (f" where {' and '.join(edge.conditions)}" if edge.conditions else "")
     if edge.eager is not None:
         return OutcomeRow(shown, None, 0, edge.count, (), "eager mode", False, edge.eager)
     end = isinstance(edge.target, Leaf)

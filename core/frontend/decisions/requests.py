@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +63,8 @@ class Outcome(tuple):
         return outcome, outcome.sizes
 
     @classmethod
-    def of_results(cls, results: Any, moving: Moving = ()) -> tuple[Outcome, tuple]:
-        """Return the outcome of an operation, and the tensors that come with it, and the sizes of the dimensions in `moving`."""
+    def of_results(cls, results: Any, moving: Mapping[int, Collection[int]]) -> tuple[Outcome, tuple]:
+        """Return the outcome of an operation, and the tensors that come with it, and the sizes of the dimensions in `moving`, by tensor."""
         many = isinstance(results, (tuple, list))
         tensors = tuple(results) if many else (results,)
         if not all([isinstance(x, torch.Tensor) for x in tensors]):
@@ -74,7 +74,7 @@ class Outcome(tuple):
             outcome.value, outcome.many = None, many
             return outcome, tensors
         symbols: dict[int, str] = {}
-        rows = [layout(x.shape, x.stride(), [d for j, d in moving if i == j], symbols) for i, x in enumerate(tensors)]
+        rows = [layout(x.shape, x.stride(), moving.get(i, ()), symbols) for i, x in enumerate(tensors)]
         outcome = cls([(*row, x.dtype, x.device, x.requires_grad) for row, x in zip(rows, tensors, strict=True)])
         outcome.value, outcome.many, outcome.sizes = None, many, tuple(symbols)
         return outcome, (*tensors, *symbols)
@@ -87,7 +87,7 @@ class Outcome(tuple):
         """Return the outcome for messages."""
         if self.sizes and self.many is None:
             return f"{SMALLEST} or more"
-        return repr(self.value) if self.many is None else ", ".join([str(list(shape)) for shape, *_ in self])
+        return repr(self.value) if self.many is None else ", ".join([f"[{', '.join(map(str, shape))}]" for shape, *_ in self])
 
     def specs(self, symbols: Sequence[Size] = ()) -> list[TensorSpec]:
         """Return the specs of the tensors, with `symbols` for the sizes that are some."""
@@ -296,12 +296,13 @@ class Requester(Machinery):
         name = getattr(function, "__name__", str(function)).strip("_")
         place = user_line(), name
         moving = self.moving(place)
+        dims = {i: [d for j, d in moving if i == j] for i, _ in moving}
 
         def step(*real: Any) -> tuple[Outcome, tuple]:
             if torch.is_grad_enabled() is grad:
-                return Outcome.of_results(call(*real), moving)
+                return Outcome.of_results(call(*real), dims)
             with torch.set_grad_enabled(grad):
-                return Outcome.of_results(call(*real), moving)
+                return Outcome.of_results(call(*real), dims)
 
         mark = Same(function), grad, moving, _frozen(template)
         outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, place=place))
