@@ -43,6 +43,7 @@ LITERALS: dict[type, Callable[[Any], tuple[str, str]]] = {  # the registry: type
     DType: lambda dtype: ("dtypes", repr(dtype)),
     Device: lambda device: ("devices", repr(device)),
 }
+SEQUENCES: dict[type, Callable[[str], tuple[str, str]]] = {}  # the registry: subclass of tuple -> (root, how it is written), from its items
 PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis))
 
 
@@ -126,7 +127,15 @@ def literal(value: Any, scope: Scope | None = None) -> str:
         return f"complex({literal(value.real)}, {literal(value.imag)})"
     if isinstance(value, tuple):
         words = ", ".join([literal(item, scope) for item in value])
-        return f"({words},)" if len(value) == 1 else f"({words})"
+        if hasattr(kind, "_fields"):  # a named tuple
+            return f"{_registered(kind, type, scope)}({words})"
+        words = f"({words},)" if len(value) == 1 else f"({words})"
+        if kind is tuple or kind not in SEQUENCES:
+            return words
+        root, written = SEQUENCES[kind](words)
+        if scope is not None:
+            scope.root(root)
+        return written
     if isinstance(value, list):
         return "[" + ", ".join([literal(item, scope) for item in value]) + "]"
     if isinstance(value, dict):

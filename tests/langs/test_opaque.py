@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import NamedTuple
 
 import harness
 import pytest
@@ -90,6 +91,21 @@ def test_results_conjugated_when_read_are_conjugated() -> None:
 
     assert "opaque_resolved.torch.fft.ihfft(t0)" in str(trace)
     same(lambda a: torch.fft.ihfft(a), x(8))
+
+
+class Window(NamedTuple):
+    start: torch.Tensor
+    width: float
+
+
+def test_subclasses_of_tuple_keep_their_type() -> None:
+    @dovetail.opaque
+    def kinds(a, size, window):
+        assert type(window) is Window
+        return a * (2 if type(size) is torch.Size else 1) + window.start * window.width
+
+    same(lambda a: kinds(a, a.shape, Window(a, 3.0)), x(4, 3))
+    same(lambda a: kinds(a, tuple(a.shape), Window(a, 3.0)), x(4, 3))
 
 
 def test_random_operations_are_neither_merged_nor_dropped() -> None:

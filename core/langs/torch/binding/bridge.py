@@ -30,6 +30,7 @@ printing.LITERALS |= {
     torch.memory_format: lambda value: ("torch", repr(value)),
     torch.device: lambda value: ("torch", f'torch.device("{value}")'),
 }
+printing.SEQUENCES[torch.Size] = lambda items: ("torch", f"torch.Size({items})")  # which old constructors tell from a tuple of data
 
 
 def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> DType:

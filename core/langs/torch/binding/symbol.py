@@ -187,7 +187,13 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tuple[tuple, dict]]:
     """Generate a function with `meta`'s parameters that returns canonical (args, kwargs); five times faster than inspect.Signature.bind."""
     parameters = list(inspect.signature(meta).parameters.values())
-    scope: dict[str, Any] = {"_missing": _missing, "_numpy_number": numpy_number, "_missing_argument": missing_argument, "_Sequence": (tuple, list)}
+    scope: dict[str, Any] = {
+        "_missing": _missing,
+        "_numpy_number": numpy_number,
+        "_missing_argument": missing_argument,
+        "_Sequence": (tuple, list),
+        "_Size": torch.Size,
+    }
     head, body = [], []
     aliases = _numpy_aliases(parameters)
     optional_in_head = _aliased_required(parameters, aliases, variadic)
@@ -259,8 +265,10 @@ def _differs(p: inspect.Parameter) -> str | None:
 
 
 def _type_check(function: str, p: inspect.Parameter, scope: dict[str, Any]) -> list[str]:
-    """Return a statement that checks the annotated types; unknown annotations are not checked."""
+    """Return a statement that checks the annotated types, or makes a torch.Size a tuple; unknown annotations are not checked."""
     type_names = p.annotation.split(" | ") if isinstance(p.annotation, str) else []
+    if "Sequence[int]" in type_names:  # a line has a plain tuple
+        return [f"    if type({p.name}) is _Size: {p.name} = tuple({p.name})"]
     if not type_names or any(word not in _KINDS for word in type_names):
         return []
     scope[f"_types_{p.name}"] = tuple(kind for word in type_names for kind in _KINDS[word])
