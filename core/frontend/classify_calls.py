@@ -18,6 +18,7 @@ from dovetail.trace.source_location import OURS
 
 _C_CALLABLES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 _OPERATORS = (OpOverload, OpOverloadPacket)
+_TENSOR_TYPE = type(torch.FloatTensor)
 _INTERPRETED = (f"{OURS}gradients.py",)  # of this package, but written in terms of the user's functions
 OVERRIDE_CHECKS = frozenset({overrides.has_torch_function, overrides.has_torch_function_unary, overrides.has_torch_function_variadic})
 
@@ -61,7 +62,7 @@ def is_torch(function: Any) -> bool:
         return is_tensor_class(type(function.__self__))
     if kind in (MethodDescriptorType, WrapperDescriptorType):
         return issubclass(function.__objclass__, TENSOR_BASE)
-    return kind in _OPERATORS
+    return kind in _OPERATORS or kind is _TENSOR_TYPE or function is torch.Tensor
 
 
 def is_foreign(function: Any) -> bool:

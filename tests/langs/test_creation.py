@@ -58,6 +58,20 @@ MADE = {
         torch.tensor((1, 2), dtype=torch.half),
     ),
     "tensor of arrays": lambda x: (torch.tensor(np.arange(3)), torch.tensor([np.float32(1.5), 2.0]), torch.as_tensor(np.ones(2))),
+    "tensor of traced values": lambda x: (
+        torch.tensor([x[0, 1], 1.5]),
+        torch.tensor([[x.argmax(), 1], [2, x.argmin()]]),
+        torch.tensor((x.argmax(), 1.5), dtype=torch.float64),
+        torch.tensor([x.double().sum(), 1]),
+        torch.tensor([x[0, :1], 3]),
+        x.new_tensor([x.argmax(), 1]),
+        torch.as_tensor([x.sum() > 0, True]),
+    ),
+    "old constructors": lambda x: (
+        *(torch.Tensor([1, 2.5]), torch.Tensor(list(x.shape)), torch.Tensor((2, 3)), torch.Tensor()),
+        *(torch.LongTensor([1, 2]), torch.BoolTensor([True, False]), torch.DoubleTensor([[1], [2]]), torch.ByteTensor((1, 2))),
+        *(x.new([1, 2]), x.new((2, 3)), x.long().new([3]), x.new()),
+    ),
     "as_tensor": lambda x: (torch.as_tensor([1, 2]), torch.as_tensor(x, dtype=torch.int64), x.new_tensor([1, 2]), torch.scalar_tensor(2)),
 }
 
@@ -74,6 +88,11 @@ EMPTY = {
     "empty_strided": lambda x: torch.empty_strided((2, 3), (1, 2)),
     "new_empty_strided": lambda x: x.new_empty_strided((2, 3), (3, 1)),
     "empty_permuted": lambda x: torch.empty_permuted((2, 3, 4), (2, 0, 1)),
+    "new": lambda x: x.half().new(4, 1),
+    "new of a size": lambda x: x.new(x.shape),
+    "Tensor": lambda x: torch.Tensor(2, 3),
+    "Tensor of a size": lambda x: torch.Tensor(x.shape),
+    "IntTensor": lambda x: torch.IntTensor(3),
 }
 
 
@@ -119,6 +138,11 @@ def test_a_made_tensor_is_new_in_each_call():
         lambda x: torch.tensor([[1, 2], [3]]),
         lambda x: torch.empty_permuted((2, 3), (0, 0)),
         lambda x: torch.empty_strided((2, 3), (1,)),
+        lambda x: torch.tensor([[x.sum(), 1], [2]]),
+        lambda x: torch.tensor([x, x]),
+        lambda x: torch.Tensor("abc"),
+        lambda x: torch.Tensor(2.5),
+        lambda x: torch.FloatTensor(2, "a"),
     ],
 )
 def test_errors_are_of_eagers_type(bad):
@@ -131,7 +155,9 @@ def test_errors_are_of_eagers_type(bad):
 @pytest.mark.parametrize(
     ("refused", "way_out"),
     [
-        (lambda x: torch.tensor([x[0, 0], 1.0]), r"torch\.stack"),
+        (lambda x: torch.tensor([x[0, 0]] * 300), r"torch\.stack"),
+        (lambda x: torch.Tensor(x), "detach"),
+        (lambda x: x.new(x), "clone"),
         (lambda x: torch.empty_strided((2, 3), (9, 1)), "slices"),
     ],
 )

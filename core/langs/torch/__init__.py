@@ -18,6 +18,7 @@ from dovetail.langs.torch import gather as gather
 from dovetail.langs.torch import indexing as indexing
 from dovetail.langs.torch import interpolate as interpolate
 from dovetail.langs.torch import joining as joining
+from dovetail.langs.torch import legacy as legacy
 from dovetail.langs.torch import linalg as linalg
 from dovetail.langs.torch import loss as loss
 from dovetail.langs.torch import memory as memory

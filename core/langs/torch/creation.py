@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.prims import Tag, TensorSpec, recorder
 from dovetail.prims.sizes import Size, index_of
+from dovetail.prims.spec import prod
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
 from dovetail.trace.proxies import no_value
@@ -355,11 +357,36 @@ def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) 
         return full_of(data, (), target, place)
     values = list(leaves(data))
     if any(map(is_proxy, values)):
-        raise Unsupported("torch.tensor of a list that contains traced values is not traced: it needs their values; use torch.stack on the tensors")
+        return _of_traced(data, values, dtype, place, like)
     if hasattr(data, "dtype") or any([hasattr(x, "dtype") for x in values]):
         return _of_numpy(data, dtype, place, like)
     target = dtype_of(dtype, like.dtype if like is not None else _data_dtype(values))
     return prims.tensor_from_sequence(values=_nested(data, target), dtype=target, device=place)
+
+
+MOST_TRACED = 256  # values of a list with traced ones; each is a line
+
+
+def _of_traced(data: Any, values: list[Any], dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
+    """Return a tensor of nested lists with traced numbers and tensors of one element among their values."""
+    single = all([prod(x.spec.shape) == 1 for x in values if isinstance(x, TensorProxy)])
+    require(single, "only one element tensors can be converted to Python scalars; use torch.stack", error=ValueError)
+    if len(values) > MOST_TRACED:
+        raise Unsupported(f"torch.tensor of a list with traced values is traced up to {MOST_TRACED} values; use torch.stack on tensors")
+    own = [x.spec.dtype if isinstance(x, TensorProxy) else core.number_dtype(x) for x in values]
+    target = dtype_of(dtype, like.dtype if like is not None else functools.reduce(dtypes.wider, own))
+    scalars = [prims.detach(core.convert(x, target)) if isinstance(x, TensorProxy) else full_of(x, (), target, place) for x in values]
+    row = prims.cat([prims.reshape(converted(x, target, place, False, None), shape=(1,)) for x in scalars], dim=0)
+    return prims.reshape(row, shape=_shape_of(data))
+
+
+def _shape_of(data: Any) -> tuple[int, ...]:
+    """Return the sizes of nested lists.  Raises ValueError where they are ragged."""
+    if not isinstance(data, (list, tuple, range)):
+        return ()
+    inner = [_shape_of(item) for item in data]
+    require(all([shape == inner[0] for shape in inner]), "expected sequences of equal lengths, got {}", inner, error=ValueError)
+    return (len(data), *(inner[0] if inner else ()))
 
 
 def _of_numpy(data: Any, dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
