@@ -133,6 +133,17 @@ def test_tangents_are_carried_forward(warm, inputs):
         torch.testing.assert_close(forward_ad.unpack_dual(ours(dual, inputs[1])).tangent, expected)
 
 
+def test_outside_of_a_level_a_tensor_has_no_tangent(inputs):
+    def doubled(x, y):
+        primal, tangent = forward_ad.unpack_dual(x)
+        return primal * 2 if tangent is None else primal * y
+
+    ours = dovetail.jit(doubled)
+    assert torch.equal(ours(*inputs), inputs[0] * 2)
+    with forward_ad.dual_level():
+        assert torch.equal(ours(forward_ad.make_dual(*inputs), inputs[1]), inputs[0] * inputs[1])
+
+
 def test_the_default_device_is_no_such_mode(inputs):
     ours = dovetail.jit(lambda x: x + torch.ones(3))
     with torch.device("cpu"):

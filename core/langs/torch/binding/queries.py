@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from dovetail.errors import require
 from dovetail.langs import core
@@ -113,6 +114,12 @@ def get_device(input: Tensor) -> int:
 def result_type(tensor: Tensor | Number, other: Tensor | Number) -> torch.dtype:
     """Return the dtype that an operation on both would compute in."""
     return TO_TORCH[core.promote(tensor, other)]
+
+
+@torchquery("torch.autograd.forward_ad.unpack_dual")
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> Any:
+    """Return the tensor without a tangent: no level is open in a program, and a call inside of one runs in eager mode."""
+    return forward_ad.UnpackedDualTensor(tensor, None)
 
 
 @torchquery("torch.is_same_size", methods=("is_same_size",))

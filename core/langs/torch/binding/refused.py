@@ -98,7 +98,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     ),
     "read and write files outside the compiled function": (*_functions("save load"),),
     "its tangents are not traced; use torch.func.jvp, or open the level around the call of the compiled function": tuple(
-        f"torch.autograd.forward_ad.{name}" for name in ("enter_dual_level", "make_dual", "unpack_dual")
+        f"torch.autograd.forward_ad.{name}" for name in ("enter_dual_level", "make_dual")
     ),
     "set the seed outside the compiled function, before the call": (*_functions("seed initial_seed"),),
 }
