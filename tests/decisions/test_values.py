@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import pytest
@@ -169,3 +170,13 @@ def test_14_an_error_of_arithmetic_comes_where_it_does_in_eager_mode(capsys):
         with pytest.raises(ZeroDivisionError):
             fn(x)
         assert x[0] == 0 and capsys.readouterr().out == "before\n"
+
+
+def test_the_recursion_limit_that_a_program_reads_is_its_own():
+    def limited(x):
+        return x + sys.getrecursionlimit() if x.sum() > 0 else x
+
+    fn = compiled(limited)
+    for start in (1.0, -1.0, 2.0):
+        agrees(fn, limited, torch.full((2,), start))
+    assert graph_of(fn).eager_calls == 0

@@ -52,6 +52,7 @@ class Session(Requester):
         inputs: the real tensors of this call: slot -> tensor.
         forced: the steps that are known, the next first: which counters of a state were widened, and the outcome.
         path: the steps so far.
+        missed: why guards of this call do not hold.
         counters: what stands for counters.
         ranges: those whose ends are numbers of the program.
     """
@@ -222,7 +223,7 @@ class Session(Requester):
         decision.most, decision.widened = request.most or decision.most, widened
         edge = self.edge(decision, list(self.arriving))
         if edge is None:
-            raise GoEager(f"the guards of this call do not hold at {where}")
+            raise GoEager(f"the guards of this call do not hold at {where}: {self.missed}")
         graph.add(decision)
         return decision, edge
 
@@ -377,6 +378,7 @@ class Session(Requester):
         with self.native():
             checked = edge.check(self.args, self.kwargs)
         if type(checked) is Miss:
+            self.missed = checked.reason
             return False
         self.inputs.update(zip(edge.slots, checked[0]))
         self.objects = checked[1]
@@ -445,7 +447,7 @@ class Session(Requester):
         leaf = Leaf(self.finisher(epilogue, captured, written))
         edge = self.edge(leaf, [*pure.outputs, *numbers], [*captured.sources, *buffers])
         if edge is None:
-            raise GoEager("the guards of this call do not hold at its end")
+            raise GoEager(f"the guards of this call do not hold at its end: {self.missed}")
         if self.only_root:  # no value was needed after all
             self.connect(edge)
             raise Joined

@@ -40,6 +40,12 @@ def raised() -> Iterator[int]:
                 sys.setrecursionlimit(_limit.known)
 
 
+def getrecursionlimit() -> int:
+    """Return the limit that the program knows, also while it is raised, by whichever thread."""
+    with _limit.lock:
+        return _limit.known if _limit.users else sys.getrecursionlimit()
+
+
 def change(limit: int) -> None:
     """Set the limit, as the program does."""
     with _limit.lock:

@@ -25,6 +25,7 @@ from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.frame import VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
+from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
@@ -339,7 +340,7 @@ def _dir(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], fr
 
 
 def _recursion_limit(tracker: Any) -> int:
-    tracker.guard("equal", tracker.sources.setting(sys.getrecursionlimit), tracker.limit)
+    tracker.guard("equal", tracker.sources.setting(getrecursionlimit), tracker.limit)
     return tracker.limit
 
 
