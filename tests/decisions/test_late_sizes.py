@@ -124,3 +124,19 @@ def test_32_random_programs_with_late_sizes(grad):
 def test_32_many_random_programs_with_late_sizes(grad):
     for seed in range(100, 250):
         assert (text := difference(seed, grad, sizes=True)) is None, text
+
+
+def test_8_an_operator_of_the_users_with_a_size_that_depends_on_values():
+    @torch.library.custom_op("dovetail_tests::positive", mutates_args=())
+    def positive(t: torch.Tensor) -> torch.Tensor:
+        return t[t > 0].clone()
+
+    positive.register_fake(lambda t: t.new_empty(torch.library.get_ctx().new_dynamic_size()))
+
+    def fn(x):
+        return positive(x * 2) + 1
+
+    jitted = compiled(fn)
+    for seed in range(6):
+        agrees(jitted, fn, torch.randn(9, generator=torch.Generator().manual_seed(seed)))
+    assert graph_of(jitted).eager_calls == 0 and jitted.cache_info().misses <= 2

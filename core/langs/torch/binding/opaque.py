@@ -29,6 +29,7 @@ from dovetail.errors import (
     InputRuntimeError,
     InputTypeError,
     InputValueError,
+    ValueDependent,
 )
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
@@ -127,6 +128,8 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
         run = _run_on_fakes(func, *specs)
     except InputError:
         return opaque_symbol(func)(*args, **kwargs)  # raises again, with the source location
+    except ValueDependent as error:
+        raise ValueDependent(str(error), (func, args, kwargs)) from error
     is_tensors = run.result is None or isinstance(run.result, (torch.Tensor, tuple, list))
     if func in NAMED and (not is_tensors or any([x is not None and not isinstance(x, torch.Tensor) for x in leaves(run.result)])):
         raise not_traced(func, "it is opaque and returns other values than tensors, which would become constants; return tensors")
@@ -338,7 +341,7 @@ def _translate_error(error: Exception, func: Callable) -> Exception:
     """Return an error of a run on fake tensors as the user should see it."""
     kind = type(error).__name__
     if kind in _VALUES_DECIDE:
-        return not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")
+        return ValueDependent(str(not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")))
     if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
         return not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
     if isinstance(error, AssertionError):
