@@ -93,6 +93,11 @@ ONE = {  # of one array of two dimensions
     "slices": lambda x: (x[1:], x[:, ::2], x[::-1], x[..., 0], x[-1], x[1, ::-2], x[:, None, 1:], x[0:0]),
     "picks": lambda x: (x[[1, 0]], x[:, [0, 0, 2]], x[np.array([0, 1]), np.array([2, 1])], x[[True, False, True]], x[np.int64(1)], x[[0], 1:]),
     "mixed picks": lambda x: (x[None][0, :, [0, 1]], x[:, None][:, 0, [[0], [1]]], x[x.argmax() % 3, 0], x[np.argmin(x, axis=1) % 3]),
+    "interp": lambda x: (
+        np.interp(x, [-2.0, 0.5, 3.0], [1.0, -1.0, np.inf]),
+        np.interp(x[0], x[1].cumsum() * 0 + np.arange(x.shape[1]), x[1], left=-7.0, right=9),
+        np.interp(x, [1.0], [3.0]),
+    ),
     "diff": lambda x: (np.diff(x), np.diff(x, axis=0), np.diff(x, 2)),
     "gradient": lambda x: np.gradient(x, axis=0),
     "trapezoid": lambda x: np.trapezoid(x, axis=1),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.numpy.reductions import flat
 from dovetail.langs.numpy.symbol import array, dtype_of, numpysymbol, of_truth, promote, torch_call
+from dovetail.langs.torch import opaque
 from dovetail.trace import TensorProxy
 
 
@@ -159,6 +162,32 @@ def diff(a: Any, n: int = 1, axis: int = -1):
         later, earlier = torch_call("narrow", x, dim, min(1, size), max(size - 1, 0)), torch_call("narrow", x, dim, 0, max(size - 1, 0))
         x = core.ne(later, earlier) if x.spec.dtype is dtypes.bool_ else core.sub(later, earlier)
     return x
+
+
+@numpysymbol("numpy.interp")
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None):
+    """The values at x of straight lines through the points (xp, fp), xp increasing; `left` and `right` beyond the ends."""
+    require(period is None, "a periodic interp is not traced; reduce x, xp and fp to one period", error=NotImplementedError)
+    x, xp, fp = (core.convert(array(each), dtypes.float64) for each in (x, xp, fp))
+    require(xp.spec.shape == fp.spec.shape and len(xp.spec.shape) == 1, "fp and xp are not of the same length", error=ValueError)
+    require(xp.spec.numel > 0, "array of sample points is empty", error=ValueError)
+    last = xp.spec.numel - 1
+    place = torch_call("clamp", core.sub(opaque(torch.searchsorted, (xp, x), {"right": True}), 1), 0, max(last - 1, 0))
+
+    def at(values: Any, places: Any) -> Any:
+        return torch_call("take", values, places)
+
+    start, begin = at(xp, place), at(fp, place)
+    stop, end = (at(each, torch_call("clamp", core.add(place, 1), 0, last)) for each in (xp, fp))
+    slope = core.div(core.sub(end, begin), core.sub(stop, start))
+    inside = core.add(core.mul(slope, core.sub(x, start)), begin)
+    other = core.add(core.mul(slope, core.sub(x, stop)), end)  # infinite points, as NumPy does
+    inside = core.where(core.isnan(inside), core.where(torch_call("logical_and", core.isnan(other), core.eq(begin, end)), begin, other), inside)
+    inside = core.where(core.eq(x, start), begin, inside) if last else begin
+    first_x, last_x, first, final = (torch_call("select", each, 0, i) for each, i in ((xp, 0), (xp, last), (fp, 0), (fp, last)))
+    inside = core.where(core.ge(x, last_x), core.where(core.gt(x, last_x), final if right is None else right, final), inside)
+    inside = core.where(core.lt(x, first_x), first if left is None else left, inside)
+    return core.where(core.isnan(x), x, inside) if last else inside
 
 
 @numpysymbol("numpy.meshgrid")
