@@ -18,7 +18,7 @@ TESTS ?=
 WORKERS ?= 2
 EXECUTORS ?= torch apex_xentropy llvm onednn
 
-.PHONY: demo test test-all lint conformance bench costs docs format install clean dist lane nvfuser-lane triton-lane
+.PHONY: demo test test-all lint conformance bench costs docs format install clean dist lane ecosystem nvfuser-lane triton-lane
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -61,6 +61,10 @@ costs: install
 # make lane PYTHON=3.13 TORCH=2.15.0, with PYTHON=/path/to/python where it is not on the PATH, TESTS=smoke, core or all.
 lane: install
 	@DISTRIBUTIONS="$(DISTRIBUTIONS)" $(PYTHON) release/lane.py --python "$(LANE_PYTHON)" --torch "$(TORCH)" --tests "$(or $(TESTS),smoke)" --workers $(WORKERS)
+
+# Models and functions of other libraries beside eager mode, in an environment of its own: 3 GB, an hour; ONLY="timm .* train" tries a part.
+ecosystem: install
+	@DISTRIBUTIONS="$(DISTRIBUTIONS)" $(PYTHON) release/ecosystem.py --workers $(WORKERS) --only "$(ONLY)"
 
 # The sdists and wheels of all distributions, into dist.
 dist: install

@@ -1,4 +1,4 @@
-"""Makes what repeats the code or results: docs/options.md, docs/api.md, the figures in README.md, the lanes in CONTRIBUTING.md.
+"""Makes what repeats the code or results: docs/{options,api,ecosystem}.md, the figures in README.md, the lanes in CONTRIBUTING.md.
 
 `make docs` runs it, and a test says when it is due.
 
@@ -149,13 +149,23 @@ def between(page: Path, marks: tuple[str, str], text: str) -> str:
     return f"{before}{begin}\n{text}\n{end}{after}"
 
 
+def module_at(path: Path) -> ModuleType:
+    """Import a module that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
 def lanes() -> str:
-    """Return what `make lane` kept, as a table; its module lies in release/."""
-    found = importlib.util.spec_from_file_location("lane_results", HERE.parent / "release" / "lane_results.py")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses look it up
-    found.loader.exec_module(module)
-    return module.table()
+    """Return what `make lane` kept, as a table."""
+    return module_at(HERE.parent / "release" / "lane_results.py").table()
+
+
+def ecosystem() -> str:
+    """Return the page on other libraries, from what `make ecosystem` kept."""
+    return module_at(HERE.parent / "benchmarks" / "ecosystem" / "page.py").text()
 
 
 def pages() -> dict[Path, str]:
@@ -169,7 +179,7 @@ def pages() -> dict[Path, str]:
         "",
         "",
     ]
-    made = {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api()}
+    made = {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api(), HERE / "ecosystem.md": ecosystem()}
     return made | {README: between(README, FIGURES, figures()), CONTRIBUTING: between(CONTRIBUTING, LANES, lanes())}
 
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import operator
 import itertools
 import re
 from collections import namedtuple
@@ -118,8 +119,11 @@ def cached(n):
     return n * 3
 
 
+cached_sum = functools.lru_cache(functools.partial(operator.add, 2))  # which has no name
+
+
 def scenario_4_builtins(x, *rest, factor, offset=1.0, **more):
-    total = x * factor + offset + cached(2)
+    total = x * factor + offset + cached(2) + cached_sum(5)
     for i, (a, b) in enumerate(zip(rest, reversed(rest), strict=True)):
         total = total + a * i - b
     total = total + sum(map(torch.neg, more.values()))

@@ -103,7 +103,7 @@ ROWS: dict[str, tuple[Callable, tuple[tuple, ...], tuple[tuple, ...]]] = {
     "torch.transpose": (
         lambda x, dim0, dim1: x.swapaxes(dim0, dim1) if x.ndim else x,
         (((), 0, -1), ((3,), 0, 0), ((4, 3), 0, 1), ((2, 3, 4), -1, 1), ((2, 0, 3), {"dim0": 0, "dim1": 2})),
-        (((2, 3), 0, 2, *OUT_OF_RANGE), ((2, 3), 0, "1", TypeError, "must be int")),
+        (((2, 3), 0, 2, *OUT_OF_RANGE), ((2, 3), 0, "1", TypeError, "must be int|invalid combination of arguments")),
     ),
     "torch.swapaxes": (
         lambda x, axis0, axis1: x.swapaxes(axis0, axis1) if x.ndim else x,

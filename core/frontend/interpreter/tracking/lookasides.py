@@ -378,7 +378,7 @@ def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, A
 
 def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards."""
-    if function.__name__.endswith("_once"):  # as `logger.warning_once`: cached so that it logs once
+    if getattr(function, "__name__", "").endswith("_once"):  # as `logger.warning_once`: cached so that it logs once
         return _later(tracker, function, args, kwargs, frame)
     return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
 
