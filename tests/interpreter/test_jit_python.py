@@ -7,8 +7,8 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import operator
 import itertools
+import operator
 import re
 from collections import namedtuple
 
