@@ -99,9 +99,10 @@ def _compiled_function(fn: Callable, cache: Cache) -> Callable:
 
     @functools.wraps(fn, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        cache.calls += 1
+        calls = cache.calls = cache.calls + 1
         try:
-            result = cache.last(args, kwargs) if cache.calls < cache.next_trial else cache.run_trial(args, kwargs)
+            run = cache.last if calls < cache.next_trial else cache.run_trial  # cache.last(...) would look for a method first
+            result = run(args, kwargs)
             return cache.slow_call(args, kwargs) if type(result) is Miss else result
         except Exception as error:
             blame(error)

@@ -48,7 +48,8 @@ from dovetail.torch_internals.modes import ANY_AUTOCAST as ANY_AUTOCAST
 from dovetail.torch_internals.modes import FAKE_TENSOR_LOG as FAKE_TENSOR_LOG
 from dovetail.torch_internals.modes import TorchDispatchMode as TorchDispatchMode
 from dovetail.torch_internals.modes import any_autocast as any_autocast
-from dovetail.torch_internals.modes import autocast_device_types as autocast_device_types
+from dovetail.torch_internals.modes import autocast_devices as autocast_devices
+from dovetail.torch_internals.modes import autocast_keys as autocast_keys
 from dovetail.torch_internals.modes import fake_tensor_mode as fake_tensor_mode
 from dovetail.torch_internals.modes import no_modes as no_modes
 from dovetail.torch_internals.modes import no_torch_function as no_torch_function

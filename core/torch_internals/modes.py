@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dovetail.torch_internals.internal import Internal, resolve
+from dovetail.torch_internals.undisturbed import in_new_thread
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
@@ -32,6 +33,12 @@ ANY_AUTOCAST = Internal(
     purpose="ask once whether autocast is on for any device",
     fallback="torch.is_autocast_enabled is called for CPU and CUDA, and the call path in C is not used",
     probe=lambda ask: ask() is any(map(torch.is_autocast_enabled, _AUTOCAST_DEVICES)),
+)
+EXCLUDED_KEYS = Internal(
+    "torch._C._dispatch_tls_local_exclude_set",
+    purpose="check in C, at once for every kind of device, that autocast is off",
+    fallback="calls are checked in Python",
+    probe=lambda excluded: in_new_thread(lambda: bool(_autocast_bits(excluded))),
 )
 FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"  # the logger to which fake tensors write every error of a bad call
 SET_GRAD_ENABLED = Internal(
@@ -101,15 +108,36 @@ TorchDispatchMode: type = DISPATCH_MODE.value or _NoDispatchMode
 
 
 @cache
-def autocast_device_types() -> list[int] | None:
-    """Return the numbers of the kinds of device that have autocast, None where torch does not say."""
-    kinds = resolve("torch._C._autograd.DeviceType")
-    if kinds is None or ANY_AUTOCAST.value is None:
+def autocast_keys() -> int | None:
+    """Return the bits of the dispatch keys that are excluded while autocast is off for every kind of device, None where this torch does not say."""
+    if ANY_AUTOCAST.value is None or EXCLUDED_KEYS.problem is not None:
         return None
-    members = [(name, getattr(kinds, name)) for name in dir(kinds) if isinstance(getattr(kinds, name), kinds)]
+    return in_new_thread(lambda: _autocast_bits(EXCLUDED_KEYS.value))
+
+
+def _autocast_bits(excluded: Any) -> int | None:
+    """Return the bits that disappear from `excluded()` where autocast is switched on; None where it is not one for each kind of device."""
+    bits, off = 0, excluded().raw_repr()
+    for device in autocast_devices():
+        torch.set_autocast_enabled(device, True)
+        on = excluded().raw_repr()
+        torch.set_autocast_enabled(device, False)
+        if on & ~off or (off & ~on).bit_count() != 1:
+            return None
+        bits |= off & ~on
+    return bits
+
+
+@cache
+def autocast_devices() -> tuple[str, ...]:
+    """Return the kinds of device that have autocast."""
+    kinds = resolve("torch._C._autograd.DeviceType")
+    if kinds is None:
+        return ()
+    names = ["privateuseone" if name == "PrivateUse1" else name.lower() for name in dir(kinds) if isinstance(getattr(kinds, name), kinds)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [int(kind) for name, kind in members if _has_autocast("privateuseone" if name == "PrivateUse1" else name.lower())]
+        return tuple(filter(_has_autocast, names))
 
 
 def _has_autocast(device: str) -> bool:

@@ -6,6 +6,7 @@ import ctypes
 import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from dovetail_llvm_exec.call.builtin import compiled
 from dovetail_llvm_exec.call.entry_ir import INSTRUCTIONS, EntryCode
 from dovetail_llvm_exec.call.entry_sizes import SizePlan
 from dovetail_llvm_exec.call.launch import SCALAR_TYPES
+from dovetail_llvm_exec.call.settled import Check, SettledPlan
 
 LARGE = 1 << 20  # bytes of values between kernels from which on the program releases them itself, one by one
 MOST_CHECKS = 4096
@@ -37,11 +39,11 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
     `computation` is all that the prologue runs, None where it runs more; where each of its lines is a region of `executor` they run
     one after the other, else the builtin calls what the prologue calls.
     """
-    builtin, devices = compiled(EntryCode), torch_internals.autocast_device_types()
-    if builtin is None or devices is None:
+    builtin = compiled(EntryCode)
+    if builtin is None:
         return None
     try:
-        plan = Plan(prologue, devices)
+        plan = Plan(prologue)
     except Declined:
         return None
     if computation is not None:
@@ -49,18 +51,19 @@ def entry(prologue: Trace, computation: Trace | None, slow: Callable[[tuple, dic
     return builtin.function(plan.words(slow, builtin.offset), (slow, *plan.objects.values()))
 
 
-class Plan(SizePlan):
+class Plan(SizePlan, SettledPlan):
     """The instructions of one entry: checks, the slots of the inputs, and steps."""
 
-    def __init__(self, prologue: Trace, devices: list[int]):
-        super().__init__()
-        self.devices, self.constants = devices, dict(prologue.constants)
+    def __init__(self, prologue: Trace):
+        SizePlan.__init__(self)
+        SettledPlan.__init__(self)
+        self.constants = dict(prologue.constants)
         self.positional, self.named = prologue.inputs
         self.objects: dict[int, Any] = {}  # the objects that the words point to, which have to live as long
         self.slots: dict[Any, int] = {}
         self.calls: dict[Any, Any] = {}  # the value that a function without arguments returns -> the function
-        self.checks: list[tuple[int, int, int, int]] = []
-        self.rows: list[tuple[list[int], int]] = []  # (row, the number of the check that points to it)
+        self.codes: dict[Any, FunctionType] = {}  # the code of a function -> the function
+        self.rows: list[tuple[list[int], Check]] = []  # (row, the check that points to it)
         self.argument_count: int | None = None
         self.no_keywords = False
         self.owned = 0  # values that the call owns until it ends
@@ -69,7 +72,7 @@ class Plan(SizePlan):
         self.single = False
         for line in prologue.lines:
             self._line(line)
-        if self.argument_count is None or not self.no_keywords or len(self.checks) > MOST_CHECKS:
+        if self.argument_count is None or not self.no_keywords or len(self.settled) + len(self.others) > MOST_CHECKS:
             raise Declined
 
     # --- objects and slots
@@ -85,12 +88,15 @@ class Plan(SizePlan):
 
     def slot(self, proxy: Any) -> int:
         """Return the slot of a value; a constant is loaded into one."""
+        if proxy in self.constants:
+            return self._loaded(self.constants[proxy])
+        if proxy in self.codes:
+            function = self.codes.pop(proxy)
+            self.check(EntryCode.attribute, self.new(proxy), self._loaded(function), self.pointer("__code__"))
+            self.owned += 1
         if proxy not in self.slots:
-            if proxy not in self.constants:
-                raise Declined
-            self.slots[proxy] = len(self.slots)
-            self.check(EntryCode.load, self.slots[proxy], self.pointer(self.constants[proxy]))
-        return self.slots[proxy]
+            raise Declined
+        return self.recalled(proxy, EntryCode.keep, EntryCode.recall)
 
     def new(self, proxy: Any) -> int:
         """Return a slot for a value that the prologue reads."""
@@ -98,7 +104,7 @@ class Plan(SizePlan):
 
     def check(self, instruction: Callable[..., None], a: int = 0, x: int = 0, y: int = 0) -> None:
         """Append an instruction."""
-        self.checks.append((OPCODES[instruction], a, x, y))
+        self.checks.append([OPCODES[instruction], a, x, y])
 
     def read(self, instruction: Callable[..., None], line: BoundSymbol, at: Any, key: Any) -> None:
         """Append an instruction that reads the output of a line from the value `at`."""
@@ -111,7 +117,11 @@ class Plan(SizePlan):
         rule = RULES.get(line.symbol)
         if rule is None:
             raise Declined
-        rule(self, line, *line.args, **{name: value for name, value in line.kwargs.items() if name != "miss"})
+        watched = self.watched_by(line)
+        with self.part(watched):
+            rule(self, line, *line.args, **{name: value for name, value in line.kwargs.items() if name != "miss"})
+        if watched is not None and line.out is not None:
+            self.settled_values.add(line.out)
 
     def item(self, line: BoundSymbol, at: Any, *, key: Any) -> None:
         """Read an argument, the item of a dict under a string, or an item of something else."""
@@ -128,7 +138,11 @@ class Plan(SizePlan):
             raise Declined
 
     def attribute(self, line: BoundSymbol, at: Any, *, name: str) -> None:
-        """Read an attribute, by whatever means its object has."""
+        """Read an attribute, by whatever means its object has; the code of a function is checked where the function holds it."""
+        owner = self.constants.get(at)
+        if name == "__code__" and type(owner) is FunctionType and versions.code_offset() is not None:
+            self.codes[line.out] = owner
+            return
         self.read(EntryCode.attribute, line, at, name)
         self.owned += 1
 
@@ -156,14 +170,15 @@ class Plan(SizePlan):
             raise Declined
         else:
             slot = self.slot(at)
-            self.rows.append(([len(keys), *map(self.pointer, keys)], len(self.checks)))
-            self.check(EntryCode.keys, slot)
+            self.with_row(EntryCode.keys, slot, [len(keys), *map(self.pointer, keys)])
 
     def value(self, line: BoundSymbol, at: Any, *, value: Any, type: Any = None) -> None:
         """Check for the very object, which is equal; whether another one is, the slow path decides."""
         value = self.object(value)
         if at in self.calls:
             self._setting(self.calls[at], value)
+        elif at in self.codes and not _is_proxy(value):
+            self.check(EntryCode.holds_word, self.pointer(self.codes[at]) + versions.code_offset(), self.pointer(value))
         elif _is_proxy(value):
             raise Declined
         elif isinstance(value, Size):
@@ -175,8 +190,8 @@ class Plan(SizePlan):
         """Check what a function without arguments returns."""
         if function is torch.is_grad_enabled and type(value) is bool:
             self.check(EntryCode.grad_mode, int(value))
-        elif function is torch_internals.any_autocast and value is False:
-            self.check(EntryCode.no_autocast)
+        elif function is torch_internals.any_autocast and value is False and (keys := torch_internals.autocast_keys()) is not None:
+            self.check(EntryCode.no_autocast, ctypes.c_int64(keys).value)
         elif type(function) is type(len) and isinstance(value, (bool, torch.dtype, type(None))):
             self.check(EntryCode.call_returns, self.pointer(function), self.pointer(value))
         else:
@@ -210,8 +225,7 @@ class Plan(SizePlan):
     def empty(self, line: BoundSymbol, *, containers: Any) -> None:
         """Check that many containers are empty."""
         containers = self.known(containers)
-        self.rows.append(([len(containers), *map(self.pointer, containers)], len(self.checks)))
-        self.check(EntryCode.empty)
+        self.with_row(EntryCode.empty, 0, [len(containers), *map(self.pointer, containers)])
 
     def state(self, line: BoundSymbol, *, state: Any) -> None:
         """Read the state of modules, again where one of their dictionaries has another version."""
@@ -224,8 +238,7 @@ class Plan(SizePlan):
             row += [self.pointer(x), versions.place(x), self.pointer(type(x)), self.pointer(object.__getattribute__(x, "__dict__"))]
         row += map(self.pointer, tables)
         row += map(self.new, values)
-        self.rows.append((row, len(self.checks)))
-        self.check(EntryCode.module_state, self.new(("state", id(state))))
+        self.with_row(EntryCode.module_state, self.new(("state", id(state))), row)
         self.owned += 1
 
     def absent(self, line: BoundSymbol, *, containers: Any, keys: Any, contains: Any) -> None:
@@ -239,11 +252,10 @@ class Plan(SizePlan):
 
     def _loaded(self, value: Any) -> int:
         """Return a slot into which an object was loaded."""
-        key = ("object", id(value))
-        if key not in self.slots:
-            self.slots[key] = len(self.slots)
-            self.check(EntryCode.load, self.slots[key], self.pointer(value))
-        return self.slots[key]
+        slot = self.new(("object", id(value)))
+        if not self.is_filled(slot):
+            self.check(EntryCode.load, slot, self.pointer(value))
+        return slot
 
     def tensor(
         self, line: BoundSymbol, x: Any, *, type: Any, dtype: Any, shape: tuple, device: Any, requires_grad: bool, strides: tuple | None
@@ -272,9 +284,10 @@ class Plan(SizePlan):
         if self.object(active) is not torch_internals.active_mode or keys is None:
             raise Declined
         self.check(EntryCode.no_modes, *keys)
-        level = self.new(("level", id(line)))
-        self.check(EntryCode.dict_item, level, self._loaded(torch_internals.FORWARD_AD), self.pointer(torch_internals.LEVEL))
-        self.check(EntryCode.is_object, level, self.pointer(torch_internals.NO_LEVEL))
+        level, module = self.new(("level", id(line))), torch_internals.FORWARD_AD
+        with self.part([module] if versions.are_known() else None):
+            self.check(EntryCode.dict_item, level, self._loaded(module), self.pointer(torch_internals.LEVEL))
+            self.check(EntryCode.is_object, level, self.pointer(torch_internals.NO_LEVEL))
 
     def distinct(self, line: BoundSymbol, *tensors: Any) -> None:
         """Check that no two are the same object."""
@@ -316,24 +329,26 @@ class Plan(SizePlan):
 
     def words(self, slow: Any, offset: int) -> bytes:
         """Return the payload of the builtin."""
-        start = len(EntryCode.fields) + 4 * len(self.checks)
+        checks, seen = self.settled + self.others, ctypes.c_int64(0)
+        self.pointer(seen)
+        start = len(EntryCode.fields) + 4 * len(checks)
         body = list(self.inputs)
         step_row = start + len(body)
         for fn, inputs, outputs in self.steps:
             body += [self.pointer(fn), len(inputs), len(outputs), *inputs, *outputs]
         result_row = start + len(body)
         body += self.results
-        autocast_row = start + len(body)
-        body += self.devices
-        checks = list(self.checks)
-        for row, at in self.rows:
-            checks[at] = (*checks[at][:2], start + len(body), 0)
+        watched = start + len(body)
+        body += map(self.pointer, (*self.tables.values(), *self.classes.values()))
+        for row, check in self.rows:
+            check[2] = start + len(body)
             body += row
         fields = {"slow": id(slow), "slots": len(self.slots), "checks": len(checks), "arguments": self.argument_count, "inputs": len(self.inputs)}
         fields |= {"steps": len(self.steps), "step_row": step_row, "program": self.pointer(self.callee), "results": len(self.results)}
         fields |= {"result_row": result_row, "single": int(self.single), "offset": offset, "dict_type": id(dict), "tuple_type": id(tuple)}
-        fields |= {"owned": self.owned, "autocasts": len(self.devices), "autocast_row": autocast_row}
-        fields |= {"version": versions.VERSION, "registers": len(self.registers)}
+        fields |= {"owned": self.owned, "version": versions.VERSION, "registers": len(self.registers)}
+        fields |= {"settled": len(self.settled), "seen": ctypes.addressof(seen), "watched": watched}
+        fields |= {"watched_tables": len(self.tables), "watched_classes": len(self.classes), "tag": versions.tag_offset() or 0}
         packed = [fields[name] for name in EntryCode.fields] + [word for check in checks for word in check] + body
         return struct.pack(f"{len(packed)}q", *packed)
 

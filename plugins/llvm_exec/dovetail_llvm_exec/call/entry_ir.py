@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail_llvm_exec.call import entry_sizes
+from dovetail_llvm_exec.call import entry_sizes, settled
 from dovetail_llvm_exec.call.builtin import NULL
 from dovetail_llvm_exec.call.entry_sizes import SizeInstructions
+from dovetail_llvm_exec.call.settled import SettledInstructions
 from dovetail_llvm_exec.ir.module import Value
 
 GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
-AUTOCAST = "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"  # bool at::autocast::is_autocast_enabled(c10::DeviceType)
 DISPATCH_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"  # int64_t c10::impl::TorchDispatchModeTLS::stack_len()
 FUNCTION_MODES = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"  # int64_t at::impl::PythonTorchFunctionTLS::stack_len()
 KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"  # bool c10::impl::tls_is_dispatch_key_included(c10::DispatchKey)
+ALL_EXCLUDED = "_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE"  # bool c10::impl::tls_is_dispatch_keyset_excluded(DispatchKeySet)
 REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"  # bool c10::TensorImpl::requires_grad() const
 READERS = ("get_dtype", "get_dim", "get_sizes", "get_strides", "get_device_type")
 
 
-class EntryCode(SizeInstructions):
+class EntryCode(SizeInstructions, SettledInstructions):
     """Writes the builtin.  Each instruction is a method that writes its code; the docstring names the operands."""
 
     name = "llvm_entry"
-    symbols = (*(f"aoti_torch_{reader}" for reader in READERS), GRAD_MODE, AUTOCAST, REQUIRES_GRAD, DISPATCH_MODES, FUNCTION_MODES, KEY_INCLUDED)
+    symbols = (*(f"aoti_torch_{reader}" for reader in READERS), GRAD_MODE, ALL_EXCLUDED, REQUIRES_GRAD, DISPATCH_MODES, FUNCTION_MODES, KEY_INCLUDED)
     fields = (
         *("slow", "slots", "checks", "arguments", "inputs", "steps", "step_row", "program", "results", "result_row", "single", "owned"),
-        *("offset", "dict_type", "tuple_type", "autocasts", "autocast_row", "version", "registers"),
+        *("offset", "dict_type", "tuple_type", "version", "registers"),
+        *("settled", "seen", "watched", "watched_tables", "watched_classes", "tag"),
     )
 
     def body(self) -> None:
@@ -62,9 +64,11 @@ class EntryCode(SizeInstructions):
     # --- checks
 
     def _checks(self) -> None:
-        """Run one instruction after the other."""
-        b = self.b
-        with b.loop(0, self.field("checks")) as loop:
+        """Run one instruction after the other, without the settled ones where what they depend on is as it was when they held."""
+        b, seen = self.b, self.field("seen", "ptr")
+        now = self.watched_versions()  # before the checks: a change while they run makes another number
+        same = b.and_(b.compare("ne", now, 0), b.compare("eq", now, b.load("i64", seen, align=8)))
+        with b.loop(b.select(same, self.field("settled"), b.constant(0, "i64")), self.field("checks")) as loop:
             at = b.add(b.mul(loop.index, 4), len(self.fields))
             op, a, x, y = (self.word(b.add(at, i)) for i in range(4))
             labels = [b.label(write.__name__) for write in INSTRUCTIONS]
@@ -76,6 +80,7 @@ class EntryCode(SizeInstructions):
                 write(self, a, x, y)
                 b.jump(following)
             b.place(following)
+        b.store(now, seen, align=8)
 
     def argument(self, a: Value, x: Value, y: Value) -> None:
         """Load argument x of the call into slot a."""
@@ -85,8 +90,8 @@ class EntryCode(SizeInstructions):
         """Load item y of the dict in slot x into slot a: of exactly a dict, whose look-up runs no foreign code for keys that are strings."""
         container = self.slot(x)
         self.require(self.b.compare("eq", self.kind(container), self.field("dict_type")))
-        value = self.b.call("PyDict_GetItem", "ptr", container, self.pointer(y))
-        self.require(self.b.compare("ne", self.b.cast("ptrtoint", value, "i64"), 0))
+        value = self.b.call("PyDict_GetItemWithError", "ptr", container, self.pointer(y))
+        self.require_no_error(self.b.compare("ne", self.b.cast("ptrtoint", value, "i64"), 0))
         self.fill(a, value)
 
     def load(self, a: Value, x: Value, y: Value) -> None:
@@ -127,6 +132,10 @@ class EntryCode(SizeInstructions):
     def is_object(self, a: Value, x: Value, y: Value) -> None:
         """Require that slot a holds the object x."""
         self.require(self._is_same(a, x))
+
+    def holds_word(self, a: Value, x: Value, y: Value) -> None:
+        """Require that the word at the address a is x."""
+        self.require(self.b.compare("eq", self.b.load("i64", self.pointer(a), align=8), x))
 
     def is_other_object(self, a: Value, x: Value, y: Value) -> None:
         """Require that slot a holds another object than x."""
@@ -234,27 +243,19 @@ class EntryCode(SizeInstructions):
             instance = self.pointer(instance)
             self.require(b.compare("eq", self.kind(instance), kind))
             self.require(b.compare("eq", b.load("i64", b.address(instance, "i8", place), align=8), namespace))
-            loop.update(b.add(loop.carried[0], self._version(namespace)))
+            loop.update(b.add(loop.carried[0], self.version(namespace)))
         first = b.add(b.add(x, 6), b.mul(objects, 4))
         with b.loop(0, self.word(b.add(x, 4)), 1, [loop.results[0]]) as each:
-            each.update(b.add(each.carried[0], self._version(self.word(b.add(first, each.index)))))
+            each.update(b.add(each.carried[0], self.version(self.word(b.add(first, each.index)))))
         return each.results[0]
-
-    def _version(self, table: Value) -> Value:
-        """Return the version of a dictionary, which changes with each change of it."""
-        return self.b.load("i64", self.b.address(self.pointer(table), "i8", self.field("version")), align=8)
 
     def grad_mode(self, a: Value, x: Value, y: Value) -> None:
         """Require that grad mode is on where a is 1, off where it is 0."""
         self.require(self.b.compare("eq", self.b.cast("zext", self.holds(GRAD_MODE), "i64"), a))
 
     def no_autocast(self, a: Value, x: Value, y: Value) -> None:
-        """Require that autocast is off for every kind of device that has it."""
-        b = self.b
-        first = self.field("autocast_row")
-        with b.loop(0, self.field("autocasts")) as loop:
-            device = b.cast("trunc", self.word(b.add(first, loop.index)), "i8")
-            self.require(b.not_(self.holds(AUTOCAST, device)))
+        """Require that all dispatch keys whose bits are set in a are excluded, as those of autocast are where it is off."""
+        self.require(self.holds(ALL_EXCLUDED, a))
 
     def no_modes(self, a: Value, x: Value, y: Value) -> None:
         """Require that no mode of torch's is on a stack of this thread, and that neither of the dispatch keys a and x is included."""
@@ -403,6 +404,7 @@ INSTRUCTIONS: tuple[Callable[[EntryCode, Value, Value, Value], None], ...] = (
     EntryCode.dict_item,
     EntryCode.load,
     EntryCode.is_object,
+    EntryCode.holds_word,
     EntryCode.is_other_object,
     EntryCode.has_type,
     EntryCode.size,
@@ -421,4 +423,5 @@ INSTRUCTIONS: tuple[Callable[[EntryCode, Value, Value, Value], None], ...] = (
     EntryCode.no_modes,
     EntryCode.sized_tensor,
     *entry_sizes.INSTRUCTIONS,
+    *settled.INSTRUCTIONS,
 )

@@ -97,8 +97,8 @@ class SizePlan:
     slot: Callable[[Any], int]
     pointer: Callable[[Any], int]
     known: Callable[[Any], Any]
-    rows: list[tuple[list[int], int]]
-    checks: list[tuple[int, int, int, int]]
+    rows: list[tuple[list[int], list[int]]]
+    checks: list[list[int]]
 
     def __init__(self) -> None:
         self.registers: dict[str, int] = {}
@@ -109,8 +109,8 @@ class SizePlan:
 
     def with_row(self, instruction: Callable[..., None], a: int, row: list[int]) -> None:
         """Append an instruction whose operand x is a row."""
-        self.rows.append((row, len(self.checks)))
         self.check(instruction, a)
+        self.rows.append((row, self.checks[-1]))
 
     def rank(self, line: BoundSymbol, x: Any, *, type: Any, rank: int) -> None:
         """Check the class and the number of dimensions of a tensor, before its sizes are read."""

@@ -1,4 +1,7 @@
-"""Where objects hold their dictionaries, and dictionaries a version: CPython 3.11 gives a dictionary a greater one with each change.
+"""Where objects hold their dictionaries, dictionaries and classes a version, functions their code.
+
+CPython 3.11 gives a dictionary a greater version with each change.  Each CPython takes a class's version away when the class or a base of it
+changes, and gives it a new one, greater than all before, when an attribute of it is looked up.
 
 What is read is private, and written about nowhere but in CPython's source; so it is tried out before it is used.
 """
@@ -10,12 +13,15 @@ import itertools
 import sys
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 WORD = 8
 VERSION = 3 * WORD  # into a dictionary: behind its reference count, its class and its length
 MANAGED = 1 << 4  # flag of classes whose instances have the address of their dictionary in front of them
 IN_FRONT = -3 * WORD
+HEAP = 1 << 9  # flag of classes that are made by a class statement: others do not change
+UNBOUND = (FunctionType, MethodDescriptorType, WrapperDescriptorType, property)  # what a class returns as it is, though it has `__get__`
 
 
 def place(x: Any) -> int | None:
@@ -91,3 +97,50 @@ def _is_calm() -> bool:
     calm = reads == 64 and before == _version(held)
     x.__dict__ = other = dict(held)
     return calm and there is not None and _word(id(x) + there) == id(other) != id(held)
+
+
+@cache
+def tag_offset() -> int | None:
+    """Return how many bytes behind its beginning a class holds its version, 32 bits that are 0 where it has none; None where that is unclear."""
+    if sys.implementation.name != "cpython":
+        return None
+    base = type("Base", (), {"v": 0})
+    kinds = base, type("Derived", (base,), {})
+    places = set(range(0, type.__basicsize__ - 3, 4))
+    for i in range(1, 5):
+        before = [_tags(kind, kind.v) for kind in kinds]
+        same = [_tags(kind, kind.v) for kind in kinds]
+        base.v = i
+        gone = [_tags(kind) for kind in kinds]
+        after = [_tags(kind, kind.v) for kind in kinds]
+        for old, again, none, new in zip(before, same, gone, after, strict=True):
+            places = {at for at in places if 0 < old[at // 4] == again[at // 4] < new[at // 4] and none[at // 4] == 0}
+    return places.pop() if len(places) == 1 else None
+
+
+def _tags(kind: type, looked_up: Any = None) -> list[int]:
+    """Return the memory of a class as numbers of 32 bits."""
+    return list((ctypes.c_uint32 * (type.__basicsize__ // 4)).from_address(id(kind)))
+
+
+def classes_behind(kind: type, name: str) -> list[type] | None:
+    """Return the classes whose versions change where `kind.name` becomes another object; None where looking it up may run code, or make an object."""
+    meta, missing = type(kind), object()
+    raw = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), missing)
+    over = next((vars(base)[name] for base in meta.__mro__ if name in vars(base)), missing)
+    plain = type(raw) in UNBOUND or not (type(raw).__flags__ & HEAP or hasattr(type(raw), "__get__"))
+    if raw is missing or not plain or hasattr(type(over), "__set__") or meta.__getattribute__ is not type.__getattribute__ or tag_offset() is None:
+        return None
+    return [each for each in (kind, meta) if each.__flags__ & HEAP]
+
+
+@cache
+def code_offset() -> int | None:
+    """Return how many bytes behind its beginning a function holds the address of its code; None where that is unclear."""
+    functions = (lambda: 0, lambda x: x, _word)
+    size = range(0, FunctionType.__basicsize__ - WORD + 1, WORD)
+    places = [at for at in size if all([_word(id(f) + at) == id(f.__code__) for f in functions])]
+    if len(places) != 1:
+        return None
+    functions[0].__code__ = other = (lambda: 1).__code__
+    return places[0] if _word(id(functions[0]) + places[0]) == id(other) else None
