@@ -125,13 +125,21 @@ def _tags(kind: type, looked_up: Any = None) -> list[int]:
 
 def classes_behind(kind: type, name: str) -> list[type] | None:
     """Return the classes whose versions change where `kind.name` becomes another object; None where looking it up may run code, or make an object."""
-    meta, missing = type(kind), object()
-    raw = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), missing)
-    over = next((vars(base)[name] for base in meta.__mro__ if name in vars(base)), missing)
-    plain = type(raw) in UNBOUND or not (type(raw).__flags__ & HEAP or hasattr(type(raw), "__get__"))
-    if raw is missing or not plain or hasattr(type(over), "__set__") or meta.__getattribute__ is not type.__getattribute__ or tag_offset() is None:
+    meta, raw = type(kind), _raw(kind, name)
+    plain = type(raw) in UNBOUND or not (_FLAGS(type(raw)) & HEAP or hasattr(type(raw), "__get__"))
+    standard = _raw(meta, "__getattribute__") is type.__getattribute__ and not hasattr(type(_raw(meta, name)), "__set__")
+    if raw is MISSING or not plain or not standard or tag_offset() is None:
         return None
-    return [each for each in (kind, meta) if each.__flags__ & HEAP]
+    return [each for each in (kind, meta) if _FLAGS(each) & HEAP]
+
+
+MISSING = object()
+_MRO, _NAMESPACE, _FLAGS = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__flags__"))  # no code of a metaclass runs
+
+
+def _raw(kind: type, name: str) -> Any:
+    """Return what a class or a base of it has under a name, unbound."""
+    return next((_NAMESPACE(base)[name] for base in _MRO(kind) if name in _NAMESPACE(base)), MISSING)
 
 
 @cache
