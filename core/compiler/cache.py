@@ -19,7 +19,7 @@ from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph, needed_value
 from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
-from dovetail.errors import EagerCall, TracedValueError, Unsupported
+from dovetail.errors import EagerCall, TracedValueError, Unsupported, error_text
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
@@ -141,7 +141,7 @@ class Cache:
                 self.calls -= 1  # neither a hit nor a miss
                 if not isinstance(error, (PendingWrites, EagerCall)):
                     raise
-                entry, raised = None, error.__cause__
+                entry, raised = None, error_text(error.__cause__)
             else:
                 self.record_miss([*self.retired, *(miss.reason for miss in misses)])
                 self.retired.clear()
@@ -184,7 +184,7 @@ class Cache:
         if need is not None:
             return self.compile_decisions(args, kwargs, executors, passes, need, decisions == "graph")
         account.seconds = perf_counter() - began
-        account.retire = functools.partial(_retire, weakref.ref(self), entry)
+        account.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
         account.gradients = gradients_differ
         return entry
 
@@ -197,7 +197,7 @@ class Cache:
         more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled, "on_explore": on_explore}
         entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, **more)
         entry.graph.eager = None if compiles else 'decisions is "eager"'
-        entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), entry)
+        entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
         return entry
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
@@ -386,22 +386,21 @@ def name_of(fn: Callable) -> str:
     return getattr(fn, "__qualname__", type(fn).__name__)
 
 
-def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: BaseException | None) -> Any:
+def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: str) -> Any:
     """Call a function whose traced run wrote to outside objects and then raised: the writes happen, and so does the exception."""
     result = fn(*args, **kwargs)
-    if raised is None or isinstance(raised, EagerCall):
-        return result
-    warnings.warn(
-        f"{name_of(fn)} raised {type(raised).__name__} ({raised}) while it was traced, and does not raise it when it runs eagerly; this call was "
-        "not compiled. Please report it as a bug",
-        stacklevel=5,
-    )
+    if raised:
+        warnings.warn(
+            f"{name_of(fn)} raised {raised} while it was traced, and does not raise it when it runs eagerly; this call was not compiled. Please "
+            "report it as a bug",
+            stacklevel=5,
+        )
     return result
 
 
-def _retire(cache: weakref.ref[Cache], entry: Entry, reason: str) -> None:
-    if (alive := cache()) is not None:
-        alive.retire(entry, reason)
+def _retire(cache: weakref.ref[Cache], entry: weakref.ref[Entry], reason: str) -> None:
+    if (alive := cache()) is not None and (program := entry()) is not None:
+        alive.retire(program, reason)
 
 
 def _explored(cache: weakref.ref[Cache], reason: str) -> None:

@@ -56,6 +56,8 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         except Unsupported:
             if not choices.give_up():
                 raise
+        finally:
+            environment.array_inputs = None
         if sizes is not None:
             sizes.restart()
 

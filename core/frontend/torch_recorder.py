@@ -152,7 +152,7 @@ class TorchRecorder(ArrayHooks):
     def forget(self) -> None:
         """Release the tensors of the run."""
         self.inputs, self.real, self.sources, self.results, self.autograd = {}, {}, [], {}, TracedAutograd(self)
-        self.inside = None
+        self.inside, self.choices = None, ArrayChoices()
 
     def finish(self, tracker: Tracker) -> None:
         if self.inside is not None:

@@ -223,7 +223,7 @@ def to_callable(trace: Any) -> Callable:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     scope["__trace__"] = trace  # what a traceback through the program finds
     exec(compile(text, file, "exec"), scope)
-    fn = scope[trace.name]
+    fn = scope.pop(trace.name)  # else the function and its globals hold each other
     weakref.finalize(fn, linecache.cache.pop, file, None)
     return fn
 

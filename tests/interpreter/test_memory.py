@@ -6,6 +6,7 @@ import contextlib
 import gc
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +43,26 @@ def catching(x):
         return x + 1
 
 
+def writing_before_it_raises(x):
+    SEEN.append(1)
+    raise ValueError("no")
+
+
+def raising_where_a_value_says_so(x):
+    y = x * 2
+    if x.sum() > 0:
+        raise ValueError("no")
+    return y
+
+
+def of_an_array_by_value(a):
+    return a * 2 if a[0] > 0 else a
+
+
+def of_an_array_and_a_tensor(a):
+    return torch.from_numpy(a) + torch.ones(3)
+
+
 @pytest.fixture
 def no_collector():
     gc.collect()
@@ -62,6 +83,37 @@ def test_an_argument_dies_with_its_last_name(program, calls, interpretation, no_
             compiled(x)
         del x
         assert alive() is None
+
+
+@pytest.mark.parametrize(
+    "program, argument",
+    [
+        (writing_before_it_raises, torch.ones),
+        (raising_where_a_value_says_so, torch.ones),
+        (plain, np.ones),
+        (raising, np.ones),
+        (of_an_array_by_value, np.ones),
+        (of_an_array_and_a_tensor, np.ones),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_an_argument_and_a_result_die_where_python_chooses_or_raises(program, argument, no_collector):
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        x, result = argument(3), None
+        with contextlib.suppress(ValueError):
+            result = compiled(x)
+        alive = [weakref.ref(value) for value in (x, result) if value is not None]
+        del x, result
+        assert [value() for value in alive] == [None] * len(alive)
+
+
+def test_a_compiled_function_that_is_dropped_takes_its_programs_along(no_collector):
+    compiled = dovetail.jit(plain, executors=["torch"])
+    compiled(torch.ones(3))
+    alive = [weakref.ref(value) for value in (compiled, compiled._cache, compiled._cache.entries[0])]
+    del compiled
+    assert [value() for value in alive] == [None] * 3
 
 
 def test_an_argument_dies_after_its_backward(no_collector):

@@ -25,21 +25,25 @@ def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dic
     """
     by_value: dict[int, np.ndarray] = {}
     first: TracedValueError | None = None
-    while True:
-        environment = ArrayEnvironment(LANGUAGE)
-        new = Trace(language=LANGUAGE, environment=environment)
-        recorder = ArrayRecorder(new, environment, by_value)
-        try:
-            return run(fn, args, kwargs, recorder)
-        except MixedCall:
-            return None
-        except Unsupported:
-            if first is None:
-                raise
-            raise first from None  # guarding the content did not help: say what the values were needed for
-        except TracedValueError as error:
-            first = error if first is None else first
-            needed = arrays_behind(error.proxy, new, recorder.known_arrays)
-            if not needed or sum([x.nbytes for x in needed]) > SMALL:
-                raise
-            by_value |= {id(x): x for x in needed}
+    try:
+        while True:
+            environment = ArrayEnvironment(LANGUAGE)
+            new = Trace(language=LANGUAGE, environment=environment)
+            recorder = ArrayRecorder(new, environment, by_value)
+            known = recorder.known_arrays
+            try:
+                return run(fn, args, kwargs, recorder)
+            except MixedCall:
+                return None
+            except Unsupported:
+                if first is None:
+                    raise
+                raise first from None  # guarding the content did not help: say what the values were needed for
+            except TracedValueError as error:
+                first = error if first is None else first
+                needed = arrays_behind(error.proxy, new, known)
+                if not needed or sum([x.nbytes for x in needed]) > SMALL:
+                    raise
+                by_value |= {id(x): x for x in needed}
+    finally:
+        first = None  # it holds the frame that holds it

@@ -66,6 +66,11 @@ class ArrayRecorder(TorchRecorder):
         self.array_inputs = ArrayInputs(self)
         self.known_arrays = self.array_inputs.arrays
 
+    def forget(self) -> None:
+        super().forget()
+        self.by_value, self.array_inputs = {}, ArrayInputs(self)
+        self.known_arrays = self.array_inputs.arrays
+
     # inputs and results
 
     def is_input(self, value: Any) -> bool:

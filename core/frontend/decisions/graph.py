@@ -9,6 +9,7 @@ from threading import RLock
 from typing import Any, Protocol
 
 from dovetail import options
+from dovetail.errors import error_text
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
@@ -259,7 +260,7 @@ class Graph:
             return self.walk(root, checked, before, args, kwargs)
         except GoEager as reason:
             self.generators.restore(before)
-            again, why, raised = type(reason) is Restart and restarts < _RESTARTS, str(reason), reason.raised
+            again, why, raised = type(reason) is Restart and restarts < _RESTARTS, str(reason), error_text(reason.raised)
         if again:
             return self.call(args, kwargs, restarts + 1)
         self.eager_calls += 1
@@ -277,13 +278,12 @@ class Graph:
         if self.eager_calls > _MOST * finished:
             self.eager = f"{self.eager_calls} of {self.eager_calls + finished} calls ended in eager mode"
 
-    def _eager(self, args: tuple, kwargs: dict, raised: BaseException | None) -> Any:
+    def _eager(self, args: tuple, kwargs: dict, raised: str) -> Any:
         """Call the function as it stands; `raised` is what it raised while it was traced."""
         result = self.fn(*args, **kwargs)
-        if raised is not None:
+        if raised:
             self.warn(
-                f"it raised {type(raised).__name__} ({raised}) while it was traced, and does not raise it when it runs eagerly; it was not compiled. "
-                "Please report it as a bug"
+                f"it raised {raised} while it was traced, and does not raise it when it runs eagerly; it was not compiled. Please report it as a bug"
             )
         return result
 

@@ -99,19 +99,18 @@ class Session(Requester):
         except Exception as error:
             if self.late and isinstance(error, DovetailError):
                 raise self.without_symbols() from error
-            reason = self.eager(error)
-            self.give_up(reason)
-            raise reason from error
+            raise self.give_up(self.eager(error)) from error
         finally:
             self.late.relations.close()
             environment.session = None
             environment.forget()
         return (leaf.finish(self.inputs, self.values, self.objects),)
 
-    def give_up(self, reason: GoEager) -> None:
-        """Let all calls that come here run eagerly, where the reason lasts."""
+    def give_up(self, reason: GoEager) -> GoEager:
+        """Let all calls that come here run eagerly, where the reason lasts; return that."""
         if reason.lasting and not self.only_root and not self.decision.edges.get(self.outcome):
             self.graph.connect(self.decision, self.outcome, Edge(eager=str(reason) or f"it raised {type(reason.raised).__name__}"))
+        return reason
 
     def eager(self, error: Exception) -> GoEager:
         """Return the reason to run eagerly after an error: nothing to tell where it is the program's own."""

@@ -75,6 +75,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         """Add the guard that the trace depends on this fact; plain values are compared, whatever object they are."""
         if kind == "is" and type(value) in PLAIN:
             kind = "equal"
+        elif kind == "same" and value.kind == "const":  # so that one check of a source is enough
+            kind, value = "is", value.key
         try:
             mark = repr(value) if type(value) in (float, complex) else tuple(value) if type(value) is list else value
             key = (kind, source, mark, type(value))
