@@ -42,16 +42,6 @@ class EagerCall(Unsupported):
     """The traced call must run in eager mode.  Internal: the compiled function catches it and does so."""
 
 
-def error_text(error: BaseException | None) -> str:
-    """Return type and message of an error of the program, "" where there is none; the error itself keeps all frames alive that it passed."""
-    if error is None or isinstance(error, EagerCall):
-        return ""
-    try:
-        return f"{type(error).__name__} ({error})"
-    except Exception:  # whatever the `__str__` of a user's class raises
-        return type(error).__name__
-
-
 class NoGradRule(DovetailError, NotImplementedError):
     """A gradient is needed through a symbol without a grad rule."""
 

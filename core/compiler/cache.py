@@ -19,7 +19,7 @@ from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph, needed_value
 from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
-from dovetail.errors import EagerCall, TracedValueError, Unsupported, error_text
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
@@ -29,6 +29,7 @@ from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
+from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.frontend.wrapped_modules import gradient_stage_bytes
 from dovetail.torch_internals import active_mode

@@ -32,6 +32,8 @@ class Tag(Enum):
     AGAIN = auto()  # the backward runs it again rather than save its result
     UNINITIALIZED = auto()  # the result is whatever the memory held; a decomposition fills it with zeros
 
+    __hash__ = object.__hash__  # that of Enum runs Python code, and passes look tags up for each line
+
 
 IN_ORDER = frozenset({Tag.MEMORY, Tag.RANDOM, Tag.HOST, Tag.GUARD, Tag.COLLECTIVE, Tag.ORDERED})  # kept in order
 EFFECTS = IN_ORDER - {Tag.ORDERED} | {Tag.WAIT}  # never removed, never merged

@@ -47,9 +47,9 @@ class BoundSymbol:
         if body:
             read = set(reads)
             self.writes = list(dict.fromkeys(p for p in self.writes if p not in read))
-        self.mutates = any(line.mutates for line in body) if body else Tag.MEMORY in symbol.tags
-        self.effects = any(line.effects for line in body) if body else symbol.effects
-        self.in_order = any(line.in_order for line in body) if body else symbol.in_order
+        self.mutates = any([line.mutates for line in body]) if body else Tag.MEMORY in symbol.tags
+        self.effects = any([line.effects for line in body]) if body else symbol.effects
+        self.in_order = any([line.in_order for line in body]) if body else symbol.in_order
 
     def replace(self, **changes: Any) -> BoundSymbol:
         """Return the same line but for `changes`."""

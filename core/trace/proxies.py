@@ -159,10 +159,11 @@ def is_proxy(value: Any) -> bool:
 
 def leaves(tree: Any) -> Iterator[Any]:
     """List what is in nested tuples, lists and dicts, from left to right."""
-    if isinstance(tree, (tuple, list)):
+    kind = type(tree)  # isinstance would also ask a proxy which class it stands for
+    if issubclass(kind, (tuple, list)):
         for item in tree:
             yield from leaves(item)
-    elif isinstance(tree, dict):
+    elif issubclass(kind, dict):
         yield from leaves(list(tree.values()))
     else:
         yield tree
@@ -170,14 +171,25 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 def proxies(tree: Any) -> list[Proxy]:
     """List the proxies in nested tuples, lists and dicts."""
-    return [leaf for leaf in leaves(tree) if isinstance(leaf, Proxy)]
+    collected: list[Proxy] = []
+    _collect(tree, collected)
+    return collected
+
+
+def _collect(tree: Any, collected: list[Proxy]) -> None:
+    kind = type(tree)
+    if issubclass(kind, Proxy):
+        collected.append(tree)
+    elif issubclass(kind, (tuple, list, dict)):
+        for item in tree.values() if issubclass(kind, dict) else tree:
+            _collect(item, collected)
 
 
 def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
     """Apply `fn` to every leaf of nested tuples, lists and dicts."""
-    if isinstance(tree, tuple):
+    kind = type(tree)
+    if issubclass(kind, tuple):
         items = [tree_map(fn, item) for item in tree]
-        kind = type(tree)
         if kind is tuple or hasattr(tree, "_fields"):
             return tuple(items) if kind is tuple else kind(*items)
         if is_symbolic(items):
@@ -186,8 +198,8 @@ def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
             return kind(items)
         except TypeError:  # a torch.Size holds integers alone
             return tuple(items)
-    if isinstance(tree, list):
+    if issubclass(kind, list):
         return [tree_map(fn, item) for item in tree]
-    if isinstance(tree, dict):
+    if issubclass(kind, dict):
         return {key: tree_map(fn, item) for key, item in tree.items()}
     return fn(tree)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from threading import Lock
@@ -50,14 +51,14 @@ class Distrust:
 
     def __init__(self) -> None:
         self.own: WeakKeyDictionary[Executor, dict[str, str]] = WeakKeyDictionary()
-        self.kept: dict[Path, dict[str, Disagreement]] = {}
+        self.kept: dict[str, dict[str, Disagreement]] = {}
         self.lock = Lock()
 
     def of(self, ex: Executor, line: BoundSymbol) -> str | None:
         """Return why `ex` may not run `line`, as a sentence; None where it may."""
         if _FORGIVING.get():
             return None
-        own, kept = self.own.get(ex), self._kept(folder()) if _key_of(ex) else {}
+        own, kept = self.own.get(ex), self._kept(_folder()) if _key_of(ex) else {}
         if not own and not any([entry.executor == ex.name for entry in kept.values()]):
             return None
         mark = structure(line)
@@ -75,29 +76,29 @@ class Distrust:
             return
         disagreement = Disagreement(ex.name, operation, message, case, digest(ex, mark))
         with self.lock:
-            self._kept(folder())[disagreement.key] = disagreement
+            self._kept(_folder())[disagreement.key] = disagreement
         with suppress(OSError):  # a folder that cannot be written forgets, as a process does
             _write(folder() / f"{disagreement.key}.json", {"format": FORMAT, **asdict(disagreement)})
 
     def clear(self) -> list[Disagreement]:
         """Forget everything, the files of the folder too; return what was in them."""
         self.own.clear()
-        self.kept.pop(folder(), None)
+        self.kept.pop(_folder(), None)
         disagreements = list(self.listed())
         for each in disagreements:
             with suppress(OSError):
                 (folder() / f"{each.key}.json").unlink()
-        self.kept.pop(folder(), None)
+        self.kept.pop(_folder(), None)
         return disagreements
 
     def listed(self) -> Iterator[Disagreement]:
         """List the disagreements in files, by executor."""
-        yield from sorted(self._kept(folder()).values(), key=lambda each: (each.executor, each.operation, each.key))
+        yield from sorted(self._kept(_folder()).values(), key=lambda each: (each.executor, each.operation, each.key))
 
-    def _kept(self, where: Path) -> dict[str, Disagreement]:
+    def _kept(self, where: str) -> dict[str, Disagreement]:
         """The disagreements in the files of a folder, which is read once."""
         if where not in self.kept:
-            self.kept[where] = {entry.key: entry for path in _files(where) if (entry := _read(path)) is not None}
+            self.kept[where] = {entry.key: entry for path in _files(Path(where)) if (entry := _read(path)) is not None}
         return self.kept[where]
 
 
@@ -117,12 +118,19 @@ def forgiving() -> Iterator[None]:
 
 def folder() -> Path:
     """Return the folder of disagreements and the scripts that replay them."""
-    trial_folder = options.TRIAL_FOLDER.read()
-    if not trial_folder:
-        import platformdirs  # on first use: `import dovetail` needs no files
+    return Path(_folder())
 
-        trial_folder = os.path.join(platformdirs.user_cache_dir("dovetail"), "trial")
-    return Path(trial_folder)
+
+def _folder() -> str:
+    """Return the same as text, which is read for each line that is dispatched."""
+    return options.TRIAL_FOLDER.read() or _default_folder(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@cache
+def _default_folder(*depends_on: str | None) -> str:
+    import platformdirs  # on first use: `import dovetail` needs no files
+
+    return os.path.join(platformdirs.user_cache_dir("dovetail"), "trial")
 
 
 def structure(line: BoundSymbol) -> str:

@@ -9,7 +9,6 @@ from threading import RLock
 from typing import Any, Protocol
 
 from dovetail import options
-from dovetail.errors import error_text
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
@@ -17,6 +16,7 @@ from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.decisions.late_sizes import History, Place
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.trace import Proxy, Trace
 
 Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args and kwargs; see `Graph._explored` for the result

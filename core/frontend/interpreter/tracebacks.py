@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from types import CellType, CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from dovetail.errors import EagerCall
+
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.frame import Frame
 
@@ -155,3 +157,13 @@ def strip(traceback: TracebackType | None) -> TracebackType | None:
         rest = one if same else TracebackType(rest, one.tb_frame, one.tb_lasti, one.tb_lineno)
         same = same and joined
     return rest
+
+
+def error_text(error: BaseException | None) -> str:
+    """Return type and message of an error of the program, "" where there is none; the error itself keeps all frames alive that it passed."""
+    if error is None or isinstance(error, EagerCall):
+        return ""
+    try:
+        return f"{type(error).__name__} ({error})"
+    except Exception:  # whatever the `__str__` of a user's class raises
+        return type(error).__name__

@@ -290,13 +290,14 @@ def float_of(x: Any) -> Any:
 
 def is_symbolic(tree: Any) -> bool:
     """Return whether nested tuples, lists and dicts hold a Size."""
-    if type(tree) is Size:
+    kind = type(tree)  # isinstance would also ask a proxy which class it stands for
+    if kind is Size:
         return True
-    if isinstance(tree, dict):
-        return any([is_symbolic(item) for item in tree.values()])
-    if type(tree) is slice:
+    if issubclass(kind, (tuple, list)):
+        return any([is_symbolic(item) for item in tree if type(item) is not int])
+    if kind is slice:
         return is_symbolic((tree.start, tree.stop, tree.step))
-    return isinstance(tree, (tuple, list)) and any([is_symbolic(item) for item in tree])
+    return issubclass(kind, dict) and any([is_symbolic(item) for item in tree.values()])
 
 
 def symbols_in(tree: Any) -> dict[Atom, None]:
