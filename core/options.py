@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from dovetail.errors import DovetailError
@@ -508,6 +509,18 @@ def debug() -> int:
 def forbids(cause: str) -> bool:
     """Return whether `strict` turns this cause into an error."""
     return cause in STRICT.read()
+
+
+def cache_folder() -> str:
+    """Return the folder for what processes of a user share and may lose."""
+    return _cache_folder(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@cache
+def _cache_folder(*depends_on: str | None) -> str:
+    import platformdirs  # on first use: `import dovetail` needs no files
+
+    return platformdirs.user_cache_dir("dovetail")
 
 
 def table() -> str:

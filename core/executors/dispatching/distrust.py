@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from threading import Lock
@@ -123,14 +122,7 @@ def folder() -> Path:
 
 def _folder() -> str:
     """Return the same as text, which is read for each line that is dispatched."""
-    return options.TRIAL_FOLDER.read() or _default_folder(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
-
-
-@cache
-def _default_folder(*depends_on: str | None) -> str:
-    import platformdirs  # on first use: `import dovetail` needs no files
-
-    return os.path.join(platformdirs.user_cache_dir("dovetail"), "trial")
+    return options.TRIAL_FOLDER.read() or os.path.join(options.cache_folder(), "trial")
 
 
 def structure(line: BoundSymbol) -> str:
