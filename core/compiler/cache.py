@@ -192,19 +192,20 @@ class Cache:
     def compile_decisions(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], need: Need, compiles: bool) -> Entry:
         """Compile a function that needs values up to the first of them."""
         self.needed_values = True
-        if compiles and (self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])):
-            self.warn_of_sizes(f"its sizes are compiled one by one: it needs a value at {need.where}, and only straight lines have symbolic sizes")
         on_explore = functools.partial(_explored, weakref.ref(self))
         more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled, "on_explore": on_explore}
-        entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, **more)
+        sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
+        entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, **more)
+        declared = self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])
+        if compiles and declared and not entry.graph.sizes.active:
+            self.warn_of_sizes(f"its sizes are compiled one by one, since symbols do not do for what it does before the value at {need.where}")
         entry.graph.eager = None if compiles else 'decisions is "eager"'
         entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
         return entry
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
         """Compile the function with symbols for the sizes that move; with ints where what it does cannot be done with symbols."""
-        automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic" and not self.needs_plain_sizes(executors)
-        sizes = SymbolicSizes(self.sizes, None if automatic else self.dynamic is True)
+        sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
         try:
             entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
         except Exception as error:
@@ -217,6 +218,10 @@ class Cache:
         for sentence in self.sizes.note(sizes):
             self.warn_of_sizes(sentence)
         return entry
+
+    def is_automatic(self, executors: Priority) -> bool:
+        """Return whether sizes become symbols where they change."""
+        return self.dynamic is None and options.DYNAMIC.read() == "automatic" and not self.needs_plain_sizes(executors)
 
     def needs_plain_sizes(self, executors: Priority) -> bool:
         """Return whether a program of this function has work of an executor that takes no symbolic sizes, and would lose it with them."""

@@ -26,6 +26,7 @@ from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.decisions.graph import Graph, Segment
 from dovetail.frontend.decisions.requests import Need, NeedsDecisions, Probe
 from dovetail.frontend.decisions.session import explore
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, requires_grad
 
@@ -126,8 +127,11 @@ def compile_graph(
     tries: bool,
     need: Need,
     on_explore: Callable[[str], Any],
+    sizes: SymbolicSizes,
 ) -> Entry:
     """Compile a function for calls like this one up to the first value that it needs; the rest follows when calls get there.
+
+    `sizes` says which sizes of arguments are symbols, and remembers those of this call.
 
     Raises TracedValueError where it cannot be cut there.
     """
@@ -135,7 +139,11 @@ def compile_graph(
         raise need.error
     compiler = SegmentCompiler(executors, passes, recompute, tries)
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore)
+    graph.arguments = sizes.history, sizes.dynamic
     why = graph.begin(args, kwargs)
+    sizes.history.seen |= graph.seen
+    if graph.arguments is not None:  # what changes from now on is a matter of other graphs
+        graph.arguments = replace(sizes.history, seen={}, moving=set(sizes.history.moving), pinned=dict(sizes.history.pinned)), sizes.dynamic
     if why is not None:
         raise TracedValueError(f"{need.error}\n  it cannot be cut there: {why}", need.error.proxy) from None
     root = graph.root

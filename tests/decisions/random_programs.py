@@ -1,7 +1,7 @@
 """Random programs with branches, loops, writes, views, lists, masks and random numbers, and how they compare with eager mode.
 
-Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes]`; with `sizes`, lengths
-depend on values.
+Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes] [shapes]`; with
+`sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Writer:
                 f"m = m.sin() if m.shape[0] > {r.choice([0, 1, 2, 3])} else m * 3",
                 "m = m[:2]",
                 f"m = torch.where({w} > 0)[0] * {v}.sum()",
-                f"m = torch.nonzero({w}.view(2, 2) > 0).float().sum(1)",
+                f"m = torch.nonzero({w}.view(2, -1) > 0).float().sum(1)",
                 "items.append(m * 1)",
                 "n += m.numel()",
                 "n = len(m) - k",
@@ -126,16 +126,17 @@ def program(seed: int, sizes: bool = False) -> tuple[Callable, str]:
     writer = Writer(seed, sizes)
     writer.statements(0, writer.random.randint(4, 9))
     writer.lines.append(f"    return a, b, c, items, k, n, words{', m' * sizes}")
+    writer.lines = [line.replace("torch.rand(4)", "torch.rand(x.shape[0])") for line in writer.lines]
     source, name, namespace = "\n".join(writer.lines), f"<random program {seed}>", {"torch": torch}
     linecache.cache[name] = (len(source), None, [line + "\n" for line in writer.lines], name)
     exec(compile(source, name, "exec"), namespace)
     return namespace["f"], source
 
 
-def observed(fn: Callable, seed: int, grad: bool) -> tuple[list[Any], list[Any]]:
+def observed(fn: Callable, seed: int, grad: bool, length: int) -> tuple[list[Any], list[Any]]:
     """Return what a call leaves behind: results, arguments, the generator's state, gradients; and which tensors share memory."""
     generator = torch.Generator().manual_seed(seed)
-    leaves = [(torch.randn(4, generator=generator) * scale).requires_grad_(grad) for scale in (2, 1, 1)]
+    leaves = [(torch.randn(length, generator=generator) * scale).requires_grad_(grad) for scale in (2, 1, 1)]
     x, y, t = [leaf * 1 if grad else leaf for leaf in leaves]
     box = Box(t)
     torch.manual_seed(seed)
@@ -171,22 +172,23 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def difference(seed: int, grad: bool, sizes: bool = False) -> str | None:
-    """Return how a program differs from eager mode, None where it does not."""
+def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False) -> str | None:
+    """Return how a program differs from eager mode, None where it does not; with `shapes`, its arguments have another length at each call."""
     fn, source = program(seed, sizes)
     compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
     for number in INPUTS:
+        length = 4 + 2 * (number % 3) * shapes
         try:
-            expected, shared = observed(fn, number, grad)
+            expected, shared = observed(fn, number, grad, length)
         except RuntimeError as error:
-            if not raises(compiled, number, grad, type(error)):
+            if not raises(compiled, number, grad, length, type(error)):
                 return f"program {seed}, input {number} does not raise {error!r}:\n{source}"
             continue
         if any(isinstance(x, torch.Tensor) and x.isnan().any() for x in expected):
             continue
         with warnings.catch_warnings():
             warnings.filterwarnings("error", ".*report it as a bug")
-            got, got_shared = observed(compiled, number, grad)
+            got, got_shared = observed(compiled, number, grad, length)
         if isinstance(expected[-1], RuntimeError):  # eager refuses a gradient that functionalization makes possible
             expected, got = expected[:-1], got[: len(expected) - 1]
         if len(expected) != len(got) or not all(map(same, expected, got)):
@@ -196,10 +198,10 @@ def difference(seed: int, grad: bool, sizes: bool = False) -> str | None:
     return None
 
 
-def raises(fn: Callable, seed: int, grad: bool, kind: type[Exception]) -> bool:
+def raises(fn: Callable, seed: int, grad: bool, length: int, kind: type[Exception]) -> bool:
     """Return whether a call raises an error of a kind."""
     try:
-        observed(fn, seed, grad)
+        observed(fn, seed, grad, length)
     except kind:
         return True
     return False
@@ -208,6 +210,6 @@ def raises(fn: Callable, seed: int, grad: bool, kind: type[Exception]) -> bool:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", ".*it needs more than")
-    first, count, grad, sizes = int(sys.argv[1]), int(sys.argv[2]), "grad" in sys.argv, "sizes" in sys.argv
-    differences = [text for seed in range(first, first + count) if (text := difference(seed, grad, sizes)) is not None]
+    first, count, kinds = int(sys.argv[1]), int(sys.argv[2]), [kind in sys.argv for kind in ("grad", "sizes", "shapes")]
+    differences = [text for seed in range(first, first + count) if (text := difference(seed, *kinds)) is not None]
     print(*differences[:3], f"{len(differences)} of {count} programs differ", sep="\n\n")

@@ -182,11 +182,3 @@ def test_explain_says_why_a_way_runs_eagerly():
     (outcome,) = dovetail.explain(fn).decisions[1].outcomes
     assert str(outcome).startswith("True: eager mode, since calls run eagerly after a condition at ")
     assert "backward() after a decision is not traced" in outcome.reason and outcome.count == 1
-
-
-def test_symbolic_sizes_that_decisions_prevent_are_warned_of():
-    fn = compiled(branching, dynamic=True)
-    with pytest.warns(UserWarning, match=r"sizes are compiled one by one: it needs a value at .*test_checks.py:\d+"):
-        agrees(fn, branching, torch.ones(4))
-    agrees(fn, branching, torch.ones(5))
-    assert fn.cache_info().programs == 2

@@ -16,6 +16,7 @@ from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.decisions.late_sizes import History, Place
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
+from dovetail.frontend.guards.symbolic_sizes import SizeHistory
 from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.trace import Proxy, Trace
 
@@ -195,6 +196,8 @@ class Graph:
         self.eager_calls = 0
         self.warned: set[str] = set()
         self.sizes = History()
+        self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
+        self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
@@ -297,7 +300,7 @@ class Graph:
         """
         inputs = dict(zip(root.slots, checked[0]))
         driver = self._driver_of(root)
-        following = (driver or self._stepped)(root, (), inputs, checked[1], args, kwargs)
+        following = (driver or self._stepped)(root, checked[0][len(root.slots) :], inputs, checked[1], args, kwargs)
         while len(following) == 4:
             before |= self.generators.everything() | before
             _, target, outcome, values = following

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from dovetail.frontend.guards.source import Source
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.prims import NumberSpec
 from dovetail.prims.sizes import Atom, Relations, Size, symbols_in
 from dovetail.prims.spec import strides_in_order
-from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, user_line
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy
 
 SMALLEST = 2  # sizes of 0 and 1 mean something of their own: nothing to compute, and broadcasting
 Place = tuple[str, str]  # the user's line, and the name of the operation
@@ -53,6 +55,16 @@ class History:
         return True
 
 
+class ArgumentSizes(SymbolicSizes):
+    """The symbols of sizes of tensors that are read before the first decision; ints and learning rates are none."""
+
+    def integer(self, value: int, source: Source) -> None:
+        return None
+
+    def moves(self, rate: float, source: Source) -> bool:
+        return False
+
+
 def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], symbols: dict[int, str]) -> tuple[tuple, tuple]:
     """Return a shape with names for the sizes of `dims`, and the order of its dimensions in memory; both as they are where it is not dense.
 
@@ -73,13 +85,13 @@ class LateSizes:
 
     Attributes:
         relations: what is known of them.
-        places: the operations that they come from.
+        places: the operations that they come from; of sizes of arguments, the source and the dimension.
         known: the conditions that hold at the decision that was passed last.
     """
 
-    def __init__(self, hints: Mapping[int, int]):
-        self.relations, self.hints = Relations(user_line), hints
-        self.places: dict[Atom, Place] = {}
+    def __init__(self, hints: Mapping[int, int], relations: Relations):
+        self.relations, self.hints = relations, hints
+        self.places: dict[Atom, Any] = {}
         self.known: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -98,8 +110,16 @@ class LateSizes:
         """Return which symbol of its path one is."""
         return list(self.places).index(atom)
 
-    def pinned(self) -> set[Place]:
-        """Return the operations with sizes that are needed as plain ints."""
+    def of_arguments(self, sizes: SymbolicSizes) -> None:
+        """Add the symbols of arguments; their values arrive at the start."""
+        self.places |= {atom: place for place, atom in sizes.places.items() if atom not in self.places}
+
+    def start(self) -> dict[Proxy, int]:
+        """Return where the values of the symbols are at the start, of those that equal no other."""
+        return {atom.proxy: i for i, atom in enumerate([atom for atom in self.places if atom.number not in self.relations.equal])}
+
+    def pinned(self) -> set[Any]:
+        """Return the places of sizes that are needed as plain ints."""
         return {self.places[atom] for pin in self.relations.pins for atom in pin.symbols}
 
     def facts(self, names: Mapping[str, str]) -> tuple[str, ...]:

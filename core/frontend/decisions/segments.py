@@ -13,6 +13,7 @@ from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import Tag
+from dovetail.prims.sizes import Size
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, requires_grad
 from dovetail.trace.ir import draws
 
@@ -92,6 +93,8 @@ def _fact(value: Any) -> Any:
     kind = type(value)
     if kind is Source:
         return source_key(value)
+    if kind is Size:  # of an argument; a graph has one symbol for each
+        return kind
     if kind in (list, tuple):
         return kind, tuple(map(_fact, value))
     if kind is dict:

@@ -16,9 +16,10 @@ from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
-from dovetail.frontend.decisions.late_sizes import LateSizes, Moving, Place, symbols_of, widths
+from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, text_of
+from dovetail.frontend.decisions.sized import SizedRequester
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
@@ -31,7 +32,7 @@ from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
-from dovetail.prims.sizes import Size
+from dovetail.prims.sizes import Relations
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
@@ -43,7 +44,7 @@ class Joined(Abandon):
     """The rest of the call is known."""
 
 
-class Session(Requester):
+class Session(SizedRequester):
     """The exploration of one outcome of a decision; of the origin, the way to the first decision.
 
     Attributes:
@@ -77,12 +78,15 @@ class Session(Requester):
         graph = self.graph
         self.drawn = torch.default_generator.get_state()
         self.objects: tuple = ()
+        self.arguments: ArgumentSizes | None = None
         environment = TrackedEnvironment(LANGUAGE)
         environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
-        self.recorder = TorchRecorder(self.trace, environment)
+        sizes = ArgumentSizes(*graph.arguments) if graph.arguments is not None else None
+        self.recorder = TorchRecorder(self.trace, environment, sizes)
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
-        self.late = LateSizes({number: self.values[i] for i, number in self.decision.sizes})
+        hints = {number: self.values[i] for i, number in self.decision.sizes}
+        self.late = LateSizes(hints, Relations(user_line) if sizes is None else sizes.relations)
         try:
             with compiling(), recording(self.trace), self.recorder.settings.restored():
                 leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
@@ -97,7 +101,7 @@ class Session(Requester):
         except GradientDisagreement as wrong:
             raise GoEager("", lasting=False) from wrong
         except Exception as error:
-            if self.late and isinstance(error, DovetailError):
+            if (self.late or self.recorder.sizes) and isinstance(error, DovetailError):
                 raise self.without_symbols() from error
             raise self.give_up(self.eager(error)) from error
         finally:
@@ -128,6 +132,7 @@ class Session(Requester):
         self.cuts += 1
         self.check_restartable()
         self.environment.tracker.keep_apart()
+        self.read_arguments()
         self.flush()
         reads = [self.functionalizer.current(p) for p in request.reads]
         state = self.state(request, reads)
@@ -241,6 +246,7 @@ class Session(Requester):
 
     def flush(self) -> None:
         """Add the lines since the last decision to the pure program."""
+        self.functionalizer.new.relations = self.trace.relations
         lines = self.trace.lines
         self.functionalizer.extend(lines[self.visited :])
         self.visited = len(lines)
@@ -274,27 +280,6 @@ class Session(Requester):
         """Return the values through which no gradient flows."""
         return {*constants_of(self.trace), *self.recorder.autograd.spent}
 
-    # sizes that depend on values
-
-    def moving(self, place: Place) -> Moving:
-        return self.graph.sizes.of(place)
-
-    def symbols(self, place: Place, values: Sequence[int]) -> list[Size]:
-        if values:
-            self.trace.relations = self.functionalizer.new.relations = self.late.relations
-        return [self.late.symbol(place, value) for value in values]
-
-    def without_symbols(self) -> GoEager:
-        """Start again with plain ints, which more operations and executors take."""
-        self.graph.sizes.active = False
-        return self.graph.start_over()
-
-    def check_sizes(self) -> None:
-        """Start again with plain ints where the program needs sizes as such."""
-        if pinned := self.late.pinned():
-            self.graph.sizes.static |= pinned
-            raise self.graph.start_over()
-
     def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
         wanted = [*reads, *[p for p in state.live if p not in self.places]]
@@ -318,7 +303,9 @@ class Session(Requester):
         if (why := self.graph.generators.note(lines)) is not None:
             raise GoEager(f"{why}, which a call that starts again would repeat")
         edge = Edge(target=target)
-        if not self.check(edge, source, target, sources):
+        if self.only_root:
+            self.here = self.late.start()
+        elif not self.check(edge, source, target, sources):
             return None
         computed = {p for line in lines for p in line.writes}
         lines = needed(lines, wanted)
@@ -342,7 +329,9 @@ class Session(Requester):
             if lines:
                 edge.segment = self.program(edge.trace)
             self.check_sizes()
-            edge.conditions = self.late.conditions(self.here)
+            if self.only_root and not self.check(edge, source, target, sources):
+                return None
+            edge.conditions = {} if self.only_root else self.late.conditions(self.here)
         edge.connect()
         return edge
 
@@ -366,11 +355,12 @@ class Session(Requester):
         tensors = {slot: at for slot, at in inputs.items() if slot not in source.inputs}
         if not (more or tensors or sources or self.only_root):
             return True
-        trace = Trace(inputs=[p for _, p in tensors.values()], names=self.trace.names)
+        numbers, sizes = (self.here, self.arguments) if self.only_root else ((), None)
+        trace = Trace(inputs=[*[p for _, p in tensors.values()], *numbers], names=self.trace.names)
         more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
         distinct = self.recorder.autograd.changed() if self.only_root else ()
-        edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing, distinct=distinct)
+        edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing, distinct=distinct, sizes=sizes)
         if not self.only_root:  # the modes around the call are those that the root has checked
             edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
         edge.check, edge.slots = self.graph.compiler.prologue(edge.prologue), list(tensors)
@@ -431,6 +421,7 @@ class Session(Requester):
         self.check_restartable()
         if self.forced:
             raise GoEager("the function does not do the same twice")
+        self.read_arguments()
         self.flush()
         trace = self.trace
         trace.outputs = tuple(self.recorder.results)
@@ -485,7 +476,7 @@ def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
 
 
 OWN = frozenset(
-    [function.__code__ for kind in (Session, Requester) for function in vars(kind).values() if hasattr(function, "__code__")]
+    [function.__code__ for kind in (Session, SizedRequester, Requester) for function in vars(kind).values() if hasattr(function, "__code__")]
     + [Requester.is_open.fget.__code__, CountedRange.__next__.__code__]
 )
 

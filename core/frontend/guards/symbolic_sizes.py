@@ -138,6 +138,10 @@ class SymbolicSizes:
         rows = [(dim, self.places[repr(source), dim]) for dim in symbols]
         return spec.like(shape=shape, strides=strides), rows
 
+    def is_moving(self, tensor: torch.Tensor, source: Source) -> bool:
+        """Return whether a dimension of an input is a symbol."""
+        return bool(self._dynamic_dims(tensor, source))
+
     def integer(self, value: int, source: Source) -> Size | None:
         """Return a symbol for an int that was read at `source`; None where it stays an int, which is guarded."""
         place = (repr(source), None)
