@@ -127,4 +127,4 @@ def guard_content(tracker: Tracker, value: Any, source: Source) -> None:
         if call:
             tracker.guard("equal", tracker.sources.call(part), content())
         else:
-            tracker.plain(tracker.reach(content, part))
+            tracker.reach_whole(content, part)

@@ -29,6 +29,4 @@ def guard_parts(tracker: Tracker, value: Any, source: Source) -> None:
     tracker.guard("type", source, type(value))
     names = ("value", "expression", "conversion", "format_spec") if type(value) is Interpolation else ("strings", "interpolations")
     for name in names:
-        part = tracker.reach(getattr(value, name), tracker.sources.attr(source, name))
-        if type(value) is TString:
-            list(tracker.spread(part))
+        tracker.reach_whole(getattr(value, name), tracker.sources.attr(source, name))

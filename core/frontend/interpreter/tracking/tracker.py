@@ -69,6 +69,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program read and that are no Python functions, NULL for none
+        self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace created, globals of `exec`: nothing outside refers to them
 
     def guard(self, kind: str, source: Source, value: Any = None) -> None:
@@ -130,7 +131,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         """Guard a value that was read from outside at `source`, or remember where it is; return what the program sees."""
         kind = type(value)
         if kind in self.atoms:
-            if kind is int and self.recorder.symbolic_ints and (size := self.recorder.symbolic(self, value, source)) is not value:
+            if kind is int and self.recorder.symbolic_ints and not self.exact and (size := self.recorder.symbolic(self, value, source)) is not value:
                 return size
             if kind is float and (rate := self.recorder.rate(self, value, source)) is not value:
                 return rate
@@ -146,8 +147,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             self.known.setdefault(id(value), (value, self.sources.const(value)))
             return value
         if kind is slice:
-            self._parts(value, source, ("start", "stop", "step"))
-            return value
+            return self._slice(value, source)
         if kind in T_STRINGS:
             guard_parts(self, value, source)
         if kind in VIEWS and source.kind != "const":
@@ -203,10 +203,20 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         """Return whether an object that is no argument is guarded by its identity, so that paths below it start at a constant."""
         return type(value) is FunctionType or self.recorder.is_module(value)
 
-    def _parts(self, value: Any, source: Source, names: tuple[str, ...]) -> None:
-        self.guard("type", source, type(value))
-        for name in names:
-            self.reach(getattr(value, name), self.sources.attr(source, name))
+    def _slice(self, value: slice, source: Source) -> slice:
+        """Return a slice with what the program sees of the parts of an outside one."""
+        self.guard("type", source, slice)
+        before = value.start, value.stop, value.step
+        parts = [self.reach(part, self.sources.attr(source, name)) for name, part in zip(("start", "stop", "step"), before, strict=True)]
+        return value if all([a is b for a, b in zip(parts, before, strict=True)]) else slice(*parts)
+
+    def reach_whole(self, value: Any, source: Source, *, mirrored: bool = False) -> None:
+        """Guard all of a value that C code reads by itself: the ints in it are guarded, too, instead of becoming symbols."""
+        before, self.exact = self.exact, True
+        try:
+            self.plain(self.reach(value, source), mirrored=mirrored)
+        finally:
+            self.exact = before
 
     def outside(self, value: Any) -> Source | None:
         """Return the source of an outside object, and guard its type; None for an object that the trace created."""
@@ -299,8 +309,9 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         kind = type(value)
         if isinstance(value, BaseException):
             check_held(value, TEXT)
-            if self.source(value) is not None:
-                self.plain(self.load_attr(value, "args"), mirrored=True)
+            if (source := self.source(value)) is not None:
+                self.load_attr(value, "args")
+                self.reach_whole(value.args, self.sources.attr(source, "args"), mirrored=True)
         if kind in self.atoms or isinstance(value, _UNMIRRORED):
             return value
         if kind is SimpleNamespace:
@@ -325,9 +336,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return
         if isinstance(value, partial):
             for name in ("func", "args", "keywords"):
-                part = self.reach(getattr(value, name), self.sources.attr(source, name))
-                self.plain(part)  # to the bottom: C code sees the parts themselves
-                self.plain(part, mirrored=True)
+                for mirrored in (False, True):  # to the bottom: C code sees the parts themselves
+                    self.reach_whole(getattr(value, name), self.sources.attr(source, name), mirrored=mirrored)
         elif lookup(type(value), "__next__") is not NULL:
             self.check_settled(value, "__next__")
         elif source.kind != "const" and not type(value).__flags__ & HEAP:
