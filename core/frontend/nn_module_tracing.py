@@ -15,15 +15,20 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 
+_GETATTR = torch.nn.Module.__getattr__  # torch's own, whatever replaces them later
+_CALL = [torch.nn.Module.__call__, torch.nn.Module._call_impl]
+
+
 def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
     """Return a parameter, buffer or submodule; NULL for anything else."""
     kind = type(module)
-    if lookup(kind, "__getattr__") is not torch.nn.Module.__getattr__:
+    if lookup(kind, "__getattr__") is not _GETATTR:
         return NULL
     namespace = object.__getattribute__(module, "__dict__")
     if lookup(kind, name) is not NULL or name in namespace or tracker.effects.now(module, name) is not NULL:
         return NULL
     source = tracker.outside(module)
+    tracker.from_class(torch.nn.Module, "__getattr__")
     for table in MODULE_TABLES:
         members = namespace.get(table, {})
         now = tracker.effects.shadow(members)
@@ -39,7 +44,7 @@ def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
 
 def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Return module(*args, **kwargs), which without hooks is its forward; NULL where its class has a call of its own."""
-    if lookup(type(module), "__call__") is not torch.nn.Module.__call__:
+    if [lookup(type(module), name) for name in ("__call__", "_call_impl")] != _CALL:
         return NULL
     source, namespace = tracker.outside(module), object.__getattribute__(module, "__dict__")
     tracker.from_class(type(module), "__call__")

@@ -107,7 +107,7 @@ def _numpy_numbers() -> frozenset[type]:
 def _is_learning_rate(source: Source) -> bool:
     """Return whether a source is `optimizer.param_groups[i]["lr"]`."""
     group = source.parent
-    inside = source.kind == "item" and source.key == "lr" and group.kind == "item" and group.parent is not None
+    inside = source.kind == "item" and type(source.key) is str and source.key == "lr" and group.kind == "item" and group.parent is not None
     return inside and group.parent.kind in ("field", "attr") and group.parent.key == "param_groups"
 
 

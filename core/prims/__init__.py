@@ -65,7 +65,6 @@ from dovetail.prims.guard import check_distinct as check_distinct
 from dovetail.prims.guard import check_empty as check_empty
 from dovetail.prims.guard import check_identity as check_identity
 from dovetail.prims.guard import check_items as check_items
-from dovetail.prims.guard import check_key_identities as check_key_identities
 from dovetail.prims.guard import check_key_types as check_key_types
 from dovetail.prims.guard import check_keys as check_keys
 from dovetail.prims.guard import check_modes as check_modes

@@ -205,16 +205,6 @@ def check_key_types_python(target: str, x: str, *, types: str, miss: str) -> str
 
 
 @prim(tags=GUARD)
-def check_key_identities(x: Any, *, keys: tuple, miss: Any) -> None:
-    """Check that the keys, or items, of x are these very objects."""
-
-
-@check_key_identities.python
-def check_key_identities_python(target: str, x: str, *, keys: str, miss: str) -> str:
-    return f"if tuple(map(id, {x})) != tuple(map(id, {keys})): return {miss}"
-
-
-@prim(tags=GUARD)
 def check_contains(x: Any, *, key: Any, present: bool, miss: Any) -> None:
     """Check that `key` is, or is not, in x."""
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from dovetail import prims
-from dovetail.frontend.guards.runtime import has_class_flag, has_natives, has_slot
+from dovetail.frontend.guards.runtime import has_class_flag, has_keys, has_natives, has_slot
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import Symbol
 
@@ -102,8 +102,8 @@ KINDS = {
             "key identities",
             "list(map(id, {s})) == list(map(id, {v}))",
             "{s} no longer has the keys {v}",
-            prims.check_key_identities,
-            lambda v: {"keys": Named(tuple(v))},
+            prims.check_relation,
+            lambda v: {"other": Named(tuple(v)), "test": has_keys, "holds": True},
         ),
         Kind("has", "{v} in {s}", "{s} no longer has {v}", prims.check_contains, lambda v: {"key": v, "present": True}, Lasting.TABLE),
         Kind("hasnot", "{v} not in {s}", "{s} now has {v}", prims.check_contains, lambda v: {"key": v, "present": False}, Lasting.TABLE),

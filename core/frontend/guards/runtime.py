@@ -26,6 +26,14 @@ def has_class_flag(cls: type, flag: int) -> bool:
     return bool(cls.__flags__ & flag)
 
 
+def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
+    """Return whether a dict or set holds these very keys in this order; no code of their classes runs."""
+    try:
+        return tuple(map(id, container)) == tuple(map(id, keys))
+    except KeyError:  # an OrderedDict with a key whose hash has changed cannot be iterated
+        return False
+
+
 def has_slot(value: Any, name: str) -> bool:
     """Return whether a slot of an object holds a value; no code of its class runs."""
     raw = lookup(type(value), name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
+
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range})  # keys that C code writes out
 
 
 class Source:
@@ -47,7 +50,16 @@ class Source:
             return f"{above.key['__name__']}.{self.key}"
         if above.kind == "field" and above.key in ("_parameters", "_buffers", "_modules"):
             return f"{above.parent}.{self.key}"
-        return f"{above}[{self.key!r}]"
+        return f"{above}[{_key(self.key)}]"
+
+
+def _key(key: Any) -> str:
+    """Return a key as text; no code of the program runs for it."""
+    if type(key) is tuple:
+        return f"({', '.join(map(_key, key))})"
+    if isinstance(key, Enum) and key._name_:
+        return f"{type(key).__name__}.{key._name_}"
+    return repr(key) if type(key) in _PLAIN or isinstance(key, type) else object.__repr__(key)
 
 
 def _name(value: Any) -> str:

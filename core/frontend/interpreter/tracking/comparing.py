@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from enum import Enum
@@ -26,11 +27,13 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.runtime import contents_of
 from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of, keys_of
+from dovetail.frontend.interpreter.tracking.hashes import changed_hash, with_many_keys
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS
 
 _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
+_BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 _IN_C = (WrapperDescriptorType, MethodDescriptorType)
 FIXED = (
     type,
@@ -96,6 +99,28 @@ class Comparing:
 
     # keys
 
+    def pin(self, value: Any) -> None:
+        """Guard that a value from outside is this very object."""
+        source = self.source(value)
+        if source is not None and source.kind != "const" and not self.recorder.is_tensor(value):
+            self.guard("is", source, value)
+
+    def pin_held(self, key: Any) -> None:
+        """Guard the objects by which C code hashes and compares a bound method or a weak reference; an error where it would call their methods."""
+        if type(key) in (tuple, frozenset):
+            for part in key:
+                self.pin_held(part)
+        elif type(key) in _BOUND:
+            self.pin(key.__self__)
+        elif isinstance(key, weakref.ref):
+            held = key()
+            if any([self.method(held, name) is not None for name in ("__hash__", "__eq__")]):
+                raise Unsupported(
+                    f"a weak reference to a {type(held).__name__} is hashed or compared by C code, which would call methods of it that Dovetail does not "
+                    "see; use the object itself, or its id"
+                )
+            self.pin(held)
+
     def is_odd(self, key: Any) -> bool:
         """Return whether hashing a key is more than reading a guarded value."""
         kind = type(key)
@@ -116,10 +141,19 @@ class Comparing:
         method = self.method(key, "__hash__")
         return hash(key) if method is None else self.call_function(method, [key], {})
 
+    def check_hashes(self, container: Any, keys: Iterable[Any]) -> None:
+        """Run the call in eager mode where a key of a container has another hash than when it was put there: no copy would be like it."""
+        keys = list(keys)
+        copy = with_many_keys(container) if keys else ()
+        for key in keys:
+            if not base_of(copy).__contains__(copy, key) or self.hash(key) != hash(key):
+                raise changed_hash(key, container)
+
     def find_key(self, container: Any, key: Any) -> Any:
         """Return the key of a dict or set that equals `key`, NULL where none does."""
-        digest = self.hash(key)
-        for stored in list(base_of(container).__iter__(container)):
+        digest, stored_keys = self.hash(key), keys_of(container)
+        self.check_hashes(container, filter(self.is_odd, stored_keys))
+        for stored in stored_keys:
             if stored is key:
                 self.is_(stored, key)
                 return stored
@@ -160,9 +194,11 @@ class Comparing:
         x, y = self.copied(self.effects.shadow(x)), self.copied(self.effects.shadow(y))
         if self.is_simple(x) and self.is_simple(y):
             return NULL
+        ordered = isinstance(x, OrderedDict) and isinstance(y, OrderedDict)
         x, y = (value if type(value) in CONTAINERS else contents_of(value, base_of(value)) for value in (x, y))  # C code reads what is there
         if kind is dict:
-            return self._same_pairs(x, y) is (op is operator.eq)
+            same = self._same_pairs(x, y) and not (ordered and any([not self.equal(one, other) for one, other in zip(x, y, strict=True)]))
+            return same is (op is operator.eq)
         if op in (operator.eq, operator.ne) and len(x) != len(y):
             return op is operator.ne
         for one, other in zip(x, y):

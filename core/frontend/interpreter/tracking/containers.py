@@ -13,12 +13,14 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.effects import DELETED, MUTATORS
+from dovetail.frontend.interpreter.tracking.hashes import changed_hash
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, MappingProxyType})
 BASES = tuple(CONTAINERS - {MappingProxyType})
 MAPPINGS = (dict, MappingProxyType)
 ITERATES = frozenset({"extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset"})
 _LOOKING_UP = frozenset({"get", "__contains__"})
+_ITEM_METHODS = frozenset({"__getitem__", "__setitem__", "__delitem__"})
 _HASHING = frozenset({"fromkeys", "_count_elements"})  # of dict, and what collections.Counter calls
 
 
@@ -41,6 +43,7 @@ class Containers:
     def hashed(self, *keys: Any) -> None:
         """Refuse to hash a number that the computation returns: it has no value yet."""
         for key in keys:
+            self.pin_held(key)
             if isinstance(key, MethodType):
                 self.check_settled(key, "__hash__")
             if self.recorder.is_number(key):
@@ -52,6 +55,7 @@ class Containers:
         """Return a key with the values of the numbers in it; an error where they are not known."""
         if self.recorder.is_number(key):
             return self.recorder.concrete(key)
+        self.pin_held(key)
         if isinstance(key, (tuple, frozenset)) and self.source(key) is not None:
             self.hashed(key)
         if type(key) is tuple and any([self.recorder.is_number(part) or type(part) is tuple for part in key]) and self.source(key) is None:
@@ -103,7 +107,7 @@ class Containers:
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
-        key = self.hashable(key)
+        key = self.from_front(owner, self.hashable(key))
         if self.outside_container(owner) is None:
             if not isinstance(owner, dict):
                 self.check_settled(owner, "__getitem__")
@@ -131,6 +135,17 @@ class Containers:
                 raise KeyError(key)
             return value
         return self._read(owner, key, source)
+
+    def from_front(self, owner: Any, key: Any) -> Any:
+        """Return an index into a container as C code takes it: that of deque adds what `__len__` of its class returns to a negative one."""
+        if not isinstance(owner, deque) or self.method(owner, "__len__") is None:
+            return key
+        key = self.indexed(key)
+        if not isinstance(key, int) or key >= 0:
+            return key
+        if (front := key + self.len(owner)) < 0:
+            raise IndexError("deque index out of range")
+        return front
 
     def _read(self, owner: Any, key: Any, source: Any) -> Any:
         """Return owner[key] of an outside container; that it is missing is guarded too."""
@@ -171,6 +186,7 @@ class Containers:
             self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
             return
         self.recorder.meets(self, owner, value)
+        key = self.from_front(owner, key)
         if isinstance(owner, dict):
             key = self.hashable(self.outside_key(owner, key))
             self.probe(owner, key)
@@ -182,7 +198,7 @@ class Containers:
             super().set_item(owner, key, value)
 
     def delete_item(self, owner: Any, key: Any) -> None:
-        key = self.outside_key(owner, key) if isinstance(owner, dict) else key
+        key = self.outside_key(owner, key) if isinstance(owner, dict) else self.from_front(owner, key)
         if id(owner) in self.views:
             self.get_item(owner, key)
             self.set_view(owner, key, DELETED)
@@ -211,12 +227,14 @@ class Containers:
 
     def stored_key(self, owner: Any, source: Any, key: Any) -> Any:
         """Return the key of an outside dict or set that equals `key`, `key` where there is none: all keys are guarded."""
-        if any([self.is_odd(stored) or type(stored) not in self.atoms for stored in base_of(owner).__iter__(owner)]):
+        if any([self.is_odd(stored) or type(stored) not in self.atoms for stored in keys_of(owner)]):
             self.guard_keys(owner, source)
         else:
             for part in key if isinstance(key, tuple) else (key,):
                 self.mirror(part)
         stored = self.find_key(owner, key)
+        if (stored is not NULL) is not base_of(owner).__contains__(owner, key):
+            raise changed_hash(key, owner)
         place = self.source(key)
         if self._by_identity(key) and place is not None and place.kind != "const":
             self.guard("is", place, key)
@@ -356,6 +374,8 @@ class Containers:
             return self._default(owner, *args)
         if args and isinstance(owner, (*MAPPINGS, set, frozenset)):
             args = [self.outside_key(owner, args[0]), *args[1:]]
+        if args and name in _ITEM_METHODS:
+            args = [self.from_front(owner, args[0]), *args[1:]]
         if self.outside_container(owner) is None:
             if isinstance(owner, MappingProxyType):
                 return method(*args, **kwargs)
@@ -388,6 +408,14 @@ def base_of(container: Any) -> type:
     """Return the class in C that a container's class is derived from."""
     kind = type(container)
     return kind if kind in CONTAINERS else next(base for base in kind.__mro__ if base in CONTAINERS)
+
+
+def keys_of(container: Any) -> list[Any]:
+    """Return the keys of a dict, or the items of a set, as C code iterates it."""
+    try:
+        return list(base_of(container).__iter__(container))
+    except KeyError as error:  # an OrderedDict does not find a key of its own
+        raise changed_hash(error.args[0], container) from None
 
 
 def empty_like(container: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from _abc import _abc_register
-from abc import ABCMeta
 from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Any
 
@@ -78,12 +77,10 @@ def _is_subclass(tracker: Tracker, cls: Any, kind: Any) -> bool:
 def _is_registered(tracker: Tracker, cls: type, kind: Any) -> bool:
     """Return whether a class counts as derived from an abstract one.
 
-    What counts once counts for ever, but for a protocol; what does not is guarded, since another class may be registered at any time.
+    That is guarded but for a class that is derived: others are registered at any time, and `_abc_caches_clear` has the hooks asked again.
     """
     result = issubclass(cls, kind)
-    if tracker.is_fresh(cls) or tracker.is_fresh(kind):
-        return result
-    if not result or getattr(kind, "_is_protocol", False) or not isinstance(kind, ABCMeta):
+    if not tracker.is_fresh(cls) and not tracker.is_fresh(kind) and kind not in cls.__mro__:
         tracker.guard("subclass" if result else "no subclass", tracker.sources.const(cls), kind)
     return result
 

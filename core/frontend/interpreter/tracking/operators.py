@@ -63,6 +63,7 @@ class Operators:
             return result
         if op in _COMPARING:
             for value in (x, y):
+                self.pin_held(value)
                 if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
                     check_held(value, ORDER)
         if op is operator.mod and isinstance(x, (str, bytes)):

@@ -51,16 +51,16 @@ def maker(value: Any, of: Callable[[Any], Template], attributes: Callable[[Any],
 
 def c_base(kind: type) -> type:
     """Return the first class among the bases of `kind` whose instances C code creates; `object` where attributes and slots are all there is."""
-    return next(cls for cls in kind.__mro__ if cls is object or not _of_python(cls))
+    return next(cls for cls in kind.__mro__ if cls is object or not is_of_python(cls))
 
 
-def _of_python(cls: type) -> bool:
+def is_of_python(cls: type) -> bool:
     """Return whether a class statement created `cls`, so that its instances have no more than those of its base, attributes and slots."""
     if not cls.__flags__ & HEAP or cls.__flags__ & IMMUTABLE or isinstance(cls.__dict__.get("__new__"), BuiltinFunctionType):
         return False
     slots = cls.__dict__.get("__slots__", ())
     named = [name for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__")]
-    more = [cls.__dictoffset__ > 0 and not cls.__base__.__dictoffset__, cls.__weakrefoffset__ > 0 and not cls.__base__.__weakrefoffset__]
+    more = [cls.__dictoffset__ != 0 and not cls.__base__.__dictoffset__, cls.__weakrefoffset__ > 0 and not cls.__base__.__weakrefoffset__]
     return cls.__basicsize__ <= cls.__base__.__basicsize__ + _POINTER * (len(named) + sum(more))
 
 

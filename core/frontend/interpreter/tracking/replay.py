@@ -7,7 +7,7 @@ and instances as recipes, since every call has to create new ones.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from copy import copy
 from functools import partial
@@ -19,7 +19,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.containers import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
-from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, c_base, maker
+from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, is_of_python, maker
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class Templates:
             parts = [self.of(item) for item in value]
             return lambda values: kind(part(values) for part in parts), None
         if isinstance(value, tuple):
-            parts = [self.of(item) for item in value]
-            own_new = hasattr(kind, "n_sequence_fields") or c_base(kind) is kind  # classes in C, such as torch.Size
+            parts = [self.of(item) for item in tuple.__iter__(value)]
+            own_new = hasattr(kind, "n_sequence_fields") or not is_of_python(kind)  # classes in C, such as torch.Size
             new = kind if own_new else partial(tuple.__new__, kind)
             return lambda values: new([part(values) for part in parts]), None
         if kind is FunctionType:
@@ -128,32 +128,40 @@ class Templates:
             raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
         if lookup(kind, "__next__") is not NULL and type(lookup(kind, "__next__")) is not FunctionType:
             raise Unsupported(f"a {kind.__name__} leaves the program, which no later call could make again; return list(...) of it")
-        if kind not in MAPPING_VIEWS and (kind in CONTAINERS or isinstance(value, (list, dict, set))):
+        if kind not in MAPPING_VIEWS and (kind in CONTAINERS or isinstance(value, (list, dict, set, deque))):
             return self._emptied(value), lambda: self._content(value)
         return maker(value, self.of, self._attributes)
 
-    @staticmethod
-    def _emptied(value: Any) -> Template:
-        kind = type(value)
-        if hasattr(value, "default_factory"):
-            return lambda values: kind(value.default_factory)
-        if hasattr(value, "maxlen"):
-            return lambda values: kind(maxlen=value.maxlen)
-        return lambda values: kind.__new__(kind)
+    def _emptied(self, value: Any) -> Template:
+        """Return what creates an empty container of the same class; no code of the class runs."""
+        kind, base = type(value), base_of(value)
+        arguments: tuple[Template, ...] = ()
+        if base is defaultdict:
+            arguments = (self.of(defaultdict.default_factory.__get__(value)),)
+        elif base is deque:
+            maxlen = deque.maxlen.__get__(value)
+            arguments = (lambda values: (), lambda values: maxlen)
+
+        def make(values: Values) -> Any:
+            empty = base.__new__(kind)
+            base.__init__(empty, *[argument(values) for argument in arguments])
+            return empty
+
+        return make
 
     def _content(self, value: Any) -> Callable[[Any, Values], None]:
         attributes = self._attributes(value)
         if isinstance(value, dict):
-            pairs = [(self.of(key), self.of(item)) for key, item in dict.items(value)]
-            put = OrderedDict.__setitem__ if isinstance(value, OrderedDict) else dict.__setitem__
+            base = OrderedDict if isinstance(value, OrderedDict) else dict  # each keeps an order of its own
+            pairs, put = [(self.of(key), self.of(item)) for key, item in base.items(value)], base.__setitem__
 
             def fill(target: Any, values: Values) -> None:
                 attributes(target, values)
                 for key, item in pairs:
                     put(target, key(values), item(values))
         else:
-            parts = [self.of(item) for item in value]
-            add = set.add if isinstance(value, set) else type(value).append if not isinstance(value, list) else list.append
+            base = base_of(value)
+            parts, add = [self.of(item) for item in base.__iter__(value)], set.add if base is set else base.append
 
             def fill(target: Any, values: Values) -> None:
                 attributes(target, values)

@@ -28,7 +28,7 @@ from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
 from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_foreign_memory, is_member
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like, keys_of
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held
 from dovetail.frontend.interpreter.tracking.imports import Imports
@@ -111,7 +111,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
 
     def guard_keys(self, value: Any, source: Source) -> None:
         """Guard the keys of a mapping, or the items of a set, and their order."""
-        keys = list(base_of(value).__iter__(value) if isinstance(value, BASES) else value)
+        keys = keys_of(value) if isinstance(value, BASES) else list(value)
         if all([type(key) is str for key in keys]):
             self.guard("keys", source, keys)
         elif all([type(key) in self.atoms for key in keys]):
@@ -121,6 +121,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             self.guard("key identities", source, keys)
             for key in keys:
                 self.reach(key, self.sources.const(key))
+            self.check_hashes(value, filter(self.is_odd, keys))
 
     def source(self, value: Any) -> Source | None:
         """Return where an outside object is read; None for one that the trace created."""
@@ -135,6 +136,10 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 return size
             if kind is float and (rate := self.recorder.rate(self, value, source)) is not value:
                 return rate
+            if kind.__module__ == "numpy" and (value != value or not value):  # == does not tell the zeros apart, nor nan from nan
+                self.guard("type", source, kind)
+                self.guard("equal", self.sources.call(self.sources.attr(source, "tobytes")), value.tobytes())
+                return value
             self.guard("equal", source, value)
             return value
         if id(value) in self.fresh:
@@ -291,10 +296,11 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return container
         if isinstance(container, dict):
             self.hashed(*dict.keys(container))
-            parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in dict.items(container)}
+            pairs = list(MappingProxyType.items(container) if type(container) is MappingProxyType else base_of(container).items(container))
+            parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in pairs}
             if type(value) is MappingProxyType and mirrored:
                 return MappingProxyType(parts)
-            if all([parts[key] is item for key, item in dict.items(container)]):
+            if all([parts[key] is item for key, item in pairs]):
                 return container
             return parts if type(container) is dict else self.refilled(container, parts)
         if isinstance(container, deque):
