@@ -68,7 +68,6 @@ from dovetail.prims.guard import check_items as check_items
 from dovetail.prims.guard import check_key_types as check_key_types
 from dovetail.prims.guard import check_keys as check_keys
 from dovetail.prims.guard import check_modes as check_modes
-from dovetail.prims.guard import check_natives as check_natives
 from dovetail.prims.guard import check_objects as check_objects
 from dovetail.prims.guard import check_other as check_other
 from dovetail.prims.guard import check_rank as check_rank

@@ -235,16 +235,6 @@ def check_relation_python(target: str, x: str, *, other: str, test: str, holds: 
 
 
 @prim(tags=GUARD)
-def check_natives(cls: Any, *, methods: Any, fit: Any, miss: Any) -> None:
-    """Check that a class has these methods under their names and no others: fit(cls, methods)."""
-
-
-@check_natives.python
-def check_natives_python(target: str, cls: str, *, methods: str, fit: str, miss: str) -> str:
-    return f"if not {fit}({cls}, {methods}): return {miss}"
-
-
-@prim(tags=GUARD)
 def check_truth(x: Any, *, value: bool, miss: Any) -> None:
     """Check that x is true, or that it is false."""
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from dovetail import prims
-from dovetail.frontend.guards.runtime import has_class_flag, has_keys, has_natives, has_slot
+from dovetail.frontend.guards.runtime import has_class_flag, has_keys, has_slot
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import Symbol
 
@@ -124,13 +124,7 @@ KINDS = {
         Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
         Kind("integer", "{s} is an int", "{s} is no longer an int", prims.check_type, lambda v: {"type": int}),
         Kind("tensor", "{s} is a tensor {v}", "{s} is no longer a tensor {v}", prims.check_tensor, lambda v: v),
-        Kind(
-            "natives",
-            "{s} defines no other methods than {v}",
-            "{s} now has a method that it did not have",
-            prims.check_natives,
-            lambda v: {"methods": Named(v), "fit": has_natives},
-        ),
+        Kind("lacks", "{s} has none of {v}", "{s} now has one of {v}", prims.check_absent, lambda v: {}),  # in one line, see `PrologueBuilder`
     )
 }
 

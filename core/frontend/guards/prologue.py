@@ -69,6 +69,7 @@ def prologue(
         if not builder.is_batched(guard):
             builder.guard(guard)
     builder.batch(batched)
+    builder.batch_classes([guard for guard in batched if guard.kind == "lacks"])
     builder.batch_tensors()
     if len(distinct) > 1:
         builder.check(prims.check_distinct, *distinct, reason="one tensor is passed twice, or two that were one are not")
@@ -286,6 +287,8 @@ class PrologueBuilder:
     def is_batched(self, guard: Guard) -> bool:
         """Return whether one line checks a guard for all of `modules`: their classes, that hooks are empty, that names are missing."""
         kind, source = guard.kind, guard.source
+        if kind == "lacks":
+            return True
         if kind == "type":
             return source.kind == "const" and id(source.key) in self.modules
         if source.parent is None or source.parent.kind != "const" or id(source.parent.key) not in self.modules:
@@ -316,6 +319,14 @@ class PrologueBuilder:
                 self.check(prims.check_items, containers=containers, keys=keys, values=empty, same=same_values, reason=why)
         if hooks:
             self.check(prims.check_empty, containers=empty, reason="a hook was added to a module")
+
+    def batch_classes(self, guards: Sequence[Guard]) -> None:
+        """Record one line for all that classes lack."""
+        pairs = [(guard.source.key, name) for guard in guards for name in guard.value]
+        if pairs:
+            containers, keys = (self.constant(tuple(column)) for column in zip(*pairs, strict=True))
+            why = "a class has got an attribute that it lacked"
+            self.check(prims.check_absent, containers=containers, keys=keys, contains=operator.contains, reason=why)
 
     def read_state(self) -> None:
         """Record one line that reads the modules' state, which is a program of its own."""

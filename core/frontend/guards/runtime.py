@@ -16,11 +16,6 @@ def decimal_context() -> str:
     return f"{context.prec} {context.rounding} {context.Emin} {context.Emax} {context.capitals} {context.clamp} {list(context.traps.values())}"
 
 
-def has_natives(cls: type, methods: tuple[tuple[str, Any], ...]) -> bool:
-    """Return whether a class has these methods, NULL for none, under these names, as it had when the program was traced."""
-    return all([lookup(cls, name) is raw for name, raw in methods])
-
-
 def has_class_flag(cls: type, flag: int) -> bool:
     """Return whether a class has a flag of CPython's."""
     return bool(cls.__flags__ & flag)

@@ -13,6 +13,7 @@ from dovetail.frontend.interpreter.protocols import is_data
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.constants import is_foreign_memory
 from dovetail.frontend.interpreter.tracking.effects import DELETED
+from dovetail.frontend.interpreter.tracking.lacking import is_library
 
 _WRAPPERS = (property, staticmethod, classmethod)
 
@@ -27,12 +28,16 @@ class Attributes:
         if value is not NULL:
             return value
         self.outside(owner)
+        if not is_library(type(owner)) and not self.recorder.is_module(owner):
+            self.guard_class(type(owner), "__getattribute__")
         return super().load_attr(owner, name)
 
     def from_class(self, cls: type, name: str) -> Any:
         raw = lookup(cls, name)
-        if raw is NULL or cls.__flags__ & IMMUTABLE or self.is_fresh(cls):
+        if raw is NULL or cls.__flags__ & IMMUTABLE:
             return raw
+        if self.is_fresh(cls):
+            return self._from_base(cls, name, raw)
         if self.effects.written:
             for base in cls.__mro__:
                 now = self.effects.now(base, name)
@@ -40,24 +45,55 @@ class Attributes:
                     return now
         return self.reach(raw, self.sources.static(cls, name))
 
+    def _from_base(self, cls: type, name: str, raw: Any) -> Any:
+        """Return what a class of the trace has under this name, itself or from a base outside."""
+        owner = next(base for base in cls.__mro__ if name in vars(base))
+        if owner.__flags__ & IMMUTABLE or self.is_fresh(owner):
+            return raw
+        self.guard_class(cls, name)
+        return self.reach(raw, self.sources.static(owner, name))
+
     def method(self, value: Any, name: str) -> FunctionType | None:
         """Return the Python function that the class of `value` has under this name, None where it has none: both are facts about the class."""
         kind = type(value)
         if kind in self.atoms:
             return None
-        raw = lookup(kind, name)
-        if self.source(value) is None or self.recorder.is_tensor(value):
-            return self.from_class(kind, name) if type(raw) is FunctionType else None
-        self.outside(value)
+        raw, is_tensor = lookup(kind, name), self.recorder.is_tensor(value)
+        if self.source(value) is not None and not is_tensor:
+            self.outside(value)
         if type(raw) is FunctionType:
             return self.from_class(kind, name)
-        self.guard_native(kind, name, raw)
+        if not is_tensor:
+            self.guard_class(kind, name)
         return None
 
-    def guard_native(self, cls: type, name: str, raw: Any) -> None:
-        """Guard that a class keeps what it has under a name: no Python function, or nothing, which is NULL."""
-        if not cls.__flags__ & IMMUTABLE and not self.is_fresh(cls):
-            self.natives.setdefault(cls, {})[name] = raw
+    def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | None:
+        for name in names:
+            if type(lookup(type(value), name)) is not FunctionType and not self.recorder.is_tensor(value):
+                self.guard_class(type(value), name)
+        return super().first_method(value, names)
+
+    def guard_class(self, cls: type, name: str) -> None:
+        """Guard that a class keeps what it has under a name, or that it has nothing."""
+        if not cls.__flags__ & IMMUTABLE:
+            self.natives.setdefault(cls, {}).setdefault(name, lookup(cls, name))
+
+    def _guard_field(self, owner: Any, name: str) -> None:
+        """Guard that an attribute of an object is no descriptor of its class."""
+        cls = type(owner)
+        if not cls.__flags__ & IMMUTABLE and not is_library(cls) and not self.recorder.is_module(owner):
+            self.guard_class(cls, name)
+
+    def _guard_super(self, bound: super, name: str) -> None:
+        """Guard the order of the bases, and what those lack that come before the one in which `super()` finds an attribute."""
+        kind = bound.__self_class__
+        if is_library(kind) or self.is_fresh(kind):
+            return
+        self.guard("is", self.sources.attr(self.sources.const(kind), "__mro__"), kind.__mro__)
+        for base in kind.__mro__[kind.__mro__.index(bound.__thisclass__) + 1 :]:
+            if name in vars(base):
+                break
+            self.guard_class(base, name)
 
     def from_instance(self, owner: Any, name: str) -> Any:
         now = self.effects.now(owner, name)
@@ -65,6 +101,8 @@ class Attributes:
             return NULL if now is DELETED else now
         source = self.source(owner)
         value = super().from_instance(owner, name)
+        if value is not NULL:
+            self._guard_field(owner, name)
         if source is None:
             return value
         if value is not NULL:
@@ -120,6 +158,8 @@ class Attributes:
             return self._module_attr(owner, name)
         if isinstance(owner, type):
             return self._class_attr(owner, name)
+        if type(owner) is super and owner.__self__ is not None:
+            self._guard_super(owner, name)
         if name == ANNOTATIONS and (evaluated := annotations_of(self, owner)) is not NULL:
             return evaluated
         return self._native_value(owner, name, super().native_attr(owner, name))
@@ -128,7 +168,8 @@ class Attributes:
         if name == "__dict__" and isinstance(owner, threading.local) and (source := self.source(owner)) is not None:
             return self.view(threading.local.__getattribute__(owner, name), owner, self.sources.attr(source, name))
         if not self.recorder.is_tensor(owner):
-            self.guard_native(cls, "__getattr__", lookup(cls, "__getattr__"))
+            self.guard_class(cls, "__getattr__")
+            self.guard_class(cls, name)
         return self._native_value(owner, name, super().missing_attr(owner, cls, name))
 
     def _native_value(self, owner: Any, name: str, value: Any) -> Any:
@@ -154,6 +195,10 @@ class Attributes:
         if now is not NULL and now is not DELETED:
             return now
         raw = self.from_class(cls, name)
+        if raw is NULL:
+            self.guard_class(cls, name)
+            self.guard_class(type(cls), name)
+            self.guard_class(type(cls), "__getattr__")
         if raw is not NULL and not is_data(lookup(type(cls), name)) and (value := self.class_bound(raw, cls)) is not NULL:
             return value
         value = super().native_attr(cls, name)
@@ -195,8 +240,10 @@ class Attributes:
         elif is_foreign_memory(type(owner)):
             raise Unsupported(f"the program sets .{name} of a {type(owner).__name__}, whose memory others may share; pass a tensor of that memory")
         elif self.is_outside(owner) and _can_be_set(owner, name):
+            self._guard_field(owner, name)
             self.effects.set(owner, name, value)
         else:
+            self._guard_field(owner, name)
             super().set_native(owner, name, value)
             if name in REPLACING:
                 self.annotations.pop(id(owner), None)

@@ -24,7 +24,7 @@ from types import (
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, NULL, lookup
 from dovetail.frontend.guards.runtime import contents_of
 from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of, keys_of
@@ -110,6 +110,9 @@ class Comparing:
         if type(key) in (tuple, frozenset):
             for part in key:
                 self.pin_held(part)
+        elif type(key).__flags__ & HEAP and not self.recorder.is_tensor(key):
+            for name in ("__hash__", "__eq__"):
+                self.guard_class(type(key), name)
         elif type(key) in _BOUND:
             self.pin(key.__self__)
         elif isinstance(key, weakref.ref):

@@ -221,6 +221,11 @@ def _length_hint(tracker: Any, value: Any, default: Any = 0) -> Any:
     return operator.length_hint(value, default) if method is None else tracker.call_function(method, [value], {})
 
 
+def _callable(tracker: Any, value: Any) -> bool:
+    tracker.method(value, "__call__")
+    return callable(value)
+
+
 def _sorted(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return builtin(*args, **kwargs)  # raises
@@ -460,7 +465,7 @@ TABLE: dict[Any, Callable] = {
     next: _answer(_next),
     sum: _answer(_sum),
     reversed: _answer(_reversed),
-    callable: _answer(lambda tracker, value: (tracker.outside(value), callable(value))[1]),
+    callable: _answer(_callable),
     print: _later,
     warnings.warn: _later,
     str: _conversion(str, "__str__", "__repr__"),

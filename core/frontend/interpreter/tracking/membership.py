@@ -55,7 +55,7 @@ def _fits(tracker: Tracker, value: Any, cls: type, protocol: Any) -> bool:
         tracker.guard("instance" if result else "no instance", source, protocol)
     elif not cls.__flags__ & IMMUTABLE and not tracker.is_fresh(cls):
         for name in _wanted(protocol):  # the trace knows what the object itself has
-            tracker.guard_native(cls, name, raw) if type(raw := lookup(cls, name)) is not FunctionType else tracker.from_class(cls, name)
+            tracker.guard_class(cls, name) if type(lookup(cls, name)) is not FunctionType else tracker.from_class(cls, name)
     return result
 
 

@@ -32,6 +32,7 @@ from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS,
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held
 from dovetail.frontend.interpreter.tracking.imports import Imports
+from dovetail.frontend.interpreter.tracking.lacking import class_guards
 from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, ORDER, TEXT, Mirror, mirror_of, python_methods
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
@@ -68,7 +69,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         self.handled = sys.exception()  # what the caller handles
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
-        self.natives: dict[type, dict[str, Any]] = {}  # class: methods that the program read and that are no Python functions, NULL for none
+        self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
         self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace created, globals of `exec`: nothing outside refers to them
 
@@ -89,8 +90,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
 
     def all_guards(self) -> list[Guard]:
         """Return all guards: those of values in the order of their discovery, then those on what classes lack."""
-        classes = [Guard("natives", self.sources.const(kind), tuple(methods.items())) for kind, methods in self.natives.items()]
-        return [*self.guards.values(), *classes]
+        return [*self.guards.values(), *class_guards(self.natives, self.is_fresh, self.sources)]
 
     def snapshot(self, value: Any, source: Source, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
         """Remember what is in an outside buffer, which C code may write to unseen; `restore` puts back what `read` returned."""
@@ -322,10 +322,10 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return value
         if kind is SimpleNamespace:
             return SimpleNamespace(**{name: self.plain(part, mirrored=True) for name, part in self.pairs(self.load_attr(value, "__dict__"))})
-        if self.source(value) is not None and not self.recorder.is_tensor(value):
+        if not self.recorder.is_tensor(value):
             for name in CHECKED:
-                if type(raw := lookup(kind, name)) is not FunctionType:
-                    self.guard_native(kind, name, raw)
+                if type(lookup(kind, name)) is not FunctionType:
+                    self.guard_class(kind, name)
         if not python_methods(kind):
             check_held(value, (*TEXT, *ORDER))
             self._read_whole(value)
