@@ -47,7 +47,7 @@ from dovetail.frontend.metadata_writes import CHANGES, CHANGING, change_metadata
 from dovetail.frontend.shards import whole
 from dovetail.frontend.tensor_methods import check_facts, replaced_attribute, replaced_operator
 from dovetail.frontend.torch_globals import GlobalSettings
-from dovetail.frontend.tracked_environment import WAYS_OUT, TrackedEnvironment
+from dovetail.frontend.tracked_environment import DRAWN, WAYS_OUT, TrackedEnvironment, drawn_value
 from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, SymbolicInt, not_traced, spec_of, symint
 from dovetail.prims import Tag, recorder
 from dovetail.prims.sizes import Size
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
 
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex, "str": str}
-_FRESH = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
 _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
@@ -257,11 +256,19 @@ class TorchRecorder(ArrayHooks):
         return proxy
 
     def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
-        dtype = _FRESH[kind]
+        dtype = DRAWN[kind]
         return lambda argument: torch.tensor(call(argument), dtype=dtype)
 
+    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
+        session = self.environment.session
+        if session is not None and session.is_open:
+            return session.draw(call, kind, what, mark, generator)
+        if kind == "outcome":
+            raise drawn_value(what)
+        return NULL
+
     def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
-        sample = torch.zeros((), dtype=_FRESH[kind])
+        sample = torch.zeros((), dtype=DRAWN[kind])
         proxy = self.trace.tensor(spec_of(sample))
         self.trace.inputs.append(proxy)
         self.sources.append((source, proxy))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.errors import Unsupported
+from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend import host_numbers
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
@@ -35,10 +35,16 @@ _TO_ARRAY = {
     torch.Tensor.numpy: lambda arrays, tensor, *, force=False: arrays.of_tensor(tensor, force=force),
     torch.Tensor.__array__: _array_of,
 }
+DRAWN = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}  # dtypes of numbers that are drawn at every call
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
     'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
 )
+
+
+def drawn_value(what: str) -> TracedValueError:
+    """Return the error for a call that draws from a random state where the program needs the value."""
+    return TracedValueError(f"the value that {what} draws is needed at {user_line()}; tracing knows no values; draw outside, and pass the result")
 
 
 class TrackedEnvironment(TorchEnvironment):

@@ -42,6 +42,7 @@ def test_reading_one_attribute_guards_that_attribute_alone():
         f"f.__code__ is {f.__code__!r}",
         "type(args[0]) is Box",
         "args[0].v == 1",
+        "Box has none of ['__getattribute__', 'v']",
     ]
     box.other = 3
     assert failing(box) is None

@@ -1,4 +1,4 @@
-"""The random generators that a graph draws from: a call that starts again in eager mode finds them as it found them."""
+"""The random generators that a graph draws from, torch's, Python's and NumPy's: a call that starts again in eager mode finds them as it found them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.devices import Device, cpu, device
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, TensorProxy, leaves
 
-States = dict[Device, torch.Tensor]
+States = dict[Any, Any]  # a device, or a generator of Python's or NumPy's -> its state
 
 
 class Generators:
@@ -20,6 +20,14 @@ class Generators:
 
     def __init__(self) -> None:
         self.devices: frozenset[Any] = frozenset()
+        self.hosts: dict[int, Any] = {}  # id -> a generator of Python's or NumPy's
+        self.first: States = {}  # their states before the first draw, of those that were seen since this was emptied
+
+    def note_host(self, generator: Any) -> None:
+        """Remember a generator of Python's or NumPy's that the function draws from next."""
+        if id(generator) not in self.hosts and (state := host_state(generator)) is not None:
+            self.hosts[id(generator)] = generator
+            self.first[generator] = state
 
     def note(self, lines: Iterable[BoundSymbol]) -> str | None:
         """Remember the devices that lines draw on; return why a call could not start again after they have run, None where it could."""
@@ -38,7 +46,12 @@ class Generators:
 
     def state(self) -> States:
         """Return the states of the generators."""
-        return {place: _read(place) for place in self.devices}
+        return {place: _read(place) for place in self.devices} | {each: host_state(each) for each in self.hosts.values()}
+
+    @property
+    def any(self) -> bool:
+        """Whether the graph draws from any generator."""
+        return bool(self.devices or self.hosts)
 
     @staticmethod
     def everything() -> States:
@@ -50,10 +63,31 @@ class Generators:
     def restore(states: States) -> None:
         """Set generators to the states that they had."""
         for place, state in states.items():
-            if place.type == "cpu":
+            if not isinstance(place, Device):
+                set_host_state(place, state)
+            elif place.type == "cpu":
                 torch.default_generator.set_state(state)
             else:
                 torch.cuda.set_rng_state(state, place.index or 0)
+
+
+def host_state(generator: Any) -> Any:
+    """Return the state of a generator of Python's or NumPy's; None where it has none, as one of the system."""
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    read = getattr(generator, "get_state", None) or getattr(generator, "getstate", None)
+    try:
+        return read() if read is not None else None
+    except NotImplementedError:
+        return None
+
+
+def set_host_state(generator: Any, state: Any) -> None:
+    """Set a generator of Python's or NumPy's to a state that it had."""
+    if hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        (getattr(generator, "set_state", None) or generator.setstate)(state)
 
 
 def _read(device: Any) -> torch.Tensor:

@@ -258,7 +258,7 @@ class Graph:
             return checked
         if self.eager is not None:
             return self.fn(*args, **kwargs)
-        before = self.generators.state() if self.generators.devices else {}
+        before = self.generators.state() if self.generators.any else {}
         try:
             return self.walk(root, checked, before, args, kwargs)
         except GoEager as reason:
@@ -304,7 +304,10 @@ class Graph:
         while len(following) == 4:
             before |= self.generators.everything() | before
             _, target, outcome, values = following
-            following = self._explored(target, outcome, values, inputs, args, kwargs)
+            try:
+                following = self._explored(target, outcome, values, inputs, args, kwargs)
+            finally:
+                before |= self.generators.first | before
             if len(following) == 1:
                 return following[0]
             edge, objects, _, _, values = following
@@ -365,6 +368,7 @@ class Graph:
     def _explored(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
         """Compile what follows; return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
         with self.lock:
+            self.generators.first.clear()
             following = self.follow(decision, outcome, values, inputs, args, kwargs)  # another thread may have been here
             if following is not None:
                 return (*following, decision, outcome, values)

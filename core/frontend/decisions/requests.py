@@ -12,10 +12,11 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.tracked_environment import TrackedEnvironment, drawn_value
 from dovetail.langs.torch import SymbolicInt, spec_of
 from dovetail.prims import TensorSpec, recorder
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
@@ -323,6 +324,18 @@ class Requester(Machinery):
         """Return new symbols for sizes that depend on values."""
         return []
 
+    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
+        """Return the result of a call that reads the world outside or a random state: it runs between two segments, whenever the program gets there.
+
+        Args:
+            call: the call.
+            kind: a key of DRAWN for a number of the program, "outcome" for a value each of which is an outcome, "effect" for None.
+            what: a name for messages.
+            mark: equal for equal calls.
+            generator: what it draws from; None for another part of the world.
+        """
+        raise NotImplementedError
+
     def assign(self, operate: Callable, tensor: TensorProxy, key: Any, value: Any) -> None:
         """Do `tensor[key] = value` for a key with a mask; between two segments where the mask says which elements of `value` go where."""
         lines = len(self.trace.lines)
@@ -451,3 +464,8 @@ class Probe(Requester):
 
     def decide(self, request: Request) -> Any:
         raise NeedsDecisions(Need(user_line(), no_value(request.reads[0])))
+
+    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
+        if kind != "outcome":
+            return NULL  # it runs before the program, until Python branches on its result
+        raise NeedsDecisions(Need(user_line(), drawn_value(what)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from dovetail.frontend.decisions.counters import CountedRange, differing, follow
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, symbols_of, widths
-from dovetail.frontend.decisions.requests import Request, Requester
+from dovetail.frontend.decisions.requests import Outcome, Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, text_of
 from dovetail.frontend.decisions.sized import SizedRequester
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
@@ -28,7 +28,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
 from dovetail.frontend.torch_recorder import TorchRecorder
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.tracked_environment import DRAWN, TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
@@ -211,6 +211,21 @@ class Session(SizedRequester):
         self.counters.add(at)
         self.ranges.append(CountedRange(at, stop, step))
         return self.ranges[-1]
+
+    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
+        if generator is not None:
+            self.graph.generators.note_host(generator)
+
+        def step() -> tuple[Outcome, tuple]:
+            return Outcome.of_results(torch.tensor(call(), dtype=DRAWN[kind])) if kind in DRAWN else (Outcome.of_value(call()), ())
+
+        outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step))
+        if kind not in DRAWN:
+            return outcome.value
+        (spec,) = outcome.specs()
+        number = self.trace.tensor(spec)
+        arriving[number] = len(arriving)
+        return number.item()
 
     def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str, widened: tuple[int, ...]) -> tuple[Decision, Edge]:
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""

@@ -30,6 +30,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
 from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.containers import BASES
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
@@ -60,6 +61,8 @@ class Calls:
                 return self.effects.call(function, args, kwargs)
             if function in TABLE:
                 return TABLE[function](self, function, args, kwargs, frame)
+            if function in MODELS:
+                return picked(self, function, args, kwargs)
             if function in FUNCTIONS:
                 return outside_call(self, FUNCTIONS[function], function, args, kwargs)
         known = BY_TYPE.get(type(function))

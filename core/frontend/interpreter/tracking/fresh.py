@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dovetail.errors import Unsupported
+from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.guards.source import Source
-from dovetail.frontend.interpreter.tracking.rules import Fresh, Refused, is_state, name_of
+from dovetail.frontend.interpreter.tracking.rules import NEW_GENERATOR, Fresh, Refused, is_state, name_of
 
 
 def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -26,7 +27,7 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
     if rule.kind == "value":
         return _looked_up(tracker, partial(function, *args, **kwargs))
     if owner is not None and place is None:
-        raise Unsupported(f"{name}() draws from a generator that the compiled function creates; create it outside, or draw with torch")
+        raise Unsupported(NEW_GENERATOR.format(f"{name}()"))
     if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, arguments)):
         raise Unsupported(f"{name}() returns an array of random numbers; draw with torch, or outside, and pass the array as a tensor")
     return _run_again(tracker, rule, function, owner, place, arguments, kwargs)
@@ -82,12 +83,21 @@ def _is_sized(name: str, owner: Any, args: list[Any]) -> bool:
     return False
 
 
+def _mark(name: str, owner: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple:
+    """Return what is equal for equal calls of two runs of the program."""
+    return name, id(owner), repr((args, kwargs))
+
+
 def _run_again(tracker: Any, rule: Fresh, function: Any, owner: Any, place: Source | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = function.__name__
 
     def call(owner_now: Any) -> Any:
         return function(*args, **kwargs) if owner is None else getattr(owner_now, name)(*args, **kwargs)
 
+    now = tracker.recorder.draw(lambda: call(owner), rule.kind, f"{name_of(function)}()", _mark(name, owner, args, kwargs), owner)
+    if now is not NULL:
+        tracker.pin(owner)
+        return now
     called = call if rule.kind == "effect" else tracker.recorder.boxed(call, rule.kind)
     source = tracker.sources.fresh(place, len(tracker.calls), called)
     tracker.calls.append(source)

@@ -94,6 +94,10 @@ class Recorder:
         """Return `call` with its number as an input of the computation."""
         return call
 
+    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
+        """Return the result of a call that reads the world outside, where it runs in the midst of the program; NULL where it is run before it."""
+        return NULL
+
     def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
         """Return what the program sees for a number that is computed before it at every call."""
         raise NotImplementedError

@@ -65,6 +65,7 @@ _OUTSIDE = Refused("its result changes from call to call; call it outside the co
 _FILES = Refused("it reads or writes what is outside of the program; do it outside the compiled function, and pass what you need")
 _MOMENT = Refused("its result changes from call to call; call it outside, and pass its result, or use time.time(), which is read at every call")
 _SAMPLES = Refused("it draws from a random state in a way that is not run at every call; draw with torch, or draw outside and pass the result")
+NEW_GENERATOR = "{} draws from a generator that the compiled function creates; create it outside, or draw with torch"
 _GARBAGE = Refused("its result depends on what else the process holds; call it outside the compiled function")
 _COLLECTOR = Refused("tracing itself switches the garbage collector off; call it outside the compiled function, and pass its result")
 _VARIABLES = Refused("it copies all context variables, which may change unseen; read those that you need with get()")
@@ -108,7 +109,7 @@ FUNCTIONS: dict[Any, Any] = {  # in Python, but of classes in the table: they ru
     **{getattr(random.Random, name): FLOAT for name in ("vonmisesvariate", "gammavariate", "betavariate", "paretovariate", "weibullvariate")},
     **{getattr(random.Random, name): INT for name in ("randint", "randrange")},
     random.Random.seed: EFFECT,
-    **{getattr(random.Random, name): _SAMPLES for name in ("choice", "choices", "sample", "shuffle", "randbytes", "getstate", "setstate")},
+    **{getattr(random.Random, name): _SAMPLES for name in ("getstate", "setstate")},
 }
 _STORING = (
     *(functools.partial, slice, types.MappingProxyType, property, staticmethod, classmethod),
