@@ -178,7 +178,8 @@ class RecordingMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, classes: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        call = recorder.get().environment.call
+        environment = recorder.get().environment
+        call, environment.parsing = environment.call, False
         arguments = list(leaves((args, kwargs)))
         if func in FACTORIES or func in REFUSED or any(map(is_proxy, arguments)):
             return call(func, args, kwargs)

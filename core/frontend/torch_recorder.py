@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import dtypes, options, prims
-from dovetail.errors import EagerCall, TracedValueError, Unsupported
+from dovetail.errors import EagerCall, InputError, TracedValueError, Unsupported
 from dovetail.frontend import host_numbers, nn_module_tracing
 from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.array_hooks import ArrayHooks, has_arrays, is_traced_array
@@ -61,7 +61,7 @@ from dovetail.torch_internals import (
     notes_module,
     undisabled,
 )
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.ir import draws
 from dovetail.trace.proxies import no_value
 
@@ -120,6 +120,11 @@ def _untraced_transform() -> Unsupported:
         "this part of torch.func is not traced; use torch.func.grad, vjp, jvp, vmap or what is made of these, or apply the transform outside "
         f"the compiled function\n  called at {user_line()}"
     )
+
+
+def _replaced(tree: Any, numbers: dict[Any, int]) -> Any:
+    """Return an argument with the values of tensors in their place."""
+    return tree_map(lambda x: numbers.get(x, x) if isinstance(x, TensorProxy) else x, tree)
 
 
 class TorchRecorder(ArrayHooks):
@@ -549,7 +554,7 @@ class TorchRecorder(ArrayHooks):
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
         if function is torch.autograd.graph.saved_tensors_hooks.__enter__:
-            raise Unsupported(
+            raise EagerCall(
                 "torch.autograd.graph.saved_tensors_hooks inside a compiled function is not traced: what is saved is decided when the function is "
                 f"compiled; open it around the call\n  called at {user_line()}"
             )
@@ -566,6 +571,8 @@ class TorchRecorder(ArrayHooks):
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
             guard_same(tracker, function)
             return tracker.call(function.__wrapped__, args, kwargs, frame)
+        if function.__name__ == "_wrapit":  # of NumPy
+            return self.call_numpy(tracker, function, args, kwargs, frame)
         code = function.__code__
         if is_own_code(code) or not is_ours(code):
             return NULL
@@ -598,7 +605,31 @@ class TorchRecorder(ArrayHooks):
     def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what records operations, where need be with numbers in the place of values of the program."""
         session = self.environment.session
-        return self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs, sizes=True)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs, sizes=True)
+
+        return self._with_integers(call, args, kwargs)
+
+    def _with_integers(self, call: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return call(*args, **kwargs), where need be with the values of tensors that stand for a size, a shift or a dimension."""
+        session, lines = self.environment.session, len(self.trace.lines)
+        try:
+            return call(*args, **kwargs)
+        except (TypeError, InputError) as error:
+            lonely = self._lonely_integers((args, kwargs))
+            if not lonely or (type(error) not in (TypeError, TracedValueError) and not isinstance(error, InputError)):
+                raise
+            if session is None or not session.is_open:
+                raise no_value(lonely[0]) from error
+        del self.trace.lines[lines:]
+        numbers = {x: session.answer(x, "__index__", ()) for x in lonely}
+        return call(*[_replaced(x, numbers) for x in args], **{name: _replaced(x, numbers) for name, x in kwargs.items()})
+
+    def _lonely_integers(self, arguments: Any) -> tuple[TensorProxy, ...]:
+        """Return the tensors of one integer among arguments, which torch takes for a size, a shift or a dimension."""
+        tensors = [x for x in leaves(arguments) if isinstance(x, TensorProxy) and not is_traced_array(x)]
+        return tuple([x for x in tensors if not x.spec.shape and x.spec.dtype.kind == "int"])
 
     def _called(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -643,8 +674,16 @@ class TorchRecorder(ArrayHooks):
             if not is_tensor_class(type(value)):
                 self.settings.read(tracker, function, value)
                 return value
-        with RecordingMode():  # torch's own parser looks at the arguments first
-            return function(*args, **kwargs)
+        return self._with_integers(partial(self._parsed, function), args, kwargs)
+
+    def _parsed(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of torch's whose own parser looks at the arguments first: it hides what a tensor raises there."""
+        self.environment.parsing = True
+        try:
+            with RecordingMode():
+                return function(*args, **kwargs)
+        finally:
+            self.environment.parsing = False
 
     def _by_table(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         return self.environment.call(function, args, kwargs)

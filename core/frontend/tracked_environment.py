@@ -56,7 +56,7 @@ class TrackedEnvironment(TorchEnvironment):
         self.session: Any = None  # answers what the program needs to know of values; None where that is refused
         self.arrays: Any = None  # what is done with NumPy arrays, once there is one
         self.array_inputs: dict[Proxy, Any] | None = None  # the arrays that are inputs, once the run has seen arrays
-        self.casting = self.finished = False
+        self.casting = self.finished = self.parsing = False  # `parsing`: whether torch's own parser looks at arguments
         self.most_guards: int | None = None  # how many there may be, once the prologue is complete
 
     def freeze_guards(self) -> None:
@@ -80,7 +80,9 @@ class TrackedEnvironment(TorchEnvironment):
             number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.restarts)
             if number is not None:
                 return number
-        return super().value(proxy, question, others) if self.session is None else self.session.answer(proxy, question, others)
+        if self.session is None or self.parsing:
+            return super().value(proxy, question, others)
+        return self.session.answer(proxy, question, others)
 
     @property
     def restarts(self) -> bool:

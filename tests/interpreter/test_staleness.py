@@ -39,14 +39,15 @@ def _load(name):
     return module
 
 
-FILES = ("programs", "objects", "tensors", "constants", "registries", "python314")
-values, objects, tensors, constants, registries, newest = (_load(f"stale_{name}") for name in FILES)
+FILES = ("programs", "objects", "tensors", "constants", "registries", "classes", "python314")
+values, objects, tensors, constants, registries, classes, newest = (_load(f"stale_{name}") for name in FILES)
 PROGRAMS = [
     *values.programs(values.TEXT),
     *values.programs(objects.TEXT, BOX=objects.BOX, ITEMS=objects.ITEMS, OWN=objects.OWN),
     *values.programs(tensors.TEXT, NET=tensors.NET),
     *values.programs(constants.TEXT, CLASSES=constants.CLASSES),
     *values.programs(registries.TEXT),
+    *values.programs(classes.TEXT),
     *(values.programs(newest.TEXT) if sys.version_info >= (3, 14) else ()),
 ]
 LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)

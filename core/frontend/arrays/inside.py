@@ -6,6 +6,7 @@ An array is a view of its tensor that speaks NumPy's language, so nothing is cop
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
@@ -48,6 +49,7 @@ _WRAPPED = {  # operators of a tensor with an array on its right: NumPy computes
     operator.itruediv: np.true_divide,
     operator.matmul: np.matmul,
 }
+_WRAPIT = getattr(sys.modules.get("numpy._core.fromnumeric") or sys.modules.get("numpy.core.fromnumeric"), "_wrapit", None)
 
 
 class Arrays:
@@ -159,6 +161,8 @@ class Arrays:
 
     def on_numpy(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """Call a function of NumPy's that gets traced values; NULL where it gets none, and runs as it is."""
+        if function is _WRAPIT and isinstance(args[0], TensorProxy) and type(args[0]) is not NumpyProxy:
+            return self._by_method(tracker, *args, **kwargs)
         meaning = meaning_of(function)
         if meaning is None:
             return NULL
@@ -178,6 +182,13 @@ class Arrays:
         with self.speaking():
             result = call_numpy(tracker, function, meaning, args, kwargs, frame)
         return tree_map(lambda x: self._wrapped(tracker, x), result) if wrap else result
+
+    def _by_method(self, tracker: Tracker, tensor: TensorProxy, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the array that a tensor is to NumPy, where the tensor's own takes other arguments, as in np.clip(x, 0, 1)."""
+        array = self.of_tensor(tensor)
+        with self.speaking():
+            result = self.recorder._recorded(getattr(array, method), list(args), kwargs)
+        return self._wrapped(tracker, result)
 
     def _operand(self, x: Any) -> Any:
         return self.of_tensor(x) if isinstance(x, TensorProxy) else x

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.errors import Unsupported, require
+from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.langs.torch import LANGUAGE
 from dovetail.torch_internals import unreached_leaf
 from dovetail.trace import Proxy, TensorProxy, Trace, requires_grad, user_line
@@ -44,18 +44,18 @@ def computed_from(trace: Trace, leaves: Collection[Proxy]) -> set[Proxy]:
 def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy, int]) -> dict[Proxy, Callable[[Any], Any]]:
     """Return what makes leaves and their dependents of those results of the computation that are such.
 
-    Raises Unsupported where a leaf is a result beside what is computed from it: its gradient would not arrive.
+    Raises EagerCall where a leaf is a result beside what is computed from it: its gradient would not arrive.
     """
     freed = computed_from(trace, autograd.spent) if autograd.spent else set()
     returned = [p for p in results if p in autograd.leaves]
     dependent = [p for p in results if p not in autograd.leaves and requires_grad(p) and p not in freed]
     if returned and not computed_from(trace, returned).isdisjoint(dependent):
-        raise Unsupported(
+        raise EagerCall(
             "the function creates a parameter, or another leaf that requires a gradient, and returns it with what is computed from it: the gradient "
             "would not reach it; create it outside, return it alone, or return .detach() of the rest"
         )
     if any([autograd.grads.get(p) is not None for p in returned]):
-        raise Unsupported("the function creates a parameter, computes its .grad and returns it, which would lose the .grad; return the .grad, too")
+        raise EagerCall("the function creates a parameter, computes its .grad and returns it, which would lose the .grad; return the .grad, too")
     reached = computed_from(trace, autograd.leaves)
     builders: dict[Proxy, Callable[[Any], Any]] = {p: _attached for p in dependent if p in reached}
     for p in results:

@@ -1,4 +1,4 @@
-"""The random generators that a graph draws from, torch's, Python's and NumPy's: a call that starts again in eager mode finds them as it found them."""
+"""The random generators that a graph draws from, torch's, Python's and NumPy's: a call that starts again in eager mode finds them as they were."""
 
 from __future__ import annotations
 

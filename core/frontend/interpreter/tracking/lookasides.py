@@ -29,9 +29,7 @@ from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
-from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
-from dovetail.frontend.interpreter.tracking.mirrors import TEXT
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
@@ -311,8 +309,7 @@ def _conversion(kind: type, *names: str) -> Callable:
             if isinstance(result, kind):
                 return result
         if kind is str and type(only) in (FunctionType, MethodType):
-            check_held(only, TEXT)
-            return builtin(only)
+            return builtin(tracker.mirror(only))
         if isinstance(builtin, type):
             return instantiate(tracker, builtin, args, kwargs, frame)
         return tracker.call_native(builtin, args, kwargs, frame)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from types import CellType, FunctionType, MappingProxyType, SimpleNamespace
+from types import CellType, FunctionType, MappingProxyType, MethodType, SimpleNamespace
 from typing import Any
 
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
@@ -30,7 +30,8 @@ from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_foreign_memory, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like, keys_of
 from dovetail.frontend.interpreter.tracking.effects import Effects
-from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held
+from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held, held_in
+from dovetail.frontend.interpreter.tracking.holding_mirrors import holding_mirrors
 from dovetail.frontend.interpreter.tracking.imports import Imports
 from dovetail.frontend.interpreter.tracking.lacking import class_guards
 from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, ORDER, TEXT, Mirror, mirror_of, python_methods
@@ -291,16 +292,17 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             return self.refilled(container, parts) if isinstance(container, list) else tuple.__new__(type(container), parts)
         if isinstance(container, (set, frozenset)):
             self.hashed(*base_of(container).__iter__(container))
-            if mirrored:
-                check_held(container, TEXT)
-            return container
+            return self._checked(container, TEXT) if mirrored else container
         if isinstance(container, dict):
             self.hashed(*dict.keys(container))
-            pairs = list(MappingProxyType.items(container) if type(container) is MappingProxyType else base_of(container).items(container))
+            pairs = list(base_of(container).items(container))
+            if mirrored:
+                pairs = [(self._written_key(key, seen), item) for key, item in pairs]
             parts = {key: self.plain(item, seen, mirrored=mirrored) for key, item in pairs}
             if type(value) is MappingProxyType and mirrored:
                 return MappingProxyType(parts)
-            if all([parts[key] is item for key, item in pairs]):
+            same = zip((*parts, *parts.values()), (*base_of(container).keys(container), *base_of(container).values(container)), strict=True)
+            if all([one is other for one, other in same]):
                 return container
             return parts if type(container) is dict else self.refilled(container, parts)
         if isinstance(container, deque):
@@ -310,14 +312,25 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             check_held(container, TEXT)
         return container
 
+    def _written_key(self, key: Any, seen: tuple[int, ...]) -> Any:
+        """Return a key of a dict as C code may write it out; one without methods in Python for that as it is found by."""
+        return key if held_in((key,), TEXT) is None else self.plain(key, seen, mirrored=True)
+
+    def _checked(self, value: Any, methods: tuple[str, ...]) -> Any:
+        """Return an object that holds others as C code may write it out or compare it; an error where that cannot be created."""
+        result = holding_mirrors(self, value)
+        if result is value:
+            check_held(value, methods)
+        return result
+
     def mirror(self, value: Any) -> Any:
         """Return `value` as C code may call its methods: they are interpreted."""
         kind = type(value)
         if isinstance(value, BaseException):
-            check_held(value, TEXT)
             if (source := self.source(value)) is not None:
                 self.load_attr(value, "args")
                 self.reach_whole(value.args, self.sources.attr(source, "args"), mirrored=True)
+            return self._checked(value, TEXT)
         if kind in self.atoms or isinstance(value, _UNMIRRORED):
             return value
         if kind is SimpleNamespace:
@@ -327,9 +340,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
                 if type(lookup(kind, name)) is not FunctionType:
                     self.guard_class(kind, name)
         if not python_methods(kind):
-            check_held(value, (*TEXT, *ORDER))
             self._read_whole(value)
-            return value
+            return self._checked(value, (*TEXT, *ORDER))
         if self.recorder.is_tensor(value) or self.recorder.is_module(value):
             return value
         self.outside(value)
@@ -340,7 +352,9 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         source = self.source(value)
         if source is None or self.recorder.is_tensor(value) or is_constant(value):
             return
-        if isinstance(value, partial):
+        if isinstance(value, MethodType):
+            self._bound_outside(value)
+        elif isinstance(value, partial):
             for name in ("func", "args", "keywords"):
                 for mirrored in (False, True):  # to the bottom: C code sees the parts themselves
                     self.reach_whole(getattr(value, name), self.sources.attr(source, name), mirrored=mirrored)

@@ -1,0 +1,225 @@
+"""The programs of `stale_programs` about what classes lack, keys that hold objects, hashes that change, and abstract classes."""
+
+from __future__ import annotations
+
+TEXT = """
+== a default for an attribute that the class gets
+class O: pass
+o = O()
+def f(t): return t * getattr(o, "v", 7.)
+-- O.v = 3.
+== an attribute of the instance that the class makes a property
+class O: v = 1.
+o = O()
+o.v = 2.
+def f(t): return t * o.v
+-- O.v = property(lambda s: 9.)
+== a base gets an attribute
+class P: pass
+class O(P): pass
+def f(t): return t * 2 if hasattr(O(), "v") else t * 3
+-- P.v = 3.
+== a class gets an attribute that is read from it
+class O: pass
+def f(t): return t * getattr(O, "v", 7.)
+-- O.v = 3.
+== a metaclass gets an attribute
+class M(type): pass
+class O(metaclass=M): pass
+def f(t): return t * getattr(O, "v", 7.)
+-- M.v = 3.
+== the truth of an object of the program
+class O: pass
+def f(t): return t * 2 if O() else t * 3
+-- O.__bool__ = lambda s: False
+== equality of objects of the program
+class O: pass
+def f(t): return t * 2 if O() == O() else t * 3
+-- O.__eq__ = lambda s, o: True
+== an operator on the right
+class O: pass
+def f(t):
+    try: return t * (1 + O())
+    except TypeError: return t * 9
+-- O.__radd__ = lambda s, o: 5.
+== an operator in place
+class O:
+    def __add__(self, o): return 2.
+def f(t):
+    o = O()
+    o += 1
+    return t * o
+-- O.__iadd__ = lambda s, o: 5.
+== text of an object of the program
+class O:
+    def __repr__(self): return "ab"
+def f(t): return t * len(f"{O()}")
+-- O.__str__ = lambda s: "abcdef"
+== text of an exception
+class E(Exception): pass
+def f(t):
+    try: raise E("a")
+    except Exception as e: return t * len(str(e))
+-- E.__str__ = lambda s: "abcdef"
+== the keys of an object of the program
+class O: pass
+def f(t): return t * len({O(): 1, O(): 2})
+-- O.__hash__ = lambda s: 1; O.__eq__ = lambda s, o: True
+== a missing key of a dict of the program
+class O(dict): pass
+def f(t):
+    try: return t * O()["a"]
+    except KeyError: return t * 9
+-- O.__missing__ = lambda s, k: 4.
+== a list of the program counts its items
+class O(list): pass
+def f(t): return t * len(O([1]))
+-- O.__len__ = lambda s: 9
+== setting an attribute
+class O: pass
+def f(t):
+    o = O()
+    o.v = 2.
+    return t * o.v
+-- O.__setattr__ = lambda s, n, v: object.__setattr__(s, n, v * 10)
+== reading an attribute
+class O: v = 2.
+def f(t): return t * O().v
+-- O.__getattribute__ = lambda s, n: 3.
+== an object that becomes callable
+class O: pass
+def f(t): return t * 2 if callable(O()) else t * 3
+-- O.__call__ = lambda s: 1
+== super finds another
+class A:
+    def m(self): return 1.
+class Z(A): pass
+class B(Z):
+    def m(self): return super().m() + 1
+b = B()
+def f(t): return t * b.m()
+-- Z.m = lambda s: 10.
+== super with other bases
+class A:
+    def m(self): return 1.
+class C(A):
+    def m(self): return 100.
+class B(A):
+    def m(self): return super().m() + 1
+def f(t): return t * B().m()
+-- B.__bases__ = (C,)
+== a class of the program with a base outside
+class B:
+    k = 2.
+    def m(self, t): return t * self.k
+def f(t):
+    class A(B):
+        def m(self, t): return super().m(t) + 1
+    return A().m(t)
+-- B.k = 3.
+== torch's own call of modules is replaced
+m = nn.ReLU()
+old = nn.Module.__call__
+def f(t): return m(t - 1)
+def reset(): nn.Module.__call__ = old
+-- nn.Module.__call__ = lambda self, t: t * 3
+== the hash of a key has changed
+class K:
+    def __init__(self, h): self.h = h
+    def __hash__(self): return self.h
+k = K(1)
+c = collections.Counter({k: 4})
+def f(t): return t * sum((c + c).values())
+-- k.h = 7
+== the hash of a key in a copy
+class K:
+    def __init__(self, h): self.h = h
+    def __hash__(self): return self.h
+k = K(1)
+c = {k: 4}
+def f(t):
+    d = dict(c)
+    d[k] = 1
+    return t * len(d)
+-- k.h = 7
+== the hash of a key of an OrderedDict
+class K:
+    def __init__(self, h): self.h = h
+    def __hash__(self): return self.h
+k = K(1)
+c = collections.OrderedDict({k: 2})
+def f(t): return t * c.get(k, 7)
+-- k.h = 7
+== the hash of an item of a set
+class K:
+    def __init__(self, h): self.h = h
+    def __hash__(self): return self.h
+k = K(1)
+c = frozenset([k])
+def f(t): return t * len(set(c) | {k})
+-- k.h = 7
+== a bound method as key
+class O:
+    def m(self): pass
+o, p = O(), O()
+T = {o.m: 2., p.m: 3.}
+def args(i): return torch.ones(2), [o, p][i]
+def f(t, k): return t * T[k.m]
+-- pass
+== bound methods are compared
+class O:
+    def m(self): pass
+o, p = O(), O()
+def args(i): return torch.ones(2), [o, p][i]
+def f(t, k): return t * 2 if k.m == o.m else t * 3
+-- pass
+== a weak key
+class O: pass
+o, p = O(), O()
+T = weakref.WeakKeyDictionary({o: 2., p: 3.})
+def args(i): return torch.ones(2), [o, p][i]
+def f(t, k): return t * T[k]
+-- pass
+== a negative index into a deque
+class D(collections.deque):
+    def __len__(self): return N
+N = 2
+d = D([1., 2., 3.])
+def f(t): return t * d[-1]
+-- N = 1
+== a negative index into a deque of the program
+class D(collections.deque):
+    def __len__(self): return N
+N = 2
+def f(t): return t * D([1., 2., 3.])[-1]
+-- N = 3
+== the hooks of an abstract class are asked again
+import abc
+class A(abc.ABC):
+    @classmethod
+    def __subclasshook__(cls, c): return FLAG
+class B: pass
+FLAG, b = True, B()
+def f(t): return t * 2 if isinstance(b, A) else t * 3
+-- FLAG = False; A._abc_caches_clear()
+== a class is registered no longer
+import abc
+class A(abc.ABC): pass
+class B: pass
+A.register(B)
+def f(t): return t * 2 if issubclass(B, A) else t * 3
+-- A._abc_registry_clear(); A._abc_caches_clear()
+== text of a dict with objects as keys
+class P:
+    def __init__(self, n): self.n = n
+    def __repr__(self): return "P" * self.n
+p = {P(1): 2}
+def f(t): return t * len(str(p))
+-- list(p)[0].n = 5
+== the order of an OrderedDict counts
+a, b = collections.OrderedDict(a=1., b=2.), collections.OrderedDict(a=1., b=2.)
+class D(collections.OrderedDict): pass
+c = D(a=1., b=2.)
+def f(t): return t * (2 if a == b else 3) * (5 if c == a else 7)
+-- b.move_to_end("a"); c.move_to_end("a")
+"""

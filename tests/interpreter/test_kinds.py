@@ -1,0 +1,185 @@
+"""Kinds of programs that were stale or refused: ints that C code reads, results of derived classes, draws that Python branches on, and others."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import datetime
+import functools
+import operator
+import random
+
+import numpy
+import pytest
+import torch
+from agreement import same
+
+import dovetail
+from dovetail.errors import TracedValueError
+
+X = torch.arange(6.0)
+
+READ_BY_C = {
+    "slice": (lambda n: slice(0, 2 + n), lambda x, s: (x[s], s.stop)),
+    "partial": (lambda n: functools.partial(max, 2 + 50 * n), lambda x, p: (len(repr(p)), p(1))),
+    "exception": (lambda n: ValueError(2 + 50 * n), lambda x, e: str(e)),
+    "timedelta": (lambda n: datetime.timedelta(2 + n), lambda x, d: (d.days, d.total_seconds())),
+}
+
+
+@pytest.mark.parametrize("name", READ_BY_C)
+def test_ints_that_c_code_reads_are_guarded_where_ints_become_symbols(name):
+    make, program = READ_BY_C[name]
+    compiled = dovetail.jit(program)
+    for n in range(3):
+        same(compiled(X, make(n)), program(X, make(n)))
+
+
+class Odd(tuple):
+    def __new__(cls, *items):
+        return super().__new__(cls, items)
+
+    def __iter__(self):
+        return iter([7])
+
+
+class Grown(list):
+    def __iter__(self):
+        return (item + 1 for item in super().__iter__())
+
+    def append(self, item):
+        super().append(item + 1)
+
+
+class Doubled(collections.deque):
+    def append(self, item):
+        super().append(item * 2)
+
+
+def derived(x):
+    grown, doubled = Grown([1]), Doubled(maxlen=2)
+    grown.append(5)
+    for item in range(3):
+        doubled.append(item)
+    return Odd(1, 2), grown, doubled
+
+
+def moved(x):
+    result = collections.OrderedDict(a=1, b=2)
+    result.move_to_end("a")
+    return copy.copy(result), result, copy.deepcopy(result)
+
+
+def with_factory(x):
+    items = []
+    result = collections.defaultdict(lambda: items)
+    result["a"].append(len(items))
+    return result
+
+
+@pytest.mark.parametrize("program", [derived, moved, with_factory])
+def test_results_hold_what_they_hold_whatever_their_methods_do(program):
+    for got, want in zip(dovetail.jit(program)(X), program(X), strict=True):
+        assert type(got) is type(want)
+        assert repr(got) == repr(want)
+
+
+GENERATOR = numpy.random.default_rng(0)
+NET = torch.nn.ModuleList([torch.nn.Linear(6, 6) for _ in range(2)])
+
+
+def dropped(x):
+    for layer in NET:
+        if random.random() < 0.4:
+            continue
+        x = layer(x)
+    return x
+
+
+def mixed(x):
+    if random.random() < 0.5:
+        x = x + random.uniform(1, 2)
+    x = x * random.choice([1.0, 2.0]) + numpy.random.rand()
+    return x - random.random() if numpy.random.rand() < 0.5 else x
+
+
+def shuffled(x):
+    items = [1.0, 2.0]
+    random.shuffle(items)
+    return x * items[0] + random.sample([3.0, 4.0], 1)[0] + random.choices([5.0, 6.0], k=1)[0]
+
+
+def raises(x):
+    if random.choice([True, False]):
+        raise ValueError("stop")
+    return x * random.random()
+
+
+@pytest.mark.parametrize("program", [dropped, mixed, shuffled, raises])
+def test_draws_that_python_branches_on_are_drawn_at_every_call(program):
+    compiled = dovetail.jit(program)
+
+    def run(function, seed):
+        random.seed(seed), numpy.random.seed(seed)
+        try:
+            result = function(X)
+        except ValueError as error:
+            result = str(error)
+        return result, random.random(), float(numpy.random.rand())
+
+    for seed in range(5):
+        same(run(compiled, seed), run(program, seed))
+
+
+def test_a_generator_of_the_caller_is_drawn_from():
+    def program(x, generator):
+        return x + 1 if generator.random() < 0.5 else x - 1
+
+    compiled = dovetail.jit(program)
+    for seed in range(3):
+        same(compiled(X, numpy.random.default_rng(seed)), program(X, numpy.random.default_rng(seed)))
+
+
+def test_a_choice_without_decisions_is_refused():
+    with pytest.raises(TracedValueError, match=r"random.choice\(\) draws is needed"):
+        dovetail.jit(lambda x: x * random.choice([1.0, 2.0]), decisions="error")(X)
+
+
+INTEGERS = {
+    "k": lambda x, n: torch.topk(x, n).values,
+    "shift": lambda x, n: torch.roll(x, n),
+    "shifts": lambda x, n: torch.roll(x, (n,), (0,)),
+    "size of a slice": lambda x, n: x.narrow(0, 0, n),
+    "padding": lambda x, n: torch.nn.functional.pad(x, (n, 1)),
+    "dimension": lambda x, n: x.reshape(1, 2, 3).sum(n - 1),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_a_tensor_stands_for_an_integer(name):
+    compiled = dovetail.jit(INTEGERS[name])
+    for n in (2, 3):
+        same(compiled(X, torch.tensor(n)), INTEGERS[name](X, torch.tensor(n)))
+
+
+@pytest.mark.parametrize("program", [lambda x: numpy.clip(x, 1, 3), lambda x: numpy.argmax(x), lambda x: numpy.reshape(x, (2, 3))])
+def test_functions_of_numpy_get_tensors(program):
+    same(dovetail.jit(program)(X), program(X))
+
+
+def test_a_module_is_returned_with_its_result():
+    def program(x):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(6, 1)
+        return module(x), module
+
+    result, module = dovetail.jit(program)(X)
+    result.sum().backward()
+    torch.testing.assert_close(module.weight.grad, X[None])
+
+
+def test_numbers_of_numpy_that_compare_oddly():
+    compiled = dovetail.jit(operator.truediv)
+    for number in (numpy.float64(0.0), numpy.float64(-0.0), numpy.float64("nan"), numpy.float64("nan")):
+        same(compiled(X, number), X / number)
+    assert compiled.cache_info().programs == 3
