@@ -267,6 +267,7 @@ class TorchRecorder(ArrayHooks):
     def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
         session = self.environment.session
         if session is not None and session.is_open:
+            self.environment.tracker.pin(generator)  # what follows draws from this one
             return session.draw(call, kind, what, mark, generator)
         if kind == "outcome":
             raise drawn_value(what)

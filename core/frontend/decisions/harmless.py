@@ -16,6 +16,7 @@ from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.native import _call, call_in
 from dovetail.frontend.interpreter.opcodes import call, control
 from dovetail.frontend.interpreter.protocols import Protocols
+from dovetail.frontend.interpreter.tracking import choices, fresh
 from dovetail.frontend.interpreter.tracking.calls import Calls
 from dovetail.frontend.interpreter.tracking.capture import capture
 from dovetail.frontend.interpreter.tracking.containers import Containers
@@ -45,7 +46,10 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(Calls.call, Calls.make_native, Operators.truth, Operators.operator, Operators.unary, Operators.inplace, Operators.native_operator),
     *(Containers.get_item, Containers.set_item, Containers.next, Protocols.next),
     *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
-    *(TorchRecorder.with_values, *_nested(TorchRecorder.with_values)),
+    *(TorchRecorder.with_values, *_nested(TorchRecorder.with_values), TorchRecorder.draw, TorchRecorder._with_integers),
+    *_nested(TorchRecorder._recorded),
+    *(Calls.call_native, Calls._call_native, fresh.outside_call, fresh._run_again),
+    *(choices.picked, *_nested(choices.picked), *choices.MODELS.values()),
     *(
         TorchRecorder._recorded,
         TorchRecorder._called,

@@ -18,7 +18,6 @@ def picked(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any])
     source, name = tracker.source(generator), f"random.{function.__name__}()"
     if source is None:
         raise Unsupported(NEW_GENERATOR.format(name))
-    tracker.pin(generator)
 
     def draw(method: str, *arguments: Any, **named: Any) -> Any:
         def call() -> Any:

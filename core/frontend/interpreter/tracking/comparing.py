@@ -119,8 +119,8 @@ class Comparing:
             held = key()
             if any([self.method(held, name) is not None for name in ("__hash__", "__eq__")]):
                 raise Unsupported(
-                    f"C code hashes or compares a weak reference to a {type(held).__name__}, and would call methods of it that Dovetail does not see; "
-                    "use the object itself, or its id"
+                    f"C code hashes or compares a weak reference to a {type(held).__name__}, and would call methods of it that Dovetail does not "
+                    "see; use the object itself, or its id"
                 )
             self.pin(held)
 

@@ -96,7 +96,6 @@ def _run_again(tracker: Any, rule: Fresh, function: Any, owner: Any, place: Sour
 
     now = tracker.recorder.draw(lambda: call(owner), rule.kind, f"{name_of(function)}()", _mark(name, owner, args, kwargs), owner)
     if now is not NULL:
-        tracker.pin(owner)
         return now
     called = call if rule.kind == "effect" else tracker.recorder.boxed(call, rule.kind)
     source = tracker.sources.fresh(place, len(tracker.calls), called)
