@@ -36,7 +36,7 @@ _ITERATORS = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "lo
 _VIEW_ITERATORS = frozenset({"dict_keyiterator", "dict_valueiterator", "dict_itemiterator"})
 _FIXED = (type, ModuleType, CodeType, BuiltinFunctionType, Symbol)
 _FIXED_NAMES = frozenset(
-    {"method_descriptor", "wrapper_descriptor", "classmethod_descriptor", "getset_descriptor", "member_descriptor", "ContextVar"}
+    {"method_descriptor", "wrapper_descriptor", "classmethod_descriptor", "getset_descriptor", "member_descriptor", "ContextVar", "Fresh"}
 )
 
 
@@ -224,6 +224,8 @@ class Reader:
                 return "cell", self.of(x.cell_contents)
             except ValueError:
                 return "cell", None
+        if kind is Source:
+            return "source", source_key(x)
         if isinstance(x, _FIXED) or kind.__name__ in _FIXED_NAMES:
             return "fixed", Same(x)
         if kind is FunctionType:
