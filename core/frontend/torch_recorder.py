@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import dtypes, options, prims
-from dovetail.errors import EagerCall, InputError, TracedValueError, Unsupported
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import host_numbers, nn_module_tracing
 from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.array_hooks import ArrayHooks, has_arrays, is_traced_array
@@ -39,6 +39,7 @@ from dovetail.frontend.environment import SHARING, RecordingMode, lift_leaf
 from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
+from dovetail.frontend.integer_tensors import with_integers
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.effects import DELETED
@@ -61,7 +62,7 @@ from dovetail.torch_internals import (
     notes_module,
     undisabled,
 )
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, user_line
 from dovetail.trace.ir import draws
 from dovetail.trace.proxies import no_value
 
@@ -120,11 +121,6 @@ def _untraced_transform() -> Unsupported:
         "this part of torch.func is not traced; use torch.func.grad, vjp, jvp, vmap or what is made of these, or apply the transform outside "
         f"the compiled function\n  called at {user_line()}"
     )
-
-
-def _replaced(tree: Any, numbers: dict[Any, int]) -> Any:
-    """Return an argument with the values of tensors in their place."""
-    return tree_map(lambda x: numbers.get(x, x) if isinstance(x, TensorProxy) else x, tree)
 
 
 class TorchRecorder(ArrayHooks):
@@ -608,29 +604,11 @@ class TorchRecorder(ArrayHooks):
         session = self.environment.session
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs, sizes=True)
+            return (
+                self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs, sizes=True)
+            )
 
-        return self._with_integers(call, args, kwargs)
-
-    def _with_integers(self, call: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return call(*args, **kwargs), where need be with the values of tensors that stand for a size, a shift or a dimension."""
-        session, lines = self.environment.session, len(self.trace.lines)
-        try:
-            return call(*args, **kwargs)
-        except (TypeError, InputError) as error:
-            lonely = self._lonely_integers((args, kwargs))
-            if not lonely or (type(error) not in (TypeError, TracedValueError) and not isinstance(error, InputError)):
-                raise
-            if session is None or not session.is_open:
-                raise no_value(lonely[0]) from error
-        del self.trace.lines[lines:]
-        numbers = {x: session.answer(x, "__index__", ()) for x in lonely}
-        return call(*[_replaced(x, numbers) for x in args], **{name: _replaced(x, numbers) for name, x in kwargs.items()})
-
-    def _lonely_integers(self, arguments: Any) -> tuple[TensorProxy, ...]:
-        """Return the tensors of one integer among arguments, which torch takes for a size, a shift or a dimension."""
-        tensors = [x for x in leaves(arguments) if isinstance(x, TensorProxy) and not is_traced_array(x)]
-        return tuple([x for x in tensors if not x.spec.shape and x.spec.dtype.kind == "int"])
+        return with_integers(self.environment, self.trace, call, args, kwargs)
 
     def _called(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -675,7 +653,7 @@ class TorchRecorder(ArrayHooks):
             if not is_tensor_class(type(value)):
                 self.settings.read(tracker, function, value)
                 return value
-        return self._with_integers(partial(self._parsed, function), args, kwargs)
+        return with_integers(self.environment, self.trace, partial(self._parsed, function), args, kwargs)
 
     def _parsed(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch's whose own parser looks at the arguments first: it hides what a tensor raises there."""

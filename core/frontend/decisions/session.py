@@ -217,7 +217,7 @@ class Session(SizedRequester):
             self.graph.generators.note_host(generator)
 
         def step() -> tuple[Outcome, tuple]:
-            return Outcome.of_results(torch.tensor(call(), dtype=DRAWN[kind])) if kind in DRAWN else (Outcome.of_value(call()), ())
+            return Outcome.of_results(torch.tensor(call(), dtype=DRAWN[kind]), {}) if kind in DRAWN else (Outcome.of_value(call()), ())
 
         outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step))
         if kind not in DRAWN:

@@ -1,0 +1,46 @@
+"""Tensors of one integer that stand for a size, a shift or a dimension: torch takes their values, which a traced one does not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dovetail.errors import InputError, InputTypeError, TracedValueError
+from dovetail.frontend.array_hooks import is_traced_array
+from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.trace import TensorProxy, Trace, leaves, tree_map
+from dovetail.trace.proxies import no_value
+
+_OF_TYPES = (TypeError, TracedValueError, InputTypeError)
+
+
+def with_integers(environment: TrackedEnvironment, trace: Trace, call: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return call(*args, **kwargs), where need be with integers in the place of tensors that hold one: each is a decision.
+
+    Raises TracedValueError where their values cannot be known.
+    """
+    session, lines = environment.session, len(trace.lines)
+    cuts, writes = (session.cuts, len(environment.tracker.effects.log)) if session is not None else (0, 0)
+    try:
+        return call(*args, **kwargs)
+    except (TypeError, InputError) as error:
+        lonely, is_open = _lonely((args, kwargs)), session is not None and session.is_open
+        if not lonely or not (type(error) in _OF_TYPES or is_open):
+            raise
+        if not is_open:
+            raise no_value(lonely[0]) from error
+        if session.cuts != cuts or len(environment.tracker.effects.log) != writes:
+            raise
+    del trace.lines[lines:]
+    numbers = {x: session.answer(x, "__index__", ()) for x in lonely}
+    return call(*[_replaced(x, numbers) for x in args], **{name: _replaced(x, numbers) for name, x in kwargs.items()})
+
+
+def _lonely(arguments: Any) -> list[TensorProxy]:
+    """Return the tensors of one integer among arguments."""
+    tensors = [x for x in leaves(arguments) if isinstance(x, TensorProxy) and not is_traced_array(x)]
+    return [x for x in tensors if not x.spec.shape and x.spec.dtype.kind == "int"]
+
+
+def _replaced(tree: Any, numbers: dict[TensorProxy, int]) -> Any:
+    return tree_map(lambda x: numbers.get(x, x) if isinstance(x, TensorProxy) else x, tree)
