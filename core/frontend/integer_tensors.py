@@ -14,6 +14,16 @@ from dovetail.trace.proxies import no_value
 _OF_TYPES = (TypeError, TracedValueError, InputTypeError)
 
 
+def recorded(environment: TrackedEnvironment, trace: Trace, called: Callable, function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return called(function, *args, **kwargs), where need be with numbers in the place of values of the program."""
+    session = environment.session
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return called(function, *args, **kwargs) if session is None else session.attempt(called, (function, *args), kwargs, sizes=True)
+
+    return with_integers(environment, trace, call, args, kwargs)
+
+
 def with_integers(environment: TrackedEnvironment, trace: Trace, call: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return call(*args, **kwargs), where need be with integers in the place of tensors that hold one: each is a decision.
 

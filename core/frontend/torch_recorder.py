@@ -39,7 +39,7 @@ from dovetail.frontend.environment import SHARING, RecordingMode, lift_leaf
 from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
-from dovetail.frontend.integer_tensors import with_integers
+from dovetail.frontend.integer_tensors import recorded, with_integers
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.effects import DELETED
@@ -601,14 +601,7 @@ class TorchRecorder(ArrayHooks):
 
     def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what records operations, where need be with numbers in the place of values of the program."""
-        session = self.environment.session
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return (
-                self._called(function, *args, **kwargs) if session is None else session.attempt(self._called, (function, *args), kwargs, sizes=True)
-            )
-
-        return with_integers(self.environment, self.trace, call, args, kwargs)
+        return recorded(self.environment, self.trace, self._called, function, args, kwargs)
 
     def _called(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         try:

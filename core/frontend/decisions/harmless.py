@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.environment import TorchEnvironment
-from dovetail.frontend.integer_tensors import with_integers
+from dovetail.frontend.integer_tensors import recorded, with_integers
 from dovetail.frontend.interpreter import drivers, engine
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.native import _call, call_in
@@ -48,7 +48,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(Containers.get_item, Containers.set_item, Containers.next, Protocols.next),
     *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
     *(TorchRecorder.with_values, *_nested(TorchRecorder.with_values), TorchRecorder.draw, with_integers),
-    *_nested(TorchRecorder._recorded),
+    *(recorded, *_nested(recorded)),
     *(Calls.call_native, Calls._call_native, fresh.outside_call, fresh._run_again),
     *(choices.picked, *_nested(choices.picked), *choices.MODELS.values()),
     *(
