@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _GETATTR = torch.nn.Module.__getattr__  # torch's own, whatever replaces them later
-_CALL = [torch.nn.Module.__call__, torch.nn.Module._call_impl]
+_CALL = {"__call__": torch.nn.Module.__call__, "_call_impl": CALL_IMPL.value}
 
 
 def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
@@ -44,7 +44,7 @@ def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
 
 def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Return module(*args, **kwargs), which without hooks is its forward; NULL where its class has a call of its own."""
-    if [lookup(type(module), name) for name in ("__call__", "_call_impl")] != _CALL:
+    if any([own is not None and lookup(type(module), name) is not own for name, own in _CALL.items()]):
         return NULL
     source, namespace = tracker.outside(module), object.__getattribute__(module, "__dict__")
     tracker.from_class(type(module), "__call__")
