@@ -1,6 +1,6 @@
 """Generates programs that call C code, changes one thing between two calls, and compares with eager Python.
 
-    python tests/interpreter/generated.py [--programs 5000] [--seed 0] [--table docs/c_code.md] [--only TEXT]
+    python tests/interpreter/generated.py [--programs 5000] [--seed 0] [--table docs/c_code.md] [--only TEXT] [--unseen]
 
 A row of `generated_rows.TEXT` names a callable and an expression over `v`, a value of some kind.  A program takes one row, two values of its
 kind, a nest of containers that `v` lies in, and a way by which it reaches the program: as an argument, a global, an attribute, a variable of a
@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import torch
 
 import dovetail
+from dovetail.compiler.pipeline import ACQUIRE
 from dovetail.errors import DovetailError
+from dovetail.frontend.interpreter.tracebacks import is_own, is_stub
 
 HERE = Path(__file__).resolve().parent
 NESTS = {  # how `v` is put into containers, and how it is taken out
@@ -151,6 +153,37 @@ def verdict(program: Program) -> str:
     return "right"
 
 
+def native_calls(programs: list[Program]) -> list[str]:
+    """List the functions of programs that run outside of the interpreter while it traces: what they read is not seen.
+
+    Where they stand beside a guard of all that they read, as the hash of a key does, that is right; anything else is worth a look.
+    """
+    unseen: dict[str, str] = {}
+    acquire, text = ACQUIRE["bytecode"], ""
+
+    def watch(frame: types.FrameType, event: str, arg: Any) -> None:
+        code, caller = frame.f_code, frame.f_back
+        ours = code.co_filename == rows().__file__ or frame.f_globals.get("__name__") in ("generated_program", "generated_world")
+        if event == "call" and ours and not is_stub(code) and caller is not None and is_own(caller):
+            unseen.setdefault(f"{code.co_qualname}, called by {caller.f_code.co_qualname}", text)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        sys.setprofile(watch)
+        try:
+            return acquire(*args, **kwargs)
+        finally:
+            sys.setprofile(None)
+
+    ACQUIRE["bytecode"] = watched
+    try:
+        for program in programs:
+            text = program.text
+            run([program])
+    finally:
+        ACQUIRE["bytecode"] = acquire
+    return [f"{name}, in {text}" for name, text in unseen.items()]
+
+
 def run(programs: list[Program]) -> tuple[dict[str, collections.Counter], list[str], collections.Counter]:
     """Return the verdicts for each callable, the programs that are wrong, and how often each refusal was said."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
@@ -197,8 +230,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--unseen", action="store_true", help="list the functions of programs that C code runs while it traces")
     given = parser.parse_args()
     programs = [program for program in generate(given.programs, given.seed) if given.only in program.text]
+    if given.unseen:
+        print(*native_calls(programs), sep="\n")
+        return False
     counts, wrong, refusals = run(programs)
     for text in wrong:
         print(text)
