@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from decisions.helpers import agrees, compiled, graph_of
@@ -168,3 +171,12 @@ def test_8_an_operator_of_the_users_with_a_size_that_depends_on_values():
     for seed in range(6):
         agrees(jitted, fn, torch.randn(9, generator=torch.Generator().manual_seed(seed)))
     assert graph_of(jitted).eager_calls == 0 and jitted.cache_info().misses <= 2
+
+
+def test_26_threads_with_different_sizes():
+    fn, generator = compiled(leaving), torch.Generator().manual_seed(0)
+    calls = [torch.randn(6 + i % 3, 3, generator=generator) for i in range(16)]
+    with ThreadPoolExecutor(4) as pool, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for result, x in zip(pool.map(fn, calls), calls, strict=True):
+            torch.testing.assert_close(result, leaving(x))
