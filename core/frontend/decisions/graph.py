@@ -368,9 +368,9 @@ class Graph:
     def _explored(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
         """Compile what follows; return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
         with self.lock:
+            self.generators.first.clear()
             if not any([each is decision for each in self.decisions]):  # another thread has forgotten it
                 raise Restart
-            self.generators.first.clear()
             following = self.follow(decision, outcome, values, inputs, args, kwargs)  # another thread may have been here
             if following is not None:
                 return (*following, decision, outcome, values)
