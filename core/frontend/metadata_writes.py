@@ -49,11 +49,18 @@ def torch_dtype(dtype: Any) -> torch.dtype:
 def may_redefine(recorder: Any, x: Any) -> bool:
     """Return whether a tensor is a value of the program, of which nothing but its lines knows."""
     trace, autograd = recorder.trace, recorder.autograd
-    if not isinstance(x, TensorProxy) or trace.depth or trace.enclosing or recorder.environment.session is not None:
+    if not isinstance(x, TensorProxy) or trace.depth or trace.enclosing:
         return False
+    session = recorder.environment.session
     outside = x in recorder.real or x in trace.constants or any([x is p for p in trace.inputs])
     by_autograd = any([x in known for known in (autograd.grads, autograd.leaves, autograd.parameters, autograd.hooks, autograd.retained)])
-    return not outside and not by_autograd and x not in autograd.spent and any([p is x for line in trace.lines for p in line.writes])
+    return not outside and not by_autograd and x not in autograd.spent and _is_recent(x, trace.lines, 0 if session is None else session.visited)
+
+
+def _is_recent(x: TensorProxy, lines: list[BoundSymbol], since: int) -> bool:
+    """Return whether one of the lines from number `since` on creates x; what is before belongs to segments that have run."""
+    first = next((i for i, line in enumerate(lines) if any([p is x for p in line.writes])), -1)
+    return first >= since
 
 
 def redefine(recorder: Any, x: TensorProxy, compute: Callable[[TensorProxy], TensorProxy]) -> None:

@@ -646,6 +646,9 @@ class TorchRecorder(ArrayHooks):
             if not is_tensor_class(type(value)):
                 self.settings.read(tracker, function, value)
                 return value
+        return self._recorded(self._with_integers, [function, *args], kwargs)
+
+    def _with_integers(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         return with_integers(self.environment, self.trace, partial(self._parsed, function), args, kwargs)
 
     def _parsed(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:

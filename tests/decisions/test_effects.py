@@ -282,3 +282,31 @@ def test_23_autocast_inside_and_around():
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
                     x, w = torch.full((2, 2), value), torch.ones(2, 2)
                     torch.testing.assert_close(fn(x, w), program(x, w))
+
+
+def test_a_tensor_of_the_same_segment_gets_another_shape():
+    def shaped(x):
+        y = x * 2
+        if x.sum() > 0:
+            z = y + 1
+            z.unsqueeze_(0)
+            return (z + y).t_() if z.sum() > 10 else z
+        return y
+
+    fn = compiled(shaped)
+    for seed in range(8):
+        agrees(fn, shaped, torch.randn(4, generator=torch.Generator().manual_seed(seed)) * 3)
+    assert graph_of(fn).eager_calls == 0
+
+
+def test_a_tensor_of_an_earlier_segment_gets_another_shape_in_eager_mode():
+    def shaped(x):
+        y = x * 2
+        if x.sum() > 0:
+            y.unsqueeze_(0)
+        return y + 1
+
+    fn = compiled(shaped)
+    with pytest.warns(UserWarning, match="unsqueeze_"):
+        for start in (1.0, -1.0, 1.0):
+            agrees(fn, shaped, torch.full((2,), start))

@@ -180,3 +180,15 @@ def test_26_threads_with_different_sizes():
         warnings.simplefilter("error")
         for result, x in zip(pool.map(fn, calls), calls, strict=True):
             torch.testing.assert_close(result, leaving(x))
+
+
+def test_8_results_with_names_keep_them():
+    def solved(a, b):
+        found = torch.linalg.lstsq(a, b)
+        return found.solution * 2 if found.solution.sum() > 0 else found.residuals
+
+    jitted = compiled(solved)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        agrees(jitted, solved, torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator))
+    assert graph_of(jitted).eager_calls == 0

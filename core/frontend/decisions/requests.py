@@ -39,12 +39,12 @@ class Outcome(tuple):
 
     Attributes:
         value: the number, or another value that is no tensor.
-        many: whether an operation returned a tuple of tensors; None where the outcome is a value.
+        many: the class of the container of tensors that an operation returned, False for one tensor; None where the outcome is a value.
         sizes: the values of the symbols in the shapes.
     """
 
     value: Any
-    many: bool | None
+    many: type | bool | None
     sizes: tuple[int, ...] = ()
 
     @classmethod
@@ -66,7 +66,7 @@ class Outcome(tuple):
     @classmethod
     def of_results(cls, results: Any, moving: Mapping[int, Collection[int]]) -> tuple[Outcome, tuple]:
         """Return the outcome of an operation, and the tensors that come with it, and the sizes of the dimensions in `moving`, by tensor."""
-        many = isinstance(results, (tuple, list))
+        many = type(results) if isinstance(results, (tuple, list)) else False
         tensors = tuple(results) if many else (results,)
         if not all([isinstance(x, torch.Tensor) for x in tensors]):
             return cls.of_value(results), ()
@@ -165,9 +165,11 @@ class Requester(Machinery):
         numbers: numbers of the program whose values earlier decisions have fixed.
         sized: integers of the program that operations take, and which are symbols there.
         restarts: whether a call in which something raises starts again in eager mode.
+        visited: how many lines of the trace belong to segments that are complete.
     """
 
     restarts = False
+    visited = 0
 
     trace: Trace
     environment: TrackedEnvironment
@@ -314,7 +316,9 @@ class Requester(Machinery):
         numbers = [next(size.atoms()).proxy for size in symbols]
         count = len(arriving)
         arriving.update({p: count + i for i, p in enumerate([*results, *numbers])})
-        return tuple(results) if outcome.many else results[0]
+        if not outcome.many:
+            return results[0]
+        return outcome.many(*results) if hasattr(outcome.many, "_make") else outcome.many(results)
 
     def moving(self, place: Place) -> Moving:
         """Return which sizes of the results of an operation are symbols."""

@@ -70,7 +70,6 @@ class Session(SizedRequester):
         self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome)]
         self.path: tuple = ()
         self.here: dict[Proxy, int] = {}
-        self.visited = 0  # lines of the trace that are in the pure program
         self.places: dict[Proxy, int] = {}  # an input -> its slot
 
     def run(self) -> tuple:
