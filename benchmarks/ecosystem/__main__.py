@@ -1,0 +1,91 @@
+"""Try models and functions of other libraries, compiled and beside eager mode.
+
+`make ecosystem` runs it in an environment of its own, with the libraries of requirements.txt; `make ecosystem ONLY=REGEX` tries a part.
+
+Each case runs in a worker process with one thread, and in a fresh one after a case that killed its worker or ran out of time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from cases import FAMILIES, load, names
+from pebble import ProcessExpired, ProcessPool
+from trial import Outcome, attempt
+
+CASES_OF_A_WORKER = 20  # then it is replaced, so that what one leaves behind does not add up
+console = Console(highlight=False, soft_wrap=True)
+
+
+@click.command()
+@click.argument("families", nargs=-1, type=click.Choice(FAMILIES))
+@click.option("--only", default="", help="A regular expression that LIBRARY NAME MODE has to contain.")
+@click.option("--workers", default=2, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file that gets the outcomes; it keeps those of other cases.")
+def main(families: tuple[str, ...], only: str, workers: int, output: Path | None) -> None:
+    """Try the cases of these files, all by default, and print what did not go right."""
+    listed = [(family, *each) for family in families or FAMILIES for each in names(family) if re.search(only, " ".join(each))]
+    began, outcomes = time.monotonic(), []
+    for outcome in trials(listed, workers):
+        outcomes.append(outcome)
+        if output and (len(outcomes) % 20 == 0 or len(outcomes) == len(listed)):
+            write(output, outcomes)
+    console.print(summary(outcomes), f"in {time.monotonic() - began:.0f} s")
+    sys.exit(any(each.verdict in ("wrong", "crashed") for each in outcomes))
+
+
+def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Outcome]:
+    """Yield the outcome of each case, in order, and print those that are not right as they come."""
+    with ProcessPool(max_workers=workers, max_tasks=CASES_OF_A_WORKER) as pool:
+        futures = []
+        for family, library, name, mode in listed:
+            futures.append(pool.schedule(attempt, args=(family, library, name, mode), timeout=load(family)[library, name].seconds))
+        for (_, library, name, mode), future in zip(listed, futures):
+            try:
+                outcome = future.result()
+            except TimeoutError:
+                outcome = Outcome(library, name, mode, "stopped", "out of time")
+            except ProcessExpired as error:
+                outcome = Outcome(library, name, mode, "stopped", f"the process ended with {error.exitcode}")
+            times = f"{outcome.first:6.2f} s first, {outcome.warm / outcome.eager:5.2f} warm" if outcome.first else " " * 27
+            console.print(f"{outcome.verdict:9} {times} {library} {name} {mode} {outcome.reason}", markup=False)
+            yield outcome
+
+
+def write(output: Path, outcomes: list[Outcome]) -> None:
+    """Put outcomes into a file, in the order of the cases; those of other versions of libraries and of former cases are dropped."""
+    kept = json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
+    same = kept["about"] | {"date": about()["date"]} == about()
+    rows = {(each["library"], each["name"], each["mode"]): each for each in (*(kept["outcomes"] if same else ()), *map(dataclasses.asdict, outcomes))}
+    order = [key for family in FAMILIES for key in names(family)]
+    output.write_text(json.dumps({"about": about(), "outcomes": [rows[key] for key in order if key in rows]}, indent=1) + "\n")
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in Counter(each.verdict for each in outcomes).most_common())
+
+
+def about() -> dict[str, str]:
+    libraries = sorted({case.library for family in FAMILIES for case in load(family).values()} | {"torch", "dovetail"})
+    versions = {name: metadata.version(name) for name in libraries}
+    return {"date": datetime.now(UTC).date().isoformat(), "python": sys.version.partition(" ")[0]} | versions
+
+
+if __name__ == "__main__":
+    main()

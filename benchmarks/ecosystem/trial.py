@@ -1,0 +1,204 @@
+"""Try one case: eager and compiled from the same seeds, outputs, gradients and buffers side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from cases import Case, load
+from torch import nn
+
+import dovetail
+from dovetail.errors import DovetailError
+
+CALLS = 4  # the first compiles, the next two are trials beside the reference as well, the last is only warm
+RELATIVE = 1e-4  # of the largest element, where eager itself is exact; else a multiple of eager's own error
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended.
+
+    `verdict` is "right", "eager" (right, but some of it ran without being compiled), "wrong", "refused" (an error with the way out),
+    "crashed" (any other error), "stopped" (out of time, or the process died), or "unusable" where eager itself fails.  Times are
+    seconds of processor time: `first` is the first call, `eager` and `warm` are calls after it.
+    """
+
+    library: str
+    name: str
+    mode: str
+    verdict: str
+    reason: str = ""
+    first: float | None = None
+    warm: float | None = None
+    eager: float | None = None
+
+
+class Different(Exception):
+    """A result is not eager's."""
+
+
+def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
+    """Try one case in this process."""
+    logging.disable(logging.WARNING)
+    case = load(family)[library, name]
+    try:
+        expected = run(case, mode, lambda fn: fn)
+    except Exception as error:
+        return Outcome(library, name, mode, "unusable", sentence(error))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            actual = run(case, mode, dovetail.jit)
+            compare(case, mode, actual, expected)
+        except Different as error:
+            return Outcome(library, name, mode, "wrong", str(error))
+        except DovetailError as error:
+            return Outcome(library, name, mode, "refused", sentence(error))
+        except Exception as error:
+            return Outcome(library, name, mode, "crashed", f"{type(error).__name__}: {sentence(error)}")
+    aside = next((str(each.message) for each in caught if "eager" in str(each.message)), "")
+    times = {"first": actual.times[0], "warm": min(actual.times[1:]), "eager": min(expected.times[1:])}
+    return Outcome(library, name, mode, "eager" if aside else "right", aside.partition("\n")[0][:300], **times)
+
+
+@dataclass
+class Run:
+    """What the calls of one run left behind, flattened, and the processor time of each."""
+
+    values: list[list[tuple[str, torch.Tensor]]]
+    times: list[float]
+
+
+def run(case: Case, mode: str, compile: Callable, dtype: torch.dtype | None = None) -> Run:
+    """Build the case and call it, each time from another seed; `dtype` converts it first."""
+    seed_all(0)
+    fn, args, kwargs = case.build()
+    if dtype is not None:
+        args, kwargs = convert((args, kwargs), dtype)
+    module = fn if isinstance(fn, nn.Module) else None
+    if module is not None:
+        module.train(mode == "train").to(dtype)
+    compiled = fn if mode == "fit" else compile(fn)
+    args = (compile,) if mode == "fit" else args
+    values, times = [], []
+    for seed in range(CALLS):
+        seed_all(seed)
+        inputs = copy.deepcopy((args, kwargs))
+        began = time.process_time()
+        with torch.set_grad_enabled(mode != "eval"):
+            out = compiled(*inputs[0], **inputs[1])
+        if mode == "train":
+            loss = case.loss(out) if case.loss else sum_of_squares(out)
+            loss.backward()
+        times.append(time.process_time() - began)
+        values.append(list(observe(out, module)))
+        if module is not None:
+            module.zero_grad()
+        del out
+    return Run(values, times)
+
+
+def seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed)
+
+
+def sum_of_squares(out: Any) -> torch.Tensor:
+    tensors = [each for _, each in leaves("", out) if each.requires_grad]
+    return sum(each.abs().square().mean() for each in tensors)
+
+
+def observe(out: Any, module: nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield copies of outputs, gradients and buffers, with their names."""
+    for name, each in leaves("output", out):
+        yield name, each.detach().clone()
+    if module is not None:
+        for name, each in module.named_parameters():
+            if each.grad is not None:
+                yield f"gradient of {name}", each.grad.clone()
+        for name, each in module.named_buffers():
+            yield f"buffer {name}", each.clone()
+
+
+def leaves(name: str, value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of nested containers and of plain objects; numbers as tensors."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, bool | int | float | complex):
+        yield name, torch.tensor(value)
+    elif id(value) not in seen:
+        seen |= {id(value)}
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, list | tuple | set):
+            items = enumerate(value)
+        else:
+            items = () if isinstance(value, type | str | nn.Module) else getattr(value, "__dict__", {}).items()
+        for key, each in items:
+            yield from leaves(f"{name}.{key}", each, seen)
+
+
+def compare(case: Case, mode: str, actual: Run, expected: Run) -> None:
+    """Raise Different where a value is further from eager's than rounding explains; eager in float64 tells how far that is."""
+    try:
+        compare_at(actual, expected, None)
+    except Different:
+        with contextlib.suppress(Exception):
+            exact = run(case, mode, lambda fn: fn, torch.float64)
+            return compare_at(actual, expected, exact)
+        raise
+
+
+def compare_at(actual: Run, expected: Run, exact: Run | None) -> None:
+    for call, (ours, theirs) in enumerate(zip(actual.values, expected.values, strict=True), 1):
+        if [name for name, _ in ours] != [name for name, _ in theirs]:
+            names = sorted({name for name, _ in ours} ^ {name for name, _ in theirs})
+            raise Different(f"call {call}: only one of the two has {', '.join(names[:4])}")
+        judges = exact.values[call - 1] if exact else theirs
+        for (name, one), (_, other), (_, judge) in zip(ours, theirs, judges, strict=True):
+            difference(f"call {call}: {name}", one, other, judge)
+
+
+def difference(name: str, ours: torch.Tensor, theirs: torch.Tensor, judge: torch.Tensor) -> None:
+    if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+        raise Different(f"{name} is {ours.dtype} {tuple(ours.shape)}, and {theirs.dtype} {tuple(theirs.shape)} in eager mode")
+    if not ours.numel() or torch.equal(ours, theirs):
+        return
+    if not (ours.is_floating_point() or ours.is_complex()):
+        if ours.dtype == torch.uint8 and (ours.int() - theirs.int()).abs().max() <= 1 and (ours != theirs).float().mean() < 0.01:
+            return  # pixels that were rounded to the other side
+        raise Different(f"{name} differs in {int((ours != theirs).sum())} of {ours.numel()} elements")
+    wide = torch.complex128 if ours.is_complex() else torch.float64
+    ours, theirs, judge = (each.to(wide) for each in (ours, theirs, judge))
+    if not torch.equal(ours.isfinite(), theirs.isfinite()):
+        raise Different(f"{name} is finite in other places")
+    ours, theirs, judge = (each[theirs.isfinite()] for each in (ours, theirs, judge))
+    if ours.numel():
+        scale, own = judge.abs().max(), (theirs - judge).abs().max()
+        error, allowed = (ours - judge).abs().max(), RELATIVE * scale + 1e-6 + 8 * own
+        if error > allowed:
+            raise Different(f"{name} differs by {float(error):.2g} where {float(allowed):.2g} is allowed, of values up to {float(scale):.2g}")
+
+
+def convert(value: Any, dtype: torch.dtype) -> Any:
+    """Return nested containers with their floating-point tensors in another dtype."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {key: convert(each, dtype) for key, each in value.items()}
+    return type(value)(convert(each, dtype) for each in value) if type(value) in (list, tuple) else value
+
+
+def sentence(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
