@@ -191,6 +191,12 @@ def test_a_fusion_executor_that_declares_nothing_decides_line_by_line():
         verdicts(FusionExecutor("bare"), prims.sin, torch.ones(2))
 
 
+def test_symbols_have_their_names_where_a_library_replaces_functions_of_torch(monkeypatch):
+    select = symbol_for("torch.select")
+    monkeypatch.setattr(torch, "select", lambda *args: args[0])
+    assert select is not None and symbol_for("torch.select") is select and symbol_for("torch.no_such") is None
+
+
 def test_an_operation_is_named_by_a_symbol_its_id_or_a_torch_function():
     twice = make_prim("declared.twice", "twice", meta=lambda x: x.fresh(), replace=True)
     ex = OperatorExecutor("naming")
