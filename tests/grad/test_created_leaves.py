@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import dovetail
-from dovetail.errors import Unsupported
 
 X = torch.arange(4.0) + 1
 
@@ -108,7 +107,15 @@ def with_gradient(x):
     return parameter
 
 
-@pytest.mark.parametrize(("fn", "words"), [(with_result, "with what is computed from it"), (with_gradient, "would lose the .grad")])
-def test_gradients_that_would_not_arrive_are_refused(fn, words):
-    with pytest.raises(Unsupported, match=words):
-        dovetail.jit(fn)(X)
+def test_a_created_module_comes_with_what_is_computed_from_it():
+    grads = []
+    for call in (with_result, dovetail.jit(with_result)):
+        torch.manual_seed(0)
+        layer, out = call(X)
+        out.sum().backward()
+        grads.append((layer.weight.grad, layer.bias.grad))
+    torch.testing.assert_close(*grads)
+
+
+def test_a_created_parameter_keeps_its_gradient():
+    torch.testing.assert_close(dovetail.jit(with_gradient)(X).grad, with_gradient(X).grad)
