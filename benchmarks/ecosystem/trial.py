@@ -6,6 +6,7 @@ import contextlib
 import copy
 import logging
 import random
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
             return Outcome(library, name, mode, "crashed", f"{type(error).__name__}: {sentence(error)}")
     aside = next((str(each.message) for each in caught if "eager" in str(each.message)), "")
     times = {"first": actual.times[0], "warm": min(actual.times[1:]), "eager": min(expected.times[1:])}
-    return Outcome(library, name, mode, "eager" if aside else "right", aside.partition("\n")[0][:300], **times)
+    return Outcome(library, name, mode, "eager" if aside else "right", sentence(aside.partition("\n")[0]), **times)
 
 
 @dataclass
@@ -200,5 +201,6 @@ def convert(value: Any, dtype: torch.dtype) -> Any:
     return type(value)(convert(each, dtype) for each in value) if type(value) in (list, tuple) else value
 
 
-def sentence(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+def sentence(error: BaseException | str) -> str:
+    """Return the beginning of a message on one line, with paths from the folder of packages on."""
+    return re.sub(r"\S*/site-packages/", "", " ".join(str(error).split()))[:300]
