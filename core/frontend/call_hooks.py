@@ -1,0 +1,278 @@
+"""Calls of a tracked run that are not interpreted: of torch, of this package, and of C code of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
+from dovetail.frontend import nn_module_tracing
+from dovetail.frontend.autograd.created_leaves import create_parameter
+from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
+from dovetail.frontend.autograd.functional_call import functional_call
+from dovetail.frontend.autograd.functional_transforms import TRANSFORMS, transformed_outside
+from dovetail.frontend.autograd.traced_autograd import CALLS
+from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.classify_calls import (
+    OVERRIDE_CHECKS,
+    is_foreign,
+    is_module_class,
+    is_ours,
+    is_symbol_class,
+    is_tensor_class,
+    is_torch,
+    package_of,
+)
+from dovetail.frontend.compiled_module import CompiledModule
+from dovetail.frontend.control_flow import CONTROL_FLOW
+from dovetail.frontend.environment import SHARING, RecordingMode
+from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
+from dovetail.frontend.integer_tensors import recorded, with_integers
+from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.rules import name_of
+from dovetail.frontend.metadata_writes import CHANGES, change_metadata
+from dovetail.frontend.tracked_environment import WAYS_OUT
+from dovetail.frontend.value_hooks import ValueHooks
+from dovetail.langs.torch import FACTORIES, REFUSED, SymbolicInt, not_traced
+from dovetail.prims import recorder
+from dovetail.torch_internals import (
+    DETECT_IS_CAUSAL,
+    FUNCTORCH_MODULE,
+    GET_STEP,
+    GROUP_TENSORS,
+    function_applied,
+    is_profiling,
+    notes_module,
+    undisabled,
+)
+from dovetail.trace import NumberProxy, TensorProxy, leaves, user_line
+from dovetail.trace.proxies import no_value
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+KNOWN = frozenset({"torch", "dovetail"})  # packages with C code that reads nothing but what it gets
+_UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
+_MODULES = "/torch/nn/modules/"
+_INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
+_FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
+_RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
+_HINTS = {
+    DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
+    GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
+}
+STORAGES = (torch.UntypedStorage, torch.TypedStorage)
+
+
+def _untraced_transform() -> Unsupported:
+    """Return the error for a part of torch.func that is not traced."""
+    return Unsupported(
+        "this part of torch.func is not traced; use torch.func.grad, vjp, jvp, vmap or what is made of these, or apply the transform outside "
+        f"the compiled function\n  called at {user_line()}"
+    )
+
+
+class CallHooks(ValueHooks):
+    """The part of a recorder of tensors that is about calls."""
+
+    def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        kind = type(function)
+        if (kind is FunctionType or kind is MethodDescriptorType) and function in CALLS and any(map(is_tensor_class, map(type, leaves(args)))):
+            return CALLS[function](self.autograd, tracker, *args, **kwargs)
+        if kind is MethodDescriptorType and function in CHANGES:
+            return change_metadata(self, function, *args, **kwargs)
+        if kind is FunctionType:
+            return self._python(tracker, function, args, kwargs, frame)
+        if function is torch.profiler.record_function:  # its range is ignored, and so is its name
+            return object.__new__(function)
+        if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
+            return args[0]
+        if is_module_class(kind):
+            compiled = CompiledModule in kind.__mro__  # on its own; here it is a part of this program
+            return (
+                tracker.call(tracker.load_attr(function, "_module"), args, kwargs, frame)
+                if compiled
+                else nn_module_tracing.call(tracker, function, args, kwargs, frame)
+            )
+        if is_symbol_class(kind):
+            return self._ours(tracker, function, args, kwargs)
+        if (name := generator_method(function)) is not None:
+            return call_method(tracker, function, name, args, kwargs)
+        if kind is BuiltinFunctionType:
+            if function.__self__ is recorder:
+                return function(*args)
+            if function.__name__ == "_make_subclass" and is_torch(function):  # what creates a parameter
+                return create_parameter(self.autograd, *args, **kwargs)
+            if (cls := function_applied(function)) is not None:
+                return self._applied(tracker, function, cls, args, kwargs)
+            if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
+                return frame is not None and _MODULES in frame.code.co_filename
+        if is_torch(function):
+            return self._torch(tracker, function, args, kwargs)
+        return self.call_numpy(tracker, function, args, kwargs, frame)
+
+    def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if function is torch.compiler.is_compiling:  # libraries then leave out what reads values
+            return True
+        if (transform := TRANSFORMS.get(function) or transformed_outside(function)) is not None:
+            return self._ours(tracker, transform, args, kwargs)
+        if function is torch.func.functional_call:
+            guard_same(tracker, function)
+            return functional_call(tracker, *args, **kwargs)
+        if function is torch.func.functionalize:
+            raise _untraced_transform()
+        if (program := CONTROL_FLOW.get(function)) is not None:
+            guard_same(tracker, function)
+            return tracker.call_function(program, args, kwargs)
+        if function in _INFERENCE:
+            self.environment.read.add("inference_mode")
+            return self.settings.inference(args, entered=function is _INFERENCE[0])
+        if function in _RANGES:
+            self._range(tracker)
+            return args[0] if function is _RANGES[0] else None
+        if function is torch.autograd.graph.saved_tensors_hooks.__enter__:
+            raise EagerCall(
+                "torch.autograd.graph.saved_tensors_hooks inside a compiled function is not traced: what is saved is decided when the function is "
+                f"compiled; open it around the call\n  called at {user_line()}"
+            )
+        if notes_module(function):  # once Dynamo was used, it notes each module that is created
+            return None
+        if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
+            guard_same(tracker, function)
+            return self._ours(tracker, traced, args, kwargs)
+        if is_torch(function):
+            return self._torch(tracker, function, args, kwargs)
+        if (plain := undisabled(function)) is not None:
+            guard_same(tracker, function)
+            return tracker.call(plain, args, kwargs, frame)
+        if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
+            guard_same(tracker, function)
+            return tracker.call(function.__wrapped__, args, kwargs, frame)
+        if function.__name__ == "_wrapit":  # of NumPy
+            return self.call_numpy(tracker, function, args, kwargs, frame)
+        code = function.__code__
+        if is_own_code(code) or not is_ours(code):
+            return NULL
+        return self._ours(tracker, function, args, kwargs)
+
+    def _range(self, tracker: Tracker) -> None:
+        """Ignore a named range of a profile; while a profiler records, the call runs in eager mode."""
+        if is_profiling():
+            raise EagerCall("a profiler records the ranges of torch.profiler.record_function")
+        tracker.guard("equal", tracker.sources.setting(is_profiling), False)
+
+    def _applied(self, tracker: Tracker, function: Any, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Trace `cls.apply(...)` of a torch.autograd.Function with an `apply` in C."""
+        source = tracker.source(function)
+        if source is not None and source.kind != "const":
+            tracker.guard("equal", source, function)  # bound anew at each access
+            tracker.reach(cls, tracker.sources.attr(source, "__self__"))
+        return self._ours(tracker, apply_traced, [cls, *args], kwargs)
+
+    def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function of this package, with arguments that native code may read."""
+        guard_same(tracker, function)
+        if function is apply_traced:
+            for name in _FUNCTION_PARTS:
+                tracker.from_class(args[0], name)
+        args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
+        result = self.on_arrays(tracker, function, args, kwargs)
+        return self._recorded(function, args, kwargs) if result is NULL else result
+
+    def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call what records operations, where need be with numbers in the place of values of the program."""
+        return recorded(self.environment, self.trace, self._called, function, args, kwargs)
+
+    def _called(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            self.refused(error, args, kwargs)
+            raise
+
+    def refused(self, error: Exception, *arguments: Any) -> None:
+        """Raise TracedValueError for native code that cannot take a number that the program computes, in the place of its own error."""
+        number = next(filter(self.is_number, leaves(arguments)), None)
+        if number is not None and not isinstance(error, TracedValueError):
+            raise no_value(number) from error
+
+    def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Record an operation of torch; run one that has nothing to do with tensors."""
+        if kwargs.get("requires_grad") is True:
+            created = self._torch(tracker, function, args, {**kwargs, "requires_grad": False})
+            return self.autograd.create_leaf(created)
+        guard_same(tracker, function)
+        if getattr(function, "__module__", None) == FUNCTORCH_MODULE:
+            raise _untraced_transform()
+        if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
+            function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
+        args = tuple([native_argument(tracker, x) for x in args])
+        kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
+        if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
+            return result
+        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+            guard_same(tracker, generator)
+        parsed = type(function) is BuiltinFunctionType and function is not GROUP_TENSORS.value  # by torch, before it calls back
+        sizes = function in FACTORIES  # torch's parser takes tensors for them, but no traced ones
+        unparsed = not parsed or any([type(x) in _UNPARSED or (sizes and isinstance(x, TensorProxy)) for x in leaves((args, kwargs))])
+        if unparsed or self.environment.is_value_dependent(function, args, kwargs):
+            return self._recorded(self._by_table, [function, *args], kwargs)
+        if function in REFUSED:  # before torch's own parser, which knows no traced tensors
+            raise not_traced(function, REFUSED[function])
+        if function in SHARING:
+            raise Unsupported(f"{function.__name__} makes a tensor of memory that exists already; call it outside, and pass the tensor")
+        if not args and not kwargs and function not in REFUSED:
+            value = function()
+            if not is_tensor_class(type(value)):
+                self.settings.read(tracker, function, value)
+                return value
+        return self._recorded(self._with_integers, [function, *args], kwargs)
+
+    def _with_integers(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        return with_integers(self.environment, self.trace, partial(self._parsed, function), args, kwargs)
+
+    def _parsed(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of torch's whose own parser looks at the arguments first: it hides what a tensor raises there."""
+        self.environment.parsing = True
+        try:
+            with RecordingMode():
+                return function(*args, **kwargs)
+        finally:
+            self.environment.parsing = False
+
+    def _by_table(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        return self.environment.call(function, args, kwargs)
+
+    def unknown(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        if self.is_known(function) or package_of(function) in KNOWN:
+            return
+        for value in (getattr(function, "__self__", function), *args, *kwargs.values()):
+            if not tracker.is_settled(value):
+                raise Unsupported(
+                    f"{name_of(function)}() is C code that Dovetail does not know, called with a {type(value).__name__} from outside, which may "
+                    f'change unseen; call it outside the compiled function, or set unknown_c_code = "run"\n  called at {user_line()}'
+                )
+
+    def native(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Refuse C code of an unknown package that is called with tensors, and code of torch's that reads or writes a storage."""
+        if any([isinstance(x, STORAGES) for x in (getattr(function, "__self__", None), *args)]):
+            raise Unsupported(f"{name_of(function)}() uses the memory of a tensor behind the program; use the tensor\n  called at {user_line()}")
+        if is_foreign(function) and any([is_tensor_class(type(x)) for x in leaves((args, kwargs))]):
+            name = getattr(function, "__qualname__", None) or type(function).__qualname__
+            name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
+            raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
+
+
+def native_argument(tracker: Tracker, value: Any) -> Any:
+    """Return an argument for code of ours or of torch's: containers become plain, calls of functions return to the tracker."""
+    kind = type(value)
+    if kind is FunctionType or kind is MethodType:
+        return tracker.native(value)
+    if is_module_class(kind) or kind is partial or (type(lookup(kind, "__call__")) is FunctionType and not is_symbol_class(kind)):
+        return value if isinstance(value, type) or is_torch(value) else tracker.reentrant(value)
+    return tracker.plain(value)

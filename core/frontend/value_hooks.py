@@ -1,0 +1,151 @@
+"""What a tracked run does with values of the program: operators, conversions, and text that is written of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail import dtypes
+from dovetail.frontend import host_numbers
+from dovetail.frontend.array_hooks import ArrayHooks, has_arrays
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.environment import lift_leaf
+from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.tensor_methods import replaced_operator
+from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy
+from dovetail.trace.proxies import no_value
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_REFLECTED = {  # the method by which a tensor takes a number on its left
+    getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+}
+_PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite})
+_MASKS = frozenset({dtypes.bool_, dtypes.uint8})
+
+
+def _print_options() -> str:
+    """Return how NumPy writes out arrays."""
+    return repr(sys.modules["numpy"].get_printoptions())
+
+
+class ValueHooks(ArrayHooks):
+    """The part of a recorder of tensors that is about their values, and about numbers that the program computes."""
+
+    writes_text = False  # whether the program has written numbers into text
+    environment: TrackedEnvironment
+    trace: Trace
+    floats: Any
+
+    def operate(self, tracker: Tracker, op: Any, args: list[Any]) -> Any:
+        if self.writes_text and op not in (operator.add, operator.iadd):
+            args = [self.concrete(x) if self.is_text(x) else x for x in args]
+        if self.returns_tensors and has_arrays(args):
+            return self.arrays.operate(tracker, op, args)
+        if self.returns_tensors and any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
+            args = [lift_leaf(x, self.trace) for x in args]
+        operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
+        if (result := replaced_operator(tracker, op, operands)) is not NULL:
+            return result
+        session = self.environment.session
+        if session is None:
+            return self._operate(op, *args)
+        if op == "get_item" and session.is_open and picks_by_mask(args[1]):
+            return session.call_outside(torch.Tensor.__getitem__, args, {})
+        if op == "set_item" and session.is_open and picks_by_mask(args[1]):
+            return session.assign(self._operate, *args)
+        return session.attempt(self._operate, (op, *args), {}, sizes=isinstance(args[0], TensorProxy))
+
+    def _operate(self, op: Any, *args: Any) -> Any:
+        if op == "get_item":
+            return args[0][args[1]]
+        if op == "set_item":
+            args[0][args[1]] = args[2]
+            return None
+        if op == "contains":
+            return args[1] in args[0]
+        if op == "len":
+            shape = args[0].spec.shape if isinstance(args[0], TensorProxy) else ()
+            return symint(shape[0]) if shape else len(args[0])
+        if op == "iter":
+            return list(args[0])
+        if len(args) == 2 and self.is_number(args[0]) and isinstance(args[1], TensorProxy) and op in _REFLECTED:
+            return getattr(args[1], _REFLECTED[op])(args[0])
+        return op(*args)
+
+    def truth(self, tracker: Tracker, tensor: Any) -> bool:
+        return bool(tensor)
+
+    def is_symbolic(self, value: Any) -> bool:
+        return type(value) is SymbolicInt or (type(value) is torch.Size and any([type(n) is SymbolicInt for n in value]))
+
+    def words(self, tensor: Any) -> None:
+        if not is_proxy(tensor):
+            float(tensor)  # a symbolic size: it becomes a plain number
+            return
+        raise no_value(tensor)
+
+    def with_values(self, call: Callable, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        session = self.environment.session
+        if session is None:
+            return call(function, args, kwargs, frame)
+        if function in _PREDICATES and session.is_open and len(args) == 1 and args[0].spec.kind == "float":
+            return session.holds(function, args[0])
+        return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
+
+    def counted(self, bounds: list[Any]) -> Any:
+        session = self.environment.session
+        return None if session is None else session.counted(bounds)
+
+    def formatted(self, tensor: Any) -> Any:
+        lonely = isinstance(tensor, TensorProxy) and not tensor.spec.shape and self.class_of(tensor) is torch.Tensor
+        return tensor.item() if lonely else tensor
+
+    def is_text(self, value: Any) -> bool:
+        return host_numbers.is_text(value)
+
+    def text(self, number: Any, form: str) -> Any:
+        if self.environment.language is not LANGUAGE:
+            return NULL
+        text = host_numbers.formatted(number, form, known=self.environment.known_numbers)
+        self.writes_text = self.writes_text or text is not None
+        return NULL if text is None else text
+
+    def joined(self, parts: list[Any]) -> Any:
+        return host_numbers.joined(parts)
+
+    def converted(self, value: Any, kind: type) -> Any:
+        if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
+            return NULL
+        if isinstance(value, TensorProxy):
+            rounds = kind is int and value.spec.dtype.kind == "float" and not self.environment.restarts
+            unlike = value in self.floats or value.spec.numel != 1 or rounds
+            if unlike or self.class_of(value) is not torch.Tensor:
+                return NULL
+            value = value.item()
+            if not isinstance(value, Proxy):
+                return kind(value)
+        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, restarts=self.environment.restarts)
+        return NULL if number is None else number
+
+    def concrete(self, number: Any) -> Any:
+        return self.environment.value(number, "value", ())
+
+    def printed(self, tracker: Tracker) -> None:
+        tracker.guard("equal", tracker.sources.setting(_print_options), _print_options())
+
+    def is_number(self, value: Any) -> bool:
+        return type(value) is NumberProxy
+
+
+def picks_by_mask(key: Any) -> bool:
+    """Return whether an index has a mask in it: the shape of what it picks depends on values."""
+    return any([isinstance(p, TensorProxy) and p.spec.dtype in _MASKS for p in (key if isinstance(key, tuple) else (key,))])
