@@ -282,8 +282,9 @@ def symbol_for(operation: Symbol | Callable | str) -> Any:
         return SYMBOLS.get(operation)
     if isinstance(operation, Symbol):
         return operation
-    entry = TABLE.get(resolve(operation) if isinstance(operation, str) else operation)
-    if entry is None and isinstance(operation, str):
+    function = resolve(operation) if isinstance(operation, str) else operation
+    entry = TABLE.get(function)
+    if entry is None and function is not None and isinstance(operation, str):
         entry = SYMBOLS.get(operation)  # a library has put a function of its own in the place of torch's
     return entry if isinstance(entry, Symbol) else None
 
