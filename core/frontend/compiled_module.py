@@ -28,10 +28,11 @@ class CompiledModule(torch.nn.Module):
         return object.__new__(type(cls.__name__, (cls,), methods) if methods else cls)
 
     def __init__(self, module: torch.nn.Module, cache: Any, call: Callable, again: Callable):
-        vars(self).update(_module=module, _cache=cache, _call=call, _again=again, forward=_with_signature_of(module.forward, call))
+        forward = _with_signature_of(module.forward, call)
+        vars(self).update(_module=module, _cache=cache, _call=call, _again=again, _run=call, _compiled=forward, forward=forward)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        return self._run(*args, **kwargs)
 
     forward = __call__
 
@@ -70,10 +71,17 @@ class CompiledModule(torch.nn.Module):
         return facade_of(vars(self)["_module"], self._call)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._module, name, value)
+        """Set it on the module; a new `forward`, as of a library that wraps the compiled one, is what runs from here on."""
+        if name == "forward":
+            vars(self).update(forward=value, _run=self._call if value is self._compiled else value)
+        else:
+            setattr(self._module, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._module, name)
+        if name == "forward":
+            self.forward = self._compiled
+        else:
+            delattr(self._module, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._module)})

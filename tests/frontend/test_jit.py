@@ -422,3 +422,16 @@ def test_a_copy_of_a_compiled_module_is_compiled_on_its_own():
         torch.testing.assert_close(compiled(x), before)
         assert other.cache_info() == compiled.cache_info()._replace(hits=0)
         assert copied(torch.nn.Sequential(compiled))[0].cache_info().programs == 0
+
+
+def test_a_library_may_wrap_the_forward_of_a_compiled_module():
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    compiled = dovetail.jit(model)
+    inner = compiled.forward
+    compiled.forward = lambda x: inner(x) + 1
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), model(x) + 1)
+    assert compiled.cache_info().programs == 1 and "forward" not in vars(model)
+    del compiled.forward
+    assert compiled.forward is inner
+    torch.testing.assert_close(compiled(x), model(x))
