@@ -25,6 +25,7 @@ class Case:
     build: Callable[[], tuple[Callable, tuple, dict[str, Any]]]
     modes: tuple[str, ...] = ("eval", "train")
     loss: Callable[[Any], Any] | None = None
+    relative: float = 1e-4  # what results may differ by, as a share of the largest element; autocast to bf16 needs more
     seconds: float = 600.0  # a case that takes longer is stopped
 
 
@@ -44,7 +45,8 @@ class Collection:
 
     def loop(self, name: str, fit: Callable[[Callable], Any], library: str | None = None) -> None:
         """Add a loop of training: `fit` gets what compiles a model, and returns what the loop left behind."""
-        self.cases.append(Case(library or self.library, name, lambda: (fit, (), {}), modes=("fit",)))
+        relative = 1e-2 if "bf16" in name else Case.relative
+        self.cases.append(Case(library or self.library, name, lambda: (fit, (), {}), modes=("fit",), relative=relative))
 
     def function(self, name: str, fn: Callable, *arguments: Callable[[], Any], library: str | None = None) -> None:
         """Add a call of `fn`; each argument is built anew for each run."""

@@ -15,9 +15,9 @@ outputs, gradients of all parameters and buffers, in four calls. `make ecosystem
 with the versions below; `make ecosystem ONLY="timm .* train"` tries a part of it. For your own model, `dovetail.verify(model, *args)`
 compares line by line, and `dovetail.explain` says what runs where.
 
-A case is *right* where everything agrees (to 1e-4 of the largest value, or eight times eager's own distance from float64), *eager* where
-it agrees and a part of it ran without being compiled, *refused* where an error names the line and a way out. Models are the smallest of
-their family, with random weights."""
+A case is *right* where everything agrees (to 1e-4 of the largest value, 1e-2 under bf16, or eight times eager's own distance from
+float64), *eager* where it agrees and a part of it ran without being compiled, *refused* where an error names the line and a way out.
+Models are the smallest of their family, with random weights."""
 
 
 def text() -> str:

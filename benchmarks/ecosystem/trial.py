@@ -22,7 +22,6 @@ import dovetail
 from dovetail.errors import DovetailError
 
 CALLS = 4  # the first compiles, the next two are trials beside the reference as well, the last is only warm
-RELATIVE = 1e-4  # of the largest element, where eager itself is exact; else a multiple of eager's own error
 
 
 @dataclass(frozen=True)
@@ -153,25 +152,25 @@ def leaves(name: str, value: Any, seen: frozenset[int] = frozenset()) -> Iterato
 def compare(case: Case, mode: str, actual: Run, expected: Run) -> None:
     """Raise Different where a value is further from eager's than rounding explains; eager in float64 tells how far that is."""
     try:
-        compare_at(actual, expected, None)
+        compare_at(actual, expected, None, case.relative)
     except Different:
         with contextlib.suppress(Exception):
             exact = run(case, mode, lambda fn: fn, torch.float64)
-            return compare_at(actual, expected, exact)
+            return compare_at(actual, expected, exact, case.relative)
         raise
 
 
-def compare_at(actual: Run, expected: Run, exact: Run | None) -> None:
+def compare_at(actual: Run, expected: Run, exact: Run | None, relative: float) -> None:
     for call, (ours, theirs) in enumerate(zip(actual.values, expected.values, strict=True), 1):
         if [name for name, _ in ours] != [name for name, _ in theirs]:
             names = sorted({name for name, _ in ours} ^ {name for name, _ in theirs})
             raise Different(f"call {call}: only one of the two has {', '.join(names[:4])}")
         judges = exact.values[call - 1] if exact else theirs
         for (name, one), (_, other), (_, judge) in zip(ours, theirs, judges, strict=True):
-            difference(f"call {call}: {name}", one, other, judge)
+            difference(f"call {call}: {name}", one, other, judge, relative)
 
 
-def difference(name: str, ours: torch.Tensor, theirs: torch.Tensor, judge: torch.Tensor) -> None:
+def difference(name: str, ours: torch.Tensor, theirs: torch.Tensor, judge: torch.Tensor, relative: float) -> None:
     if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
         raise Different(f"{name} is {ours.dtype} {tuple(ours.shape)}, and {theirs.dtype} {tuple(theirs.shape)} in eager mode")
     if not ours.numel() or torch.equal(ours, theirs):
@@ -187,7 +186,7 @@ def difference(name: str, ours: torch.Tensor, theirs: torch.Tensor, judge: torch
     ours, theirs, judge = (each[theirs.isfinite()] for each in (ours, theirs, judge))
     if ours.numel():
         scale, own = judge.abs().max(), (theirs - judge).abs().max()
-        error, allowed = (ours - judge).abs().max(), RELATIVE * scale + 1e-6 + 8 * own
+        error, allowed = (ours - judge).abs().max(), relative * scale + 1e-6 + 8 * own
         if error > allowed:
             raise Different(f"{name} differs by {float(error):.2g} where {float(allowed):.2g} is allowed, of values up to {float(scale):.2g}")
 
