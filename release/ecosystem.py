@@ -5,7 +5,6 @@ python release/ecosystem.py [--python 3.12] [--only REGEX] [FAMILY ...]
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import click
 from environments import Environment, find_python
 from filelock import FileLock, Timeout
-from lane import INHERITED, ROOT, announce, build, checkout, console
+from lane import ROOT, build, checkout, install, surroundings
 
 RESULT = ROOT / "benchmarks" / "results" / "ecosystem.json"
 
@@ -33,27 +32,14 @@ def main(families: tuple[str, ...], wanted: str, only: str, workers: int, folder
         with FileLock(place / "lock", timeout=0):
             checkout(place / "checkout")
             environment = Environment(place / "env")
-            prepare(environment, find_python(wanted), place, distributions)
-            variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", *INHERITED)}
+            requirements = place / "checkout" / "benchmarks" / "ecosystem" / "requirements.txt"
+            pins = ["--requirement", str(requirements)], requirements.read_text().splitlines()
+            install(environment, find_python(wanted), build(place, distributions), *pins)
             command = [environment.bin / "python", place / "checkout" / "benchmarks" / "ecosystem", *families, "--workers", str(workers)]
             command += ["--only", only, "--output", RESULT]
-            sys.exit(subprocess.run(command, cwd=place, env=variables | {"OMP_NUM_THREADS": "1"}).returncode)
+            sys.exit(subprocess.run(command, cwd=place, env=surroundings()).returncode)
     except Timeout:
         raise click.ClickException(f"another run uses {place}") from None
-
-
-def prepare(environment: Environment, base: Path, place: Path, distributions: tuple[str, ...]) -> None:
-    """Install the libraries, where their versions changed, and the wheels of this checkout."""
-    wheels = build(place, distributions)
-    environment.create(base)
-    file = place / "checkout" / "benchmarks" / "ecosystem" / "requirements.txt"
-    requirements = file.read_text().splitlines()
-    if not environment.has(requirements):
-        arguments = ["--requirement", str(file), *map(str, wheels)]
-        console.print(announce(environment.downloads(arguments)))
-        environment.install(arguments)
-        environment.note(requirements)
-    environment.install(["--force-reinstall", "--no-deps", *map(str, wheels)])
 
 
 if __name__ == "__main__":

@@ -94,16 +94,20 @@ def git(*words: str, cwd: Path = ROOT) -> str:
 def prepare(environment: Environment, base: Path, torch: str, lane: Path, distributions: Sequence[str]) -> None:
     """Install torch, what the packages and their tests need, where that changed, and the wheels of this checkout."""
     wheels = build(lane, distributions)
+    install(environment, base, wheels, *select(torch, lane))
+    (site,) = environment.folder.glob("lib/python3.*/site-packages")
+    shutil.copy(Path(__file__).with_name("wheels_only.py"), site)
+
+
+def install(environment: Environment, base: Path, wheels: Sequence[Path], arguments: Sequence[str], requirements: Sequence[str]) -> None:
+    """Install what `arguments` tell pip, where the requirements changed, and these wheels, into an environment of `base`."""
     environment.create(base)
-    arguments, requirements = select(torch, lane)
     if not environment.has(requirements):
         arguments = [*arguments, *map(str, wheels)]
         console.print(announce(environment.downloads(arguments)))
         environment.install(arguments)
         environment.note(requirements)
     environment.install(["--force-reinstall", "--no-deps", *map(str, wheels)])
-    (site,) = environment.folder.glob("lib/python3.*/site-packages")
-    shutil.copy(Path(__file__).with_name("wheels_only.py"), site)
 
 
 def build(lane: Path, distributions: Sequence[str]) -> list[Path]:
@@ -147,8 +151,7 @@ def test(environment: Environment, lane: Path, arguments: Sequence[str], commit:
     junit, log = lane / "junit.xml", lane / "pytest.log"
     junit.unlink(missing_ok=True)
     options = ["--dist", "loadgroup", "-p", "wheels_only", "-p", "no:cacheprovider", "--junitxml", str(junit)]
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", *INHERITED)}
-    variables |= {"OMP_NUM_THREADS": "1", "PATH": f"{environment.bin}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(environment.folder)}
+    variables = surroundings() | {"PATH": f"{environment.bin}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(environment.folder)}
     began = time.monotonic()
     command = [environment.bin / "pytest", *options, *arguments]  # the program: `python -m pytest` would look for modules in the checkout
     process = subprocess.Popen(command, cwd=lane / "checkout", env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -166,6 +169,12 @@ def test(environment: Environment, lane: Path, arguments: Sequence[str], commit:
 
 ABOUT = "import platform as p, torch; print(p.python_version(), torch.__version__, '-'.join((p.system(), p.machine(), *p.libc_ver())))"
 INHERITED = ("PYTHON", "TORCH", "TESTS", "WORKERS", "LANES", "DISTRIBUTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # of `make lane`
+
+
+def surroundings() -> dict[str, str]:
+    """Return the environment variables of a process that imports nothing of this clone and has one thread."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", *INHERITED)}
+    return kept | {"OMP_NUM_THREADS": "1"}
 
 
 def keep(pair: str, level: str, result: Result, lane: Path, modified: bool) -> None:

@@ -70,11 +70,11 @@ def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Ou
 
 def write(output: Path, outcomes: list[Outcome]) -> None:
     """Put outcomes into a file, in the order of the cases; those of other versions of libraries and of former cases are dropped."""
-    kept = json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
-    same = kept["about"] | {"date": about()["date"]} == about()
+    now, kept = about(), json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
+    same = kept["about"] | {"date": now["date"]} == now
     rows = {(each["library"], each["name"], each["mode"]): each for each in (*(kept["outcomes"] if same else ()), *map(dataclasses.asdict, outcomes))}
     order = [key for family in FAMILIES for key in names(family)]
-    output.write_text(json.dumps({"about": about(), "outcomes": [rows[key] for key in order if key in rows]}, indent=1) + "\n")
+    output.write_text(json.dumps({"about": now, "outcomes": [rows[key] for key in order if key in rows]}, indent=1) + "\n")
 
 
 def summary(outcomes: list[Outcome]) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 FAMILIES = ("functions", "torchvision_functions", "networks", "training", "torchvision_models", "timm_models", "huggingface_models")
+CHOSEN = Path(__file__).with_name("chosen.json")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,12 @@ class Collection:
         self.cases.append(Case(library or self.library, name, lambda: (fn, tuple(each() for each in arguments), {}), modes=("call",)))
 
 
+def chosen() -> dict[str, Any]:
+    """Return what choose.py has written: models of timm by module, types of models of transformers."""
+    return json.loads(CHOSEN.read_text())
+
+
+@cache
 def load(family: str) -> dict[tuple[str, str], Case]:
     """Return the cases of one file by library and name.
 

@@ -2,7 +2,7 @@
 
 python benchmarks/ecosystem/choose.py [timm] [transformers]
 
-Of each module of timm the model that its name says is small is taken, at the smallest image that eager mode takes; of transformers
+Of each module of timm this is a model with the name of a small one, at the smallest image that eager mode runs; of transformers
 each model type that eager mode runs in the configuration that `huggingface_models.shrink` makes of its default.
 """
 
@@ -12,11 +12,10 @@ import json
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import torch
+from cases import CHOSEN, chosen
 
-CHOSEN = Path(__file__).with_name("chosen.json")
 SIZES = (64, 224, 256)
 ATTEMPTS = 3  # models of a module
 SECONDS = 4.0  # of eager mode; what takes longer in its smallest configuration is left out
@@ -26,27 +25,27 @@ def timm_models() -> dict[str, list]:
     """Return the model and the size of its images for each module of timm."""
     import timm_models
 
-    chosen = {}
+    models = {}
     for module, names in timm_models.modules():
         for name in sorted(names, key=timm_models.rank)[:ATTEMPTS]:
             size = next((size for size in SIZES if runs(timm_models.build, name, size)), None)
             if size:
-                chosen[module] = [name, size]
+                models[module] = [name, size]
                 break
-        print(module, chosen.get(module), flush=True)
-    return chosen
+        print(module, models.get(module), flush=True)
+    return models
 
 
 def huggingface_models() -> list[str]:
     """Return the model types that eager mode runs and differentiates."""
     import huggingface_models
 
-    chosen = []
+    kinds = []
     for kind in huggingface_models.kinds():
         good = runs(huggingface_models.build, kind)
         print(kind, good, flush=True)
-        chosen += [kind] * good
-    return chosen
+        kinds += [kind] * good
+    return kinds
 
 
 def runs(build, *args) -> bool:
@@ -65,7 +64,7 @@ def runs(build, *args) -> bool:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    kept = json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
+    kept = chosen() if CHOSEN.exists() else {}
     makers = {"timm": timm_models, "transformers": huggingface_models}
     for name in sys.argv[1:] or makers:
         kept[name] = makers[name]()

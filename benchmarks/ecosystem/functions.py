@@ -70,7 +70,7 @@ def counted(p, t):
     return metric.compute()
 
 
-collection.function("a metric made inside", counted, scores, labels)
+collection.function("a metric created inside", counted, scores, labels)
 
 
 def image() -> torch.Tensor:
@@ -112,7 +112,7 @@ SCHEDULERS += ("HeunDiscreteScheduler", "DPMSolverMultistepScheduler", "UniPCMul
 
 
 def denoise(kind: str) -> Callable:
-    """Return a loop over all steps of a scheduler made outside."""
+    """Return a loop over all steps of a scheduler created outside."""
     scheduler = getattr(diffusers, kind)()
 
     def loop(sample, noise):
@@ -125,7 +125,7 @@ def denoise(kind: str) -> Callable:
 
 
 def one_step(kind: str) -> Callable:
-    """Return a step of a scheduler made inside."""
+    """Return a step of a scheduler created inside."""
 
     def step(sample, noise):
         scheduler = getattr(diffusers, kind)()
@@ -141,7 +141,7 @@ for kind in SCHEDULERS:
     def steps(kind=kind):
         return denoise(kind), (torch.randn(1, 3, 4, 4), torch.randn(1, 3, 4, 4)), {}
 
-    collection.function(f"{kind} made inside", one_step(kind), rand(1, 3, 4, 4), rand(1, 3, 4, 4), library="diffusers")
+    collection.function(f"{kind} created inside", one_step(kind), rand(1, 3, 4, 4), rand(1, 3, 4, 4), library="diffusers")
 collection.function(
     "add_noise", diffusers.DDPMScheduler().add_noise, rand(2, 3, 4, 4), rand(2, 3, 4, 4), lambda: torch.tensor([3, 500]), library="diffusers"
 )
@@ -151,9 +151,9 @@ def density(kind: str) -> Callable:
     """Return a function that makes a distribution with its checks, draws from it and asks for densities."""
 
     def call(first, second):
-        made = getattr(distributions, kind)(*(first, second)[: PARAMETERS[kind]])
-        drawn = made.sample()
-        return drawn, made.log_prob(drawn)
+        distribution = getattr(distributions, kind)(*(first, second)[: PARAMETERS[kind]])
+        drawn = distribution.sample()
+        return drawn, distribution.log_prob(drawn)
 
     return call
 

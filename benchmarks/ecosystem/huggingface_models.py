@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from cases import Case
+from cases import Case, chosen
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-CHOSEN = Path(__file__).with_name("chosen.json")
 VOCABULARY, IMAGE, TOKENS = 99, 32, 12
 SIZES = {  # what attributes of a configuration are set to, by what their names contain, first match first
     **dict.fromkeys(("vocab_size", "vocab_size_or_config_json_file"), VOCABULARY),
@@ -37,7 +34,7 @@ SIZES = {  # what attributes of a configuration are set to, by what their names 
 
 
 def cases() -> Iterator[Case]:
-    for kind in json.loads(CHOSEN.read_text())["transformers"]:
+    for kind in chosen()["transformers"]:
         yield Case("transformers", kind, partial(build, kind))
 
 
@@ -71,10 +68,10 @@ def inputs(model: torch.nn.Module, config: PreTrainedConfig) -> dict[str, torch.
     """Return what the model's main input is, in batches of two; encoders with a decoder get tokens for it."""
     main = model.main_input_name
     if main == "input_ids":
-        given = {"input_ids": torch.randint(1, VOCABULARY, (2, TOKENS))}
+        tensors = {"input_ids": torch.randint(1, VOCABULARY, (2, TOKENS))}
         if config.is_encoder_decoder:
-            given["decoder_input_ids"] = torch.randint(1, VOCABULARY, (2, TOKENS - 4))
-        return given
+            tensors["decoder_input_ids"] = torch.randint(1, VOCABULARY, (2, TOKENS - 4))
+        return tensors
     if main == "pixel_values":
         size = getattr(config, "image_size", IMAGE)
         height, width = size if isinstance(size, list | tuple) else (size, size)
@@ -85,4 +82,4 @@ def inputs(model: torch.nn.Module, config: PreTrainedConfig) -> dict[str, torch.
         bins = getattr(config, "num_mel_bins", 80)
         length = 2 * getattr(config, "max_source_positions", 64)
         return {main: torch.randn(2, bins, length), "decoder_input_ids": torch.randint(1, VOCABULARY, (2, 4))}
-    raise NotImplementedError(f"no input called {main} is made")
+    raise NotImplementedError(f"no random {main} are defined here")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import timm
 import torch
-from cases import Case
+from cases import Case, chosen
 
 SMALL = (  # what small models are called, the smallest first
     *("test", "atto", "femto", "pico", "nano", "050", "035", "10t", "xxs", "xxtiny", "xtiny", "tiny", "ti", "xs", "t0", "b0", "s0", "m0"),
     *("lite0", "128s", "002", "s", "small", "18", "a0", "a1", "m1", "x1", "50"),
 )
-CHOSEN = Path(__file__).with_name("chosen.json")
 
 
 def cases() -> Iterator[Case]:
-    for name, size in json.loads(CHOSEN.read_text())["timm"].values():
+    for name, size in chosen()["timm"].values():
         yield Case("timm", name, partial(build, name, size))
 
 
