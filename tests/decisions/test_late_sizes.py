@@ -184,8 +184,8 @@ def test_26_threads_with_different_sizes():
 
 def test_8_results_with_names_keep_them():
     def solved(a, b):
-        found = torch.linalg.lstsq(a, b)
-        return found.solution * 2 if found.solution.sum() > 0 else found.residuals
+        fit = torch.linalg.lstsq(a, b)
+        return fit.solution * 2 if fit.solution.sum() > 0 else fit.residuals
 
     jitted = compiled(solved)
     for seed in range(4):

@@ -375,8 +375,8 @@ def _of_traced(data: Any, values: list[Any], dtype: Any, place: Device, like: Te
         raise Unsupported(f"torch.tensor of a list with traced values is traced up to {MOST_TRACED} values; use torch.stack on tensors")
     own = [x.spec.dtype if isinstance(x, TensorProxy) else core.number_dtype(x) for x in values]
     target = dtype_of(dtype, like.dtype if like is not None else functools.reduce(dtypes.wider, own))
-    scalars = [prims.detach(core.convert(x, target)) if isinstance(x, TensorProxy) else full_of(x, (), target, place) for x in values]
-    row = prims.cat([prims.reshape(converted(x, target, place, False, None), shape=(1,)) for x in scalars], dim=0)
+    placed = [prims.detach(converted(x, target, place, False, None)) if isinstance(x, TensorProxy) else full_of(x, (), target, place) for x in values]
+    row = prims.cat([prims.reshape(x, shape=(1,)) for x in placed], dim=0)
     return prims.reshape(row, shape=_shape_of(data))
 
 

@@ -16,7 +16,7 @@ def changed_hash(key: Any, container: Any) -> EagerCall:
 
 
 def with_many_keys(container: Any) -> Any:
-    """Return a copy of a dict or set by the hashes that it has stored, with so many keys that none is found by chance where its hash has changed.
+    """Return a copy of a dict or set by the hashes that it has stored, with so many keys that a look-up by a changed hash meets none by chance.
 
     Classes that iterate in another way are not copied so: there the container itself is returned.
     """

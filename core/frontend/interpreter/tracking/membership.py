@@ -77,7 +77,7 @@ def _is_subclass(tracker: Tracker, cls: Any, kind: Any) -> bool:
 def _is_registered(tracker: Tracker, cls: type, kind: Any) -> bool:
     """Return whether a class counts as derived from an abstract one.
 
-    That is guarded but for a class that is derived: others are registered at any time, and `_abc_caches_clear` has the hooks asked again.
+    That is guarded but for a class that is derived: others are registered at any time, and `_abc_caches_clear` makes the hooks run again.
     """
     result = issubclass(cls, kind)
     if not tracker.is_fresh(cls) and not tracker.is_fresh(kind) and kind not in cls.__mro__:

@@ -20,7 +20,7 @@ WORD = 8
 VERSION = 3 * WORD  # into a dictionary: behind its reference count, its class and its length
 MANAGED = 1 << 4  # flag of classes whose instances have the address of their dictionary in front of them
 IN_FRONT = -3 * WORD
-HEAP = 1 << 9  # flag of classes that are made by a class statement: others do not change
+HEAP = 1 << 9  # flag of classes that a class statement creates: others do not change
 UNBOUND = (FunctionType, MethodDescriptorType, WrapperDescriptorType, property)  # what a class returns as it is, though it has `__get__`
 
 
