@@ -15,9 +15,11 @@ from dovetail_inductor_exec import machine
 from dovetail_inductor_exec.executor import inductor_executor
 
 fresh_cache = getattr(torch._inductor.utils, "fresh_cache", None) or torch._inductor.utils.fresh_inductor_cache
+COMPILES = machine.compiles()
 pytestmark = [
     pytest.mark.xdist_group("inductor"),
     pytest.mark.skipif(machine.available() is not True, reason=str(machine.available())),
+    pytest.mark.skipif(COMPILES is not True, reason=str(COMPILES)),
 ]
 
 

@@ -18,6 +18,7 @@ from dovetail_inductor_exec import dovetail_doctor, machine
 from dovetail_inductor_exec.executor import inductor_executor
 
 FOLDER = Path(__file__).parents[1]
+COMPILES = machine.compiles()
 
 
 def test_a_machine_without_a_compiler(monkeypatch, tmp_path):
@@ -43,6 +44,16 @@ def test_the_compiler_is_the_one_that_cxx_names(monkeypatch, tmp_path):
     assert machine.compiles() == f"{mine} fails: mine: no such thing as C++"
 
 
+@pytest.mark.skipif(COMPILES is not True, reason=str(COMPILES))
+def test_a_python_without_headers(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "headers", lambda: str(tmp_path))
+
+    assert "includes Python.h" in machine.available() and "apt install python3-dev" in machine.available()
+    (tmp_path / "Python.h").write_text('#include "pyconfig.h"\n')
+    assert machine.available() is True
+    assert "pyconfig.h" in machine.compiles()
+
+
 def test_a_torch_whose_inductor_does_not_import(monkeypatch):
     part = torch_internals.dynamo.COMPILE_FX_INNER
     broken = torch_internals.Internal("torch._inductor.nothing.compile_fx_inner", part.purpose, part.fallback)
@@ -51,7 +62,7 @@ def test_a_torch_whose_inductor_does_not_import(monkeypatch):
     assert machine.available().endswith("; install a torch from 2.10 on whose Inductor imports")
 
 
-@pytest.mark.skipif(machine.compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.skipif(COMPILES is not True, reason=str(COMPILES))
 def test_the_doctor_compiles_a_line():
     ((name, check),) = dovetail_doctor()
 
@@ -76,7 +87,7 @@ def status_of(**environment: str) -> list:
     return json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True))
 
 
-@pytest.mark.skipif(machine.compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.skipif(COMPILES is not True, reason=str(COMPILES))
 @pytest.mark.slow
 def test_it_is_asked_where_somebody_names_it():
     assert status_of() == [["ready", ""], False, [True, True]]
