@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail import prims
 from dovetail.prims import recorder
+from dovetail.prims.host import ARITHMETIC
 from dovetail.trace import NumberProxy
 
 _REAL = frozenset({"bool", "int", "float"})
@@ -15,6 +17,7 @@ _BINARY = frozenset({"add", "sub", "mul", "truediv", "floordiv", "mod"})
 _DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
 _UNARY = frozenset({"neg", "pos", "abs"})
 _ROUNDINGS = frozenset({"round", "trunc", "floor", "ceil"})  # of floats they raise for NaN and infinities
+FUNCTIONS = {getattr(math, op.removeprefix("math.")): op for op in ARITHMETIC if op.startswith("math.")}  # of Python's module -> operation
 _LARGEST = 64  # exponent of a power that is computed when the program runs
 
 
@@ -31,7 +34,7 @@ def is_text(value: Any) -> bool:
 Known = Mapping[Any, Any]  # numbers of the program whose values it has used already
 
 
-def computed(number: NumberProxy, question: str, others: tuple, *, known: Known, restarts: bool) -> NumberProxy | None:
+def computed(number: NumberProxy, question: str, others: tuple, *, known: Known, restarts: bool) -> Any:
     """Return `number.question(*others)` as a line of the program; None where that takes its value.
 
     `restarts` says that a call in which the line raises starts again in eager mode.
@@ -42,10 +45,12 @@ def computed(number: NumberProxy, question: str, others: tuple, *, known: Known,
     operands = tuple([known.get(x, x) if type(x) is NumberProxy else x for x in operands])
     if not any([type(x) is NumberProxy for x in operands]):
         return None
+    if op == "pow" and restarts and len(operands) == 2 and are_real(operands) and "float" in map(_kind, operands):
+        return prims.arithmetic(*operands, op="power") if _is_real_power(*operands) else None
     if is_text(number):
         joins = op == "add" and all([type(x) is str or is_text(x) for x in operands])
         return prims.join_text(*operands) if joins else None
-    if op is None or not all([type(x) in (bool, int, float) or is_number(x) for x in operands]):
+    if op is None or not are_real(operands):
         return None
     return prims.arithmetic(*operands, op=op) if _is_safe(op, operands, restarts) else None
 
@@ -63,6 +68,34 @@ def _read(question: str, number: NumberProxy, others: tuple) -> tuple[str | None
         if name.startswith(prefix) and (op in _BINARY or op == "pow"):
             return op, operands
     return None, ()
+
+
+def are_real(operands: Iterable[Any]) -> bool:
+    """Return whether all values are real numbers, known or computed by the program."""
+    return all([type(x) in (bool, int, float) or is_number(x) for x in operands])
+
+
+def _is_real_power(base: Any, exponent: Any) -> bool:
+    """Return whether a power is real; where that depends on the sign of a base that the program computes, that is a decision."""
+    if type(exponent) is not NumberProxy and float(exponent).is_integer():
+        return True
+    return bool(base >= 0)
+
+
+def _divided(operands: tuple) -> tuple[NumberProxy, NumberProxy]:
+    return prims.arithmetic(*operands, op="floordiv"), prims.arithmetic(*operands, op="mod")
+
+
+def applied(function: Callable, numbers: Sequence[Any], *, known: Known, restarts: bool) -> Any:
+    """Return what a function of the module `math` gives, as a line of the program; None where that takes values."""
+    numbers = [known.get(x, x) if type(x) is NumberProxy else x for x in numbers]
+    if not restarts or recorder.get().depth or not are_real(numbers) or not any([type(x) is NumberProxy for x in numbers]):
+        return None
+    if function is divmod:
+        return _divided(tuple(numbers)) if len(numbers) == 2 and _is_safe("mod", tuple(numbers), restarts) else None
+    if ARITHMETIC[FUNCTIONS[function]][0].count("{}") != len(numbers):
+        return None
+    return prims.arithmetic(*numbers, op=FUNCTIONS[function])
 
 
 def _is_safe(op: str, operands: tuple, restarts: bool) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
-_PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite})
+_PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite, math.isclose})
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 
 
@@ -97,8 +97,13 @@ class ValueHooks(ArrayHooks):
         session = self.environment.session
         if session is None:
             return call(function, args, kwargs, frame)
-        if function in _PREDICATES and session.is_open and len(args) == 1 and args[0].spec.kind == "float":
-            return session.holds(function, args[0])
+        if function in _PREDICATES and session.is_open and host_numbers.are_real((*args, *kwargs.values())):
+            return session.holds(function, args, kwargs)
+        if (function is divmod or function in host_numbers.FUNCTIONS) and session.is_open and not kwargs:
+            numbers = [self.converted(x, float) if isinstance(x, TensorProxy) else x for x in args]
+            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, restarts=self.environment.restarts)
+            if result is not None:
+                return result
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
 
     def counted(self, bounds: list[Any]) -> Any:

@@ -45,6 +45,11 @@ def integer_python(target: str, *, value: str) -> str:
     return f"{target} = {value}"
 
 
+_MATH = {  # functions of Python's module `math` that compute floats, by how they are called
+    "({})": "sqrt cbrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh fabs erf erfc gamma lgamma "
+    "degrees radians",
+    "({}, {})": "pow atan2 hypot copysign fmod remainder",
+}
 ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an operation on numbers, and what it is
     **{
         name: (f"{{}} {sign} {{}}", getattr(operator, name))
@@ -60,6 +65,8 @@ ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an opera
     "ceil": ("-int(-{} // 1)", math.ceil),
     "int": ("int({})", int),
     "float": ("float({})", float),
+    "power": ("float({} ** {})", lambda x, y: float(x**y)),  # raises where that is complex
+    **{f"math.{name}": (f"math.{name}{form}", getattr(math, name)) for form, names in _MATH.items() for name in names.split()},
 }
 _SAMPLES = {"bool": True, "int": 1, "float": 1.0}  # the kind of a result does not depend on values: nothing here is a power of a negative number
 
@@ -68,13 +75,15 @@ _SAMPLES = {"bool": True, "int": 1, "float": 1.0}  # the kind of a result does n
 def arithmetic(*numbers: Any, op: str) -> NumberSpec:
     """What Python computes of numbers of the program, printed as `n2 = n0 + n1` for op "add"."""
     require(op in ARITHMETIC, "expected one of {}, got {}", ", ".join(ARITHMETIC), op)
+    if op.startswith("math."):
+        return NumberSpec("float")
     samples = [_SAMPLES[x.kind] if isinstance(x, NumberSpec) else x for x in numbers]
     return NumberSpec(type(ARITHMETIC[op][1](*samples)).__name__)
 
 
 @arithmetic.python
 def arithmetic_python(target: str, *numbers: str, op: str) -> str:
-    return f"{target} = {ARITHMETIC[op.strip(QUOTES)][0].format(*numbers)}"
+    return f"{target} = {ARITHMETIC[op.strip(QUOTES)][0].format(*[f'({x})' if x.startswith('-') else x for x in numbers])}"
 
 
 @prim(tags={Tag.NO_GRAD, Tag.CHEAP})

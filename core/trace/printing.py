@@ -38,6 +38,7 @@ ROOTS: dict[str, Root] = {  # the registry: a language adds the modules that its
     "dtypes": Root("from dovetail import dtypes", dtypes),
     "devices": Root("from dovetail import devices", devices),
     "prims": Root("from dovetail import prims", prims),
+    "math": Root("import math", math),
 }
 LITERALS: dict[type, Callable[[Any], tuple[str, str]]] = {  # the registry: type -> (root, how a value is written)
     DType: lambda dtype: ("dtypes", repr(dtype)),
@@ -97,7 +98,9 @@ class Scope:
                 )
             return f"{space}.{implementation.name}"
         if implementation is None and line.symbol.python_rule is not None:
-            return ""  # a statement of its own, which calls nothing
+            if line.symbol is prims.arithmetic and line.kwargs["op"].startswith("math."):
+                self.root("math")
+            return ""  # a statement of its own
         path = line.symbol.path if implementation is None else path
         if not path.startswith("."):
             self.root(path.partition(".")[0])

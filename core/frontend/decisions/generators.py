@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -38,10 +38,15 @@ class Generators:
                 return f"{line.symbol} has an effect of its own"
             if any([isinstance(x, torch.Generator) for x in leaves((line.args, line.kwargs))]):
                 return "it draws from a generator of its own"
-            devices = {p.spec.device for p in line.writes if isinstance(p, TensorProxy)}
-            if any([device.type not in ("cpu", "cuda") for device in devices]):
-                return f"it draws random numbers on {', '.join(map(str, devices))}"
-            self.devices |= devices
+            if (why := self.note_devices({p.spec.device for p in line.writes if isinstance(p, TensorProxy)})) is not None:
+                return why
+        return None
+
+    def note_devices(self, devices: Collection[Device]) -> str | None:
+        """Remember devices that are drawn on; return why a call could not start again after that, None where it could."""
+        if any([device.type not in ("cpu", "cuda") for device in devices]):
+            return f"it draws random numbers on {', '.join(map(str, devices))}"
+        self.devices |= set(devices)
         return None
 
     def state(self) -> States:

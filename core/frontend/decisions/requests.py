@@ -14,6 +14,7 @@ from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
+from dovetail.frontend.decisions.outside import Slot, assigned, caller, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.tracked_environment import TrackedEnvironment, drawn_value
@@ -21,8 +22,8 @@ from dovetail.langs.torch import SymbolicInt, spec_of
 from dovetail.prims import TensorSpec, recorder
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail.prims.spec import strides_in_order
-from dovetail.torch_internals import no_torch_function
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, tree_map, user_line
+from dovetail.torch_internals import any_autocast, no_torch_function
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, user_line
 from dovetail.trace.proxies import no_value
 
 VALUE = "value"  # the question for the number itself
@@ -201,6 +202,8 @@ class Requester(Machinery):
             return self._of_tensor(proxy, question)
         if any([isinstance(x, TensorProxy) for x in others]):
             return NotImplemented
+        if question == "__bool__" and proxy not in self.numbers and proxy.spec.kind in ("int", "float"):
+            return self._comparison(proxy, "__ne__", operator.ne, 0)
         if (
             proxy not in self.numbers
             and (compare := _COMPARISONS.get(question)) is not None
@@ -276,26 +279,60 @@ class Requester(Machinery):
             except ValueDependent as error:
                 if error.call is None or self.cuts != cuts or len(log) != writes:
                     raise
-                del self.trace.lines[lines:]
-                return self.call_outside(*error.call)
+                numbers = [p for p in proxies_in(error.call[1:]) if isinstance(p, NumberProxy) and p not in self.numbers]
+                if not numbers or (runnable(error.call[:1] + tuple(error.call[1]), error.call[2]) and self.is_plain()):
+                    del self.trace.lines[lines:]
+                    return self.call_outside(*error.call)
+                needed = next((p for p in proxies_in((args, kwargs)) if p is numbers[0]), None)
+                if needed is None:
+                    raise
             except TracedValueError as error:
-                needed = error.proxy
-                if needed is None or self.cuts != cuts or len(log) != writes or needed not in set(_proxies((args, kwargs))):
+                needed = self.needed(error, args, kwargs)
+                if needed is None or self.cuts != cuts or len(log) != writes:
                     raise
             del self.trace.lines[lines:]
+            if self.is_unknown_float(needed) and (outside := runnable(args, kwargs)) is not None and self.is_plain():
+                return self.run_outside(*outside, kwargs)
             if sizes and _is_whole(needed):
                 value = self.size(needed)
             else:
                 value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, "__index__")
-            args, kwargs = _mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
+            args, kwargs = mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
+
+    def needed(self, error: TracedValueError, args: Sequence[Any], kwargs: dict) -> Proxy | None:
+        """Return which argument of an operation has to be known, after an error; None where that is no matter of its arguments."""
+        among = proxies_in((args, kwargs))
+        if error.proxy is None or any([error.proxy is p for p in among]):
+            return error.proxy
+        return next((p for p in among if isinstance(p, NumberProxy) and p not in self.numbers), None)  # it has computed with this one
+
+    def is_unknown_float(self, x: Proxy) -> bool:
+        """Return whether a value is a float of the program that no decision has fixed: it hardly ever comes again."""
+        return isinstance(x, NumberProxy) and x.spec.kind == "float" and x not in self.numbers
+
+    def is_plain(self) -> bool:
+        """Return whether an operation computes the same between two segments as it would here."""
+        return not any_autocast()
+
+    def run_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
+        """Call an operation between two segments, since it takes the value of a float; what it would write is written by the program."""
+        if draws(function):
+            self.note_draw([kwargs.get("device"), *[p.spec.device for p in args if isinstance(p, TensorProxy)]])
+        if not is_in_place(function):
+            return self.call_outside(function, args, kwargs)
+        args[0].copy_(self.call_outside(on_copy(function), args, kwargs))
+        return args[0]
+
+    def note_draw(self, devices: Sequence[Any]) -> None:
+        """Remember that a call between two segments draws from the generators of these devices; None is the default device."""
 
     def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
         """Call an operation with a result whose shape depends on values: it runs by itself between two segments."""
-        arguments = _mapped(_as_number, (tuple(args), dict(kwargs)))
-        reads = list(dict.fromkeys(_proxies(arguments)))
+        arguments = mapped(_as_number, (tuple(args), dict(kwargs)))
+        reads = list(dict.fromkeys(proxies_in(arguments)))
         place = {p: i for i, p in enumerate(reads)}
-        template = _mapped(lambda x: _Place(place[x]) if isinstance(x, Proxy) else x, arguments)
-        grad, call = torch.is_grad_enabled(), _caller(function, template, len(reads))
+        template = mapped(lambda x: Slot(place[x]) if isinstance(x, Proxy) else x, arguments)
+        grad, call = torch.is_grad_enabled(), caller(function, template, len(reads))
         name = getattr(function, "__name__", str(function)).strip("_")
         place = user_line(), name
         moving = self.moving(place)
@@ -307,10 +344,10 @@ class Requester(Machinery):
             with torch.set_grad_enabled(grad):
                 return Outcome.of_results(call(*real), dims)
 
-        mark = Same(function), grad, moving, _frozen(template)
+        mark = Same(function), grad, moving, frozen(template)
         outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, place=place))
         if outcome.many is None:
-            return _mapped(lambda x: x, outcome.value)  # the program may write to a list
+            return mapped(lambda x: x, outcome.value)  # the program may write to a list
         symbols = self.symbols(place, outcome.sizes)
         results = [self.trace.tensor(spec) for spec in outcome.specs(symbols)]
         numbers = [next(size.atoms()).proxy for size in symbols]
@@ -347,13 +384,15 @@ class Requester(Machinery):
             self.attempt(operate, ("set_item", tensor, key, value), {})
         except ValueDependent:
             del self.trace.lines[lines:]
-            tensor.copy_(self.call_outside(_assigned, (tensor, key, value), {}))
+            tensor.copy_(self.call_outside(assigned, (tensor, key, value), {}))
 
-    def holds(self, predicate: Callable, number: Proxy) -> bool:
-        """Return predicate(number)."""
-        if number in self.numbers:
-            return predicate(self.numbers[number])
-        return self.decide(Request("a condition", Same(predicate), [number], lambda x: (predicate(x), ())))[0]
+    def holds(self, predicate: Callable, args: Sequence[Any], kwargs: dict) -> bool:
+        """Return what a predicate says of numbers."""
+        arguments = mapped(lambda x: self.numbers.get(x, x) if isinstance(x, NumberProxy) else x, (tuple(args), kwargs))
+        reads = list(dict.fromkeys(proxies_in(arguments)))
+        template = mapped(lambda x: Slot(reads.index(x)) if isinstance(x, Proxy) else x, arguments)
+        call = caller(predicate, template, len(reads))
+        return self.decide(Request("a condition", (Same(predicate), frozen(template)), reads, lambda *x: (call(*x), ())))[0] if reads else call()
 
     def counted(self, bounds: Sequence[Any]) -> Any:
         """Return the iterator of a `for` loop over range(*bounds), where its numbers need not be known; None where they have to be."""
@@ -377,74 +416,6 @@ def _as_number(x: Any) -> Any:
     """Return a size as a number that the program computes; anything else as it is."""
     size = x.size if type(x) is SymbolicInt else x
     return prims.integer(value=size) if type(size) is Size else x
-
-
-def _assigned(tensor: torch.Tensor, key: Any, value: Any) -> torch.Tensor:
-    result = tensor.clone()
-    result[key] = value
-    return result
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Stands for the value number `index` of those that a step gets."""
-
-    index: int
-
-
-def _caller(function: Callable, template: Any, count: int) -> Callable:
-    """Return a function of `count` values that calls `function` with them in their places: plain Python, since every call pays for it."""
-    names: dict[str, Any] = {"function": function}
-
-    def constant(x: Any) -> str:
-        names[name := f"constant_{len(names)}"] = x
-        return name
-
-    def text(x: Any) -> str:
-        if type(x) is _Place:
-            return f"value_{x.index}"
-        if type(x) is slice:
-            return f"slice({text(x.start)}, {text(x.stop)}, {text(x.step)})"
-        if type(x) is list:
-            return f"[{', '.join(map(text, x))}]"
-        if type(x) is tuple:
-            return f"({''.join([f'{text(item)}, ' for item in x])})"
-        if type(x) is dict:
-            return f"{{{', '.join([f'{constant(key)}: {text(item)}' for key, item in x.items()])}}}"
-        return constant(x)
-
-    args, kwargs = template
-    keywords = "".join([f"{name}={text(x)}, " for name, x in kwargs.items()])
-    values = ", ".join([f"value_{i}" for i in range(count)])
-    exec(f"def call({values}):\n    return function({''.join([f'{text(x)}, ' for x in args])}{keywords})", names)
-    return names["call"]
-
-
-def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply `fn` to the leaves of an argument, and to the parts of slices in it."""
-    if type(tree) is slice:
-        return slice(*[_mapped(fn, part) for part in (tree.start, tree.stop, tree.step)])
-    if type(tree) in (list, tuple):
-        return type(tree)([_mapped(fn, item) for item in tree])
-    if type(tree) is dict:
-        return {key: _mapped(fn, item) for key, item in tree.items()}
-    return tree_map(fn, tree)
-
-
-def _proxies(tree: Any) -> list[Proxy]:
-    traced: list[Proxy] = []
-    _mapped(lambda x: traced.append(x) if isinstance(x, Proxy) else None, tree)
-    return traced
-
-
-def _frozen(tree: Any) -> Any:
-    if isinstance(tree, (tuple, list)):
-        return type(tree), tuple(map(_frozen, tree))
-    if isinstance(tree, dict):
-        return tuple([(key, _frozen(item)) for key, item in tree.items()])
-    if type(tree) is slice:
-        return slice, tuple(map(_frozen, (tree.start, tree.stop, tree.step)))
-    return (type(tree), repr(tree)) if type(tree) in (int, float, bool, str, type(None), _Place, type(...)) else Same(tree)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,10 +14,11 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
+from dovetail.frontend.decisions.drawing import DrawingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, symbols_of, widths
-from dovetail.frontend.decisions.requests import Outcome, Request, Requester
+from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, text_of
 from dovetail.frontend.decisions.sized import SizedRequester
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
@@ -28,7 +29,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
 from dovetail.frontend.torch_recorder import TorchRecorder
-from dovetail.frontend.tracked_environment import DRAWN, TrackedEnvironment
+from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
@@ -44,7 +45,7 @@ class Joined(Abandon):
     """The rest of the call is known."""
 
 
-class Session(SizedRequester):
+class Session(DrawingRequester):
     """The exploration of one outcome of a decision; of the origin, the way to the first decision.
 
     Attributes:
@@ -210,21 +211,6 @@ class Session(SizedRequester):
         self.counters.add(at)
         self.ranges.append(CountedRange(at, stop, step))
         return self.ranges[-1]
-
-    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
-        if generator is not None:
-            self.graph.generators.note_host(generator)
-
-        def step() -> tuple[Outcome, tuple]:
-            return Outcome.of_results(torch.tensor(call(), dtype=DRAWN[kind]), {}) if kind in DRAWN else (Outcome.of_value(call()), ())
-
-        outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step))
-        if kind not in DRAWN:
-            return outcome.value
-        (spec,) = outcome.specs()
-        number = self.trace.tensor(spec)
-        arriving[number] = len(arriving)
-        return number.item()
 
     def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str, widened: tuple[int, ...]) -> tuple[Decision, Edge]:
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""
@@ -490,7 +476,12 @@ def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
 
 
 OWN = frozenset(
-    [function.__code__ for kind in (Session, SizedRequester, Requester) for function in vars(kind).values() if hasattr(function, "__code__")]
+    [
+        function.__code__
+        for kind in (Session, DrawingRequester, SizedRequester, Requester)
+        for function in vars(kind).values()
+        if hasattr(function, "__code__")
+    ]
     + [Requester.is_open.fget.__code__, CountedRange.__next__.__code__]
 )
 

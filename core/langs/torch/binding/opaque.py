@@ -313,7 +313,8 @@ def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeR
 
     def fake(x: Any) -> Any:
         if isinstance(x, NumberSpec):
-            raise not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
+            why = not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
+            raise ValueDependent(str(why))
         if not isinstance(x, TensorSpec):
             return x
         fakes.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))

@@ -1,0 +1,37 @@
+"""The part of an exploration that draws random numbers between two segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail.devices import device
+from dovetail.frontend.decisions.driver import GoEager
+from dovetail.frontend.decisions.requests import Outcome, Request
+from dovetail.frontend.decisions.sized import SizedRequester
+from dovetail.frontend.tracked_environment import DRAWN
+
+
+class DrawingRequester(SizedRequester):
+    """Answers with numbers that are drawn, and remembers what they are drawn from."""
+
+    def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
+        if generator is not None:
+            self.graph.generators.note_host(generator)
+
+        def step() -> tuple[Outcome, tuple]:
+            return Outcome.of_results(torch.tensor(call(), dtype=DRAWN[kind]), {}) if kind in DRAWN else (Outcome.of_value(call()), ())
+
+        outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step))
+        if kind not in DRAWN:
+            return outcome.value
+        (spec,) = outcome.specs()
+        number = self.trace.tensor(spec)
+        arriving[number] = len(arriving)
+        return number.item()
+
+    def note_draw(self, devices: Sequence[Any]) -> None:
+        if (why := self.graph.generators.note_devices([device(str(each or torch.get_default_device())) for each in devices])) is not None:
+            raise GoEager(f"{why}, which a call that starts again would repeat")

@@ -1,0 +1,92 @@
+"""Floats of the program that operations and functions of `math` take: no outcome for each value."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from decisions.helpers import agrees, compiled, graph_of
+
+INPUTS = [torch.arange(4.0) + start for start in (0.5, 1.25, -4.0, 3.5, -1.75)]
+PROGRAMS = {
+    "clamp": lambda x, n: x.clamp(-n, max=n),
+    "alpha": lambda x, n: x.add(x, alpha=n),
+    "value": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "huber": lambda x, n: F.huber_loss(x, x + 1, delta=n),
+    "an opaque operation": lambda x, n: torch.quantile(x, 1 / (1 + n)),
+    "in place": lambda x, n: x.clone().clamp_(max=n) + x.mul_(n),
+    "a factory whose length depends on it": lambda x, n: torch.arange(0, n, 0.5),
+    "dropout": lambda x, n: F.dropout(x, n / 9) + torch.rand(4),
+    "in place, of random numbers": lambda x, n: x.clone().exponential_(n) + torch.rand(4),
+    "a root": lambda x, n: x * math.sqrt(n) + math.exp(-n) + n**0.5,
+    "powers": lambda x, n: (x * 1.5**n, n**-2, (n - 9) ** 3.0),
+    "functions of two numbers": lambda x, n: (math.atan2(n, 2.0), math.hypot(n, n), divmod(n, 2)),
+    "closeness": lambda x, n: x * 2 if math.isclose(n, 2.0, rel_tol=0.9) else x,
+    "truth": lambda x, n: x * 2 if n else x,
+    "truth of an int": lambda x, n: x * 2 if (x > n).sum().item() else x,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_float_that_an_operation_takes_has_no_outcome_for_each_value(name):
+    def program(x):
+        n = x.mean().abs().item()
+        if x.sum() > 3:
+            x = x + 1
+        return PROGRAMS[name](x, n)
+
+    fn = compiled(program)
+    for x in INPUTS:
+        agrees(fn, program, x)
+    explored = len(fn._cache.explored)
+    agrees(fn, program, torch.arange(4.0) + 2.25)
+    assert graph_of(fn).eager_calls == 0 and len(fn._cache.explored) - explored <= ("factory" in name)
+
+
+def test_gradients_through_an_operation_that_takes_a_float():
+    def program(x):
+        n = x.detach().mean().abs().item()
+        y = x.sin() if x.sum() > 3 else x.cos()
+        return (y.clamp(max=n) * x).sum()
+
+    fn = compiled(program)
+    for x in INPUTS:
+        a, b = (x.clone().requires_grad_() for _ in range(2))
+        program(a).backward()
+        fn(b).backward()
+        torch.testing.assert_close(b.grad, a.grad)
+    assert graph_of(fn).eager_calls == 0
+
+
+def test_errors_of_functions_of_floats_are_those_of_eager_mode():
+    def program(x):
+        return x * math.sqrt(x.sum().item()) if x[0] > -9 else x
+
+    fn = compiled(program)
+    agrees(fn, program, torch.ones(4))
+    with pytest.raises(ValueError):
+        fn(-torch.ones(4))
+    agrees(fn, program, torch.ones(4))
+
+
+def test_a_power_of_a_negative_number_is_complex_in_a_way_of_its_own():
+    def program(x):
+        return x.sum().item() ** 0.5 if x[1] > -9 else 0.0
+
+    fn = compiled(program)
+    for value in (1.0, 2.0, 3.0, -1.0, 4.0):
+        assert fn(torch.full((4,), value)) == program(torch.full((4,), value))
+    assert graph_of(fn).eager_calls == 0
+
+
+def test_running_statistics_are_written_once():
+    def program(x, mean, var):
+        momentum = 1 / (1 + x.abs().sum().item())
+        y = x * 2 if x.sum() > 0 else x
+        return F.batch_norm(y.view(2, 2), mean, var, training=True, momentum=momentum)
+
+    fn = compiled(program)
+    for x in INPUTS[:2]:
+        agrees(fn, program, x, torch.zeros(2), torch.ones(2))
