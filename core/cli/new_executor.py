@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -41,7 +42,9 @@ def new_executor(name: str, into: Path | None) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         click.echo(f"  {file}")
-    steps = (f"pip install -e {folder}", "dovetail doctor", f"pytest {folder}", f"dovetail conformance {words['name']}")
+    steps = [f'pip install -e "{folder}[test]"', "dovetail doctor", f"pytest {folder}", f"dovetail conformance {words['name']}"]
+    if find_spec("dovetail_conformance") is None:
+        steps.insert(0, "pip install CLONE/conformance    # where CLONE is a clone of Dovetail: the suite that its tests use")
     click.echo("\n  ".join([f"Created the executor {words['name']}. Next steps:", *steps]))
 
 

@@ -94,3 +94,14 @@ def test_what_is_there_is_not_written_over(tmp_path):
     result = CliRunner().invoke(main, ["new-executor", "mine", "--into", str(tmp_path)])
 
     assert result.exit_code == 1 and "exists and is not empty" in result.output
+
+
+def test_without_the_conformance_suite_it_is_the_first_to_install(tmp_path, monkeypatch):
+    def steps(folder: str) -> list[str]:
+        output = CliRunner().invoke(main, ["new-executor", "mine", "--into", str(tmp_path / folder)]).output
+        return output.partition("Next steps:\n")[2].splitlines()
+
+    folder = tmp_path / "with"
+    assert steps("with") == [f'  pip install -e "{folder}[test]"', "  dovetail doctor", f"  pytest {folder}", "  dovetail conformance mine"]
+    monkeypatch.setitem(sys.modules, "dovetail_conformance", None)
+    assert steps("without")[0].startswith("  pip install CLONE/conformance ")
