@@ -63,8 +63,8 @@ def trains(names: tuple[str, ...], models: tuple[str, ...], dtypes: tuple[torch.
     return compared
 
 
-def moved() -> dict[str, tuple[int, int, Any]]:
-    """Return for each way the bytes that a step moves, those of the parameters, and the collectives as they are explained."""
+def moved() -> dict[str, tuple[int, int, Any, str]]:
+    """Return for each way the bytes that a step moves, those of the parameters, the collectives as they are explained, and the page of that."""
     found = {}
     for name, wrap in WRAPPED.items():
         wrapped = wrap(language_model("llama"))
@@ -73,7 +73,8 @@ def moved() -> dict[str, tuple[int, int, Any]]:
         train(wrapped, optimizer, [0], distributed.get_rank(), distributed.get_world_size())
         with dovetail.distributed.traffic() as traffic:
             train(wrapped, optimizer, [1], distributed.get_rank(), distributed.get_world_size())
-        found[name] = traffic.bytes, size, dovetail.explain(wrapped).collectives
+        explained = dovetail.explain(wrapped)
+        found[name] = traffic.bytes, size, explained.collectives, explained.to_html()
     return found
 
 
@@ -148,10 +149,12 @@ def test_training_of_all_models_is_that_of_one_process(ranks: str, request: pyte
 def test_the_bytes_that_move_are_those_of_the_formula(two: Ranks) -> None:
     for found in two.run(moved):
         for name, factor in (("replicated", 2), ("sharded", 3), ("gathered once", 2)):
-            bytes, size, collectives = found[name]
+            bytes, size, collectives, page = found[name]
             assert bytes == factor * size // 2, name
             assert sum([row.sent for row in collectives]) == bytes
             assert any([row.overlapped for row in collectives])
+            assert f"<h2>communication: a rank sends {bytes:,} bytes for a call" in page
+            assert page.count("<tr>") == 1 + len(collectives)
 
 
 def test_parameters_are_gathered_one_step_ahead(two: Ranks) -> None:

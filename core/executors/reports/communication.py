@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from dovetail.langs.torch import bytes_sent
 from dovetail.trace import BoundSymbol, Trace
@@ -41,9 +42,13 @@ class CollectiveRow:
         """Whether computation runs while the collective does."""
         return self.beside > 0
 
+    @property
+    def overlap(self) -> str:
+        """What runs beside it, in words."""
+        return f"beside {self.beside} line{'s' * (self.beside != 1)}" if self.overlapped else "not overlapped"
+
     def __str__(self) -> str:
-        beside = f"beside {self.beside} line{'s' * (self.beside != 1)}" if self.overlapped else "not overlapped"
-        return f"{', '.join(self.results)} = {self.operation} over {self.group!r} of {self.ranks}: {self.sent:,} bytes, {beside}"
+        return f"{', '.join(self.results)} = {self.operation} over {self.group!r} of {self.ranks}: {self.sent:,} bytes, {self.overlap}"
 
 
 def collective_rows(trace: Trace) -> Iterator[CollectiveRow]:
@@ -63,13 +68,27 @@ def _computes(line: BoundSymbol) -> bool:
     return line.implementation is not None and not (starts(line) or line.symbol in WAITS or is_view(line))
 
 
+def _total(rows: Sequence[CollectiveRow]) -> str:
+    total, beside = sum([row.sent for row in rows]), sum([row.sent for row in rows if row.overlapped])
+    return f"communication: a rank sends {total:,} bytes for a call, {beside:,} of them beside computation"
+
+
+def communication_html(rows: Sequence[CollectiveRow]) -> str:
+    """Return the table of `communication_text` as HTML, empty where nothing is sent."""
+    if not rows:
+        return ""
+    cells = [(r.program, ", ".join(r.results), r.operation, f"{r.group} of {r.ranks}", f"{r.sent:,}", r.overlap, r.where or "") for r in rows]
+    head = "".join(f"<th>{name}</th>" for name in ("program", "results", "collective", "group", "bytes sent", "overlap", "called at"))
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+    return f'<h2>{_total(rows)}</h2><table id="communication"><tr>{head}</tr>{body}</table>'
+
+
 def communication_text(rows: Iterable[CollectiveRow]) -> Iterator[str]:
     """Yield the lines of a table: what a call sends, and each collective."""
     rows = list(rows)
     if not rows:
         return
-    total, beside = sum([row.sent for row in rows]), sum([row.sent for row in rows if row.overlapped])
-    yield f"communication: a rank sends {total:,} bytes for a call, {beside:,} of them beside computation"
+    yield _total(rows)
     for program in dict.fromkeys([row.program for row in rows]):
         yield from (f"  {program}: {row}" for row in rows if row.program == program)
     yield ""

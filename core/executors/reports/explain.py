@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail.executors.contract.executor import Claim, Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import call, distribution
-from dovetail.executors.reports.communication import CollectiveRow, collective_rows, communication_text
+from dovetail.executors.reports.communication import CollectiveRow, collective_rows, communication_html, communication_text
 from dovetail.executors.reports.picture import picture
 from dovetail.executors.trials.budget import TriedLine
 from dovetail.executors.trials.reference import is_region
@@ -264,6 +264,7 @@ class Explanation:
             .joinpath(PAGE)
             .read_text(encoding="utf-8")
             .replace("{{picture}}", picture(self.decisions))
+            .replace("{{communication}}", communication_html(self.collectives))
             .replace("{{data}}", data)
         )
         if path is not None:
