@@ -1,20 +1,31 @@
-"""What each way of training would take: memory of a rank and bytes that it sends, from the program alone."""
+"""What each way of training would take: memory of a rank and bytes that it sends, from the program that a rank would run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from dovetail.compiler.compilation import Compilation
+from dovetail.compiler.pipeline import infer, train
+from dovetail.distributed.parameters import units_of
+from dovetail.distributed.partition import partition
+from dovetail.distributed.rewriting import replicate, shard
+from dovetail.distributed.tensor_parallel import cuts_of, words_of
+from dovetail.distributed.training import BUCKET
 from dovetail.errors import DovetailError
-from dovetail.frontend import make_trace
+from dovetail.executors import resolve_executors
+from dovetail.executors.reports.communication import collective_rows
+from dovetail.frontend import native
+from dovetail.prims import TensorSpec
 from dovetail.prims.spec import ceildiv
-from dovetail.trace import JointTrace, cse, dce, functionalize, grad, peak_bytes, schedule, split
+from dovetail.trace import BackwardTrace, Proxy, Trace, functionalize, peak_bytes
 
 STATES = 2  # tensors like a parameter that the optimizer keeps: AdamW's
+DATA, PARTS = "dp", "tp"  # the dimensions of a mesh, as the programs of a plan name them
 
 
 @dataclass(frozen=True)
@@ -22,11 +33,12 @@ class Way:
     """One way of training.
 
     Attributes:
-        name: "one process", "data_parallel" or "fully_sharded".
+        name: "one process", "data_parallel", "fully_sharded", "tensor_parallel" or "sharded and cut", `tensor_parallel` with `sharded=True`.
         parameters: the bytes of the parameters that a rank holds.
         gradients: those of their gradients.
         optimizer: those of the state of the optimizer.
-        activations: the most bytes that forward and backward hold besides.
+        activations: the most bytes that forward and backward hold besides: what is saved between them, gathered parameters, and other buffers.
+        total: the most bytes that a rank holds in a step before which its gradients were freed, but for what the optimizer computes with.
         sent: the bytes that a rank sends for a step, as a ring of ranks sends them.
     """
 
@@ -35,12 +47,8 @@ class Way:
     gradients: int
     optimizer: int
     activations: int
+    total: int
     sent: int
-
-    @property
-    def total(self) -> int:
-        """The bytes that a rank holds at most."""
-        return self.parameters + self.gradients + self.optimizer + self.activations
 
 
 @dataclass(frozen=True)
@@ -68,56 +76,122 @@ def _short(size: float) -> str:
     return f"{size:.4g} TiB"
 
 
-def plan(module: nn.Module, mesh: Any, batch: Sequence[Any] | Any, *, states: int = STATES) -> Plan:
-    """Return what one process, `data_parallel` and `fully_sharded` take, from the program alone: nothing runs.
+def plan(module: nn.Module, mesh: Any, batch: Sequence[Any] | Any, *, layers: Mapping[str, str] | None = None, states: int = STATES) -> Plan:
+    """Return what each way of training takes of a rank, from the program that it would run: nothing runs.
 
     Args:
         module: its parameters may be on the meta device, which takes no memory.
         mesh: a DeviceMesh, or the number of ranks, or the sizes of a mesh.
         batch: the arguments of one call on one rank, a tuple where there are several; on the device of the module.
+        layers: the plan of `tensor_parallel`, which cuts layers over the last dimension of the mesh; None for a plan without that way.
         states: how many tensors like a parameter the optimizer keeps: two for AdamW, one for SGD with momentum.
+
+    Raises DovetailError for a mesh without ranks, one of more than two dimensions with `layers`, and where `layers` are wrong.
     """
-    ranks = math.prod(mesh) if isinstance(mesh, (tuple, list)) else mesh if isinstance(mesh, int) else mesh.size()
+    sizes = tuple(mesh) if isinstance(mesh, (tuple, list)) else (mesh,) if isinstance(mesh, int) else tuple(mesh.shape)
+    ranks = math.prod(sizes)
     if ranks < 1:
         raise DovetailError(f"expected a mesh of one rank at least, got {mesh!r}")
-    params = list({id(p): p for p in module.parameters()}.values())
-    trained = [p for p in params if p.requires_grad]
-    activations = _activations(module, batch if isinstance(batch, tuple) else (batch,))
-
-    def held(size: Callable[[Any], int]) -> tuple[int, int, int]:
-        return sum(map(size, params)), sum(map(size, trained)), states * sum(map(size, trained))
-
-    def whole(p: Any) -> int:
-        return p.numel() * p.element_size()
-
-    def rows(p: Any) -> int:
-        return ceildiv(p.shape[0], ranks) * math.prod(p.shape[1:]) * p.element_size() if p.dim() else whole(p)
-
-    gathered = ranks * sum(map(rows, params))
-    reduced = ranks * sum(map(rows, trained))
-    return Plan(
-        ranks,
-        (
-            Way("one process", *held(whole), activations, 0),
-            Way("data_parallel", *held(whole), activations, 2 * sum(map(whole, trained)) * (ranks - 1) // ranks),
-            Way("fully_sharded", *held(rows), activations + gathered // max(1, _blocks(module)), (2 * gathered + reduced) * (ranks - 1) // ranks),
-        ),
-    )
+    planned = _Planned(module, batch if isinstance(batch, tuple) else (batch,), states)
+    ways = [planned.alone(), planned.copied(ranks), planned.sharded(ranks)]
+    if layers is not None:
+        if len(sizes) > 2:
+            raise DovetailError(f"layers are cut on a mesh of one dimension or two, got one of {len(sizes)}: {mesh!r}")
+        data, parts = sizes if len(sizes) == 2 else (1, ranks)
+        ways.append(planned.cut(layers, data, parts, sharded=False))
+        if data > 1:
+            ways.append(planned.cut(layers, data, parts, sharded=True))
+    return Plan(ranks, tuple(ways))
 
 
-def _blocks(module: nn.Module) -> int:
-    """Return how many equal blocks hold the parameters: about so much of them is gathered at once, twice for the block ahead."""
-    items = max((len(part) for part in module.modules() if isinstance(part, (nn.ModuleList, nn.Sequential))), default=1)
-    return ceildiv(items, 2)
+def _whole(p: Tensor) -> int:
+    return p.numel() * p.element_size()
 
 
-def _activations(module: nn.Module, batch: tuple) -> int:
-    """Return the most bytes that forward and backward hold besides parameters, as they are scheduled line by line."""
-    computation, _ = functionalize(make_trace(module)(*batch))
-    joint: JointTrace = dce(grad(cse(dce(computation))))
-    if not joint.cotangents:
-        return peak_bytes(schedule(joint))
-    forward, backward = split(joint, fused=False)
-    params = {p for p in forward.inputs if p.spec.requires_grad}
-    held = sum([p.spec.numel * p.spec.dtype.bytes for p in backward.saved if p in params])
-    return max(peak_bytes(schedule(forward)), peak_bytes(schedule(backward)) - held)
+def _rows(p: Tensor, ranks: int) -> int:
+    """Return the bytes of the rows of a parameter that lie on one of the ranks, on the first if they do not share them equally."""
+    return _whole(p) // p.shape[0] * ceildiv(p.shape[0], ranks) if p.dim() and p.shape[0] else _whole(p)
+
+
+def _spec(p: Proxy, shape: tuple[int, ...]) -> TensorSpec:
+    """Return the spec of the part of a parameter that has this shape."""
+    return p.spec.fresh(shape).like(requires_grad=p.spec.requires_grad)
+
+
+class _Planned:
+    """A module whose program is traced, and the ways of training it."""
+
+    def __init__(self, module: nn.Module, batch: tuple, states: int):
+        self.module, self.states = module, states
+        acquired = native.acquire(module, batch, {})
+        self.program, _ = functionalize(acquired.trace)
+        tensors = dict(zip(acquired.trace.inputs, acquired.tensors, strict=True))
+        self.params: dict[Proxy, nn.Parameter] = {p: x for p, x in tensors.items() if isinstance(x, nn.Parameter)}
+
+    def alone(self) -> Way:
+        """Return what one process takes."""
+        return self.way("one process", self.program, _whole)
+
+    def copied(self, ranks: int) -> Way:
+        """Return what `data_parallel` takes."""
+        return self.way("data_parallel", replicate(self.program, list(self.params), group=DATA, ranks=ranks, bucket_bytes=BUCKET << 20), _whole)
+
+    def sharded(self, ranks: int) -> Way:
+        """Return what `fully_sharded` takes."""
+        return self.way("fully_sharded", self._in_rows(self.program, {p: p for p in self.params}, ranks), lambda p: _rows(p, ranks))
+
+    def _in_rows(self, program: Trace, inputs: Mapping[Proxy, Proxy], ranks: int) -> Trace:
+        """Return the program of a rank that has some rows of the parameters; `inputs` is what stands for them in `program`."""
+        named, units = units_of(self.module), dict[int, list[Proxy]]()
+        unit = {id(x): named[name] for name, x in self.module.named_parameters()}
+        for p, x in self.params.items():
+            if x.dim():
+                units.setdefault(unit[id(x)], []).append(inputs[p])
+        local = {p: _spec(p, (ceildiv(p.spec.shape[0], ranks), *p.spec.shape[1:])) for unit in units.values() for p in unit}
+        whole = [inputs[p] for p, x in self.params.items() if not x.dim()]
+        program = shard(program, list(units.values()), local, group=DATA, ranks=ranks, keep=False)
+        return replicate(program, whole, group=DATA, ranks=ranks, bucket_bytes=BUCKET << 20) if whole else program
+
+    def cut(self, layers: Mapping[str, str], data: int, parts: int, *, sharded: bool) -> Way:
+        """Return what `tensor_parallel` takes on a mesh of `data` times `parts` ranks."""
+        words = words_of(self.module, layers)
+        dims = cuts_of(self.module, words, parts)
+        norms = {id(x) for name, x in self.module.named_parameters(remove_duplicate=False) if words.get(name) == "sequence"}
+        cuts = {p: dims[id(x)] for p, x in self.params.items() if dims[id(x)] is not None}
+        local = {p: _spec(p, tuple([n // parts if d == dim else n for d, n in enumerate(p.spec.shape)])) for p, dim in cuts.items()}
+        of_norms = {p for p, x in self.params.items() if id(x) in norms}
+        program, new = partition(self.program, cuts, local, of_norms, rank=0, group=PARTS, ranks=parts)
+        inputs = {p: new.get(p, p) for p in self.params}
+        if sharded:
+            program = self._in_rows(program, inputs, data)
+        elif data > 1:
+            program = replicate(program, list(inputs.values()), group=DATA, ranks=data, bucket_bytes=BUCKET << 20)
+
+        def held(p: nn.Parameter) -> int:
+            dim = dims[id(p)]
+            if dim is None:
+                return _rows(p, data) if sharded else _whole(p)
+            rows = p.shape[0] // (parts if dim == 0 else 1)
+            return _whole(p) // parts // rows * ceildiv(rows, data if sharded else 1) if rows else 0
+
+        return self.way("sharded and cut" if sharded else "tensor_parallel", program, held)
+
+    def way(self, name: str, program: Trace, held: Callable[[nn.Parameter], int]) -> Way:
+        """Return what a way takes whose ranks run `program`; `held` says how many bytes of a parameter lie on a rank."""
+        params = list(self.module.parameters())
+        parameters, gradients = (sum(map(held, some)) for some in (params, [p for p in params if p.requires_grad]))
+        optimizer, programs = self.states * gradients, list(_compiled(program))
+        peaks = [peak_bytes(trace, outside=program.inputs) for trace in programs]
+        besides = [peak - gradients * isinstance(trace, BackwardTrace) for trace, peak in zip(programs, peaks, strict=True)]
+        sent = sum([row.sent for trace in programs for row in collective_rows(trace)])
+        return Way(name, parameters, gradients, optimizer, max(besides), parameters + optimizer + max(peaks), sent)
+
+
+def _compiled(program: Trace) -> Iterator[Trace]:
+    """Yield the programs that a rank runs for a step, as the reference executor runs them."""
+    compilation = Compilation(resolve_executors(["torch"]))
+    trained = train(program, compilation)
+    if trained is None:
+        yield infer(program, compilation)[-1]
+    else:
+        yield from (trained.forward[-1], trained.backward[-1])

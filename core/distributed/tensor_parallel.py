@@ -96,7 +96,7 @@ def tensor_parallel(module: nn.Module, mesh: Any, plan: Mapping[str, str], *, sh
         raise DovetailError("sharded=True needs a mesh of two dimensions: rows of parameters lie on the first, and the plan is for the second")
     else:
         whole = data = None
-    words = _words(module, plan)
+    words = words_of(module, plan)
     group, ranks = group_of(mesh)
     broadcast_state(module, mesh)
     _cut_parameters(module, Pieces(mesh, data, _turned(whole)) if sharded else Pieces(mesh), words)
@@ -139,7 +139,7 @@ def _pattern(name: str, plan: Mapping[str, str]) -> str | None:
     return next((each for each in plan if fnmatchcase(name.rpartition(".")[0], each)), None)
 
 
-def _words(module: nn.Module, plan: Mapping[str, str]) -> dict[str, str]:
+def words_of(module: nn.Module, plan: Mapping[str, str]) -> dict[str, str]:
     """Return what the plan says of each parameter that it names, by the parameter's name.  Raises DovetailError where the plan is wrong."""
     if unknown := sorted(set(plan.values()) - set(DIMS)):
         raise DovetailError(f"expected {', '.join(map(repr, DIMS))} in the plan, got {unknown[0]!r}")
@@ -149,13 +149,21 @@ def _words(module: nn.Module, plan: Mapping[str, str]) -> dict[str, str]:
     return {name: plan[pattern] for name, pattern in patterns.items() if pattern is not None}
 
 
+def cuts_of(module: nn.Module, words: Mapping[str, str], ranks: int) -> dict[int, int | None]:
+    """Return for the id of each parameter the dimension along which it is cut, None for whole; a tied one as its first name that is cut."""
+    cuts: dict[int, int | None] = {}
+    for name, _, attribute, p in places_of(module):
+        dim = DIMS[words[name]].get(attribute) if name in words else None
+        dim = None if dim is not None and p.shape[dim] % ranks else dim
+        cuts[id(p)] = dim if cuts.get(id(p)) is None else cuts[id(p)]
+    return cuts
+
+
 def _cut_parameters(module: nn.Module, pieces: Pieces, words: Mapping[str, str]) -> None:
     """Replace parameters by DTensors."""
-    new, places = dict[int, nn.Parameter](), list(places_of(module))
-    for name, _, attribute, p in places:
-        dim = DIMS[words[name]].get(attribute) if name in words else None
-        dim = None if dim is not None and p.shape[dim] % pieces.mesh.size() else dim
-        if id(p) not in new and (cut := pieces.of(p, dim)) is not None:
+    new, places, cuts = dict[int, nn.Parameter](), list(places_of(module)), cuts_of(module, words, pieces.mesh.size())
+    for _, _, _, p in places:
+        if id(p) not in new and (cut := pieces.of(p, cuts[id(p)])) is not None:
             new[id(p)] = nn.Parameter(cut, requires_grad=p.requires_grad)
     for _, part, attribute, p in places:
         if id(p) in new:

@@ -11,6 +11,10 @@ from torch.nn import functional as F
 from zoo import GPT
 
 BATCH, LENGTH = 4, 8  # of all ranks together
+# which layers tensor_parallel cuts
+LLAMA_LAYERS = {"*.w[qkv]": "column", "*.wo": "row", "*.w1": "column", "*.w3": "column", "*.w2": "row", "*.tokens": "embedding", "*.head": "column"}
+GPT_LAYERS = {"*.qkv": "column", "*.attention.out": "row", "*.mlp.0": "column", "*.mlp.2": "row", "*.tokens": "embedding"}
+PLANS = {"llama": LLAMA_LAYERS, "gpt": GPT_LAYERS, "llama in parts of the sequence": LLAMA_LAYERS | {"*norm": "sequence"}}
 
 
 class Block(nn.Module):
@@ -76,9 +80,9 @@ class Predictor(nn.Module):
 
 
 def language_model(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
-    """Build the small GPT or Llama, with the same numbers on each rank; dropout is off."""
+    """Build the small GPT or Llama, the model of a plan's name, with the same numbers on each rank; dropout is off."""
     torch.manual_seed(0)
-    model = GPT(width=16, layers=2) if name == "gpt" else Llama()
+    model = GPT(width=16, layers=2) if name.startswith("gpt") else Llama()
     return Predictor(model).to(dtype).eval()
 
 

@@ -21,7 +21,7 @@ where t2 and t3 are no longer alive together.  The order stays what it is where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dovetail.trace.aliases import storage_roots
 from dovetail.trace.ir import BoundSymbol, Trace
@@ -38,16 +38,19 @@ def schedule(trace: Trace) -> Trace:
     return new
 
 
-def peak_bytes(trace: Trace) -> int:
+def peak_bytes(trace: Trace, outside: Collection[Proxy] = ()) -> int:
     """Return the most bytes that are alive at once, when every value is released after its last use.
 
-    Inputs count where the program is the one who lets them go: in a backward.  A view counts as what it is a view of.
+    Inputs count where the program is the one who lets them go: in a backward.  A view counts as what it is a view of.  Values that are in
+    `outside` do not count.
     """
     root, held = storage_roots(trace, trace.lines), _held(trace)
     last = _last(trace.lines, root)
+    uncounted = {root[p] for p in outside if p in root}
+    held |= uncounted
     now = most = sum(map(bytes_of, {root[p] for p in trace.inputs} - held))
     for i, line in enumerate(trace.lines):
-        allocated = {root[p] for p in line.writes if root[p] is p}
+        allocated = {root[p] for p in line.writes if root[p] is p} - uncounted
         now += sum(map(bytes_of, allocated))
         most = max(most, now)
         now -= sum([bytes_of(p) for p in allocated.union(root[p] for p in line.reads) if p not in held and last[p] == i])
