@@ -29,6 +29,7 @@ from cases import FAMILIES, load, names
 from pebble import ProcessExpired, ProcessPool
 from trial import Outcome, attempt
 
+AT_ONCE = 5  # outcomes that are written together
 CASES_OF_A_WORKER = 20  # then it is replaced, so that what one leaves behind does not add up
 console = Console(highlight=False, soft_wrap=True)
 
@@ -41,11 +42,12 @@ console = Console(highlight=False, soft_wrap=True)
 def main(families: tuple[str, ...], only: str, workers: int, output: Path | None) -> None:
     """Try the cases of these files, all by default, and print what did not go right."""
     listed = [(family, *each) for family in families or FAMILIES for each in names(family) if re.search(only, " ".join(each))]
-    began, outcomes = time.monotonic(), []
+    began, outcomes, written = time.monotonic(), [], 0
     for outcome in trials(listed, workers):
         outcomes.append(outcome)
-        if output and (len(outcomes) % 20 == 0 or len(outcomes) == len(listed)):
-            write(output, outcomes)
+        if output and (len(outcomes) - written == AT_ONCE or len(outcomes) == len(listed)):
+            write(output, outcomes[written:])
+            written = len(outcomes)
     console.print(summary(outcomes), f"in {time.monotonic() - began:.0f} s")
     sys.exit(any(each.verdict in ("wrong", "crashed") for each in outcomes))
 
@@ -63,8 +65,9 @@ def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Ou
                 outcome = Outcome(library, name, mode, "stopped", "out of time")
             except ProcessExpired as error:
                 outcome = Outcome(library, name, mode, "stopped", f"the process ended with {error.exitcode}")
-            times = f"{outcome.first:6.2f} s first, {outcome.warm / outcome.eager:5.2f} warm" if outcome.first else " " * 27
-            console.print(f"{outcome.verdict:9} {times} {library} {name} {mode} {outcome.reason}", markup=False)
+            first = f"{outcome.first:6.2f} s first" if outcome.first else ""
+            warm = f"{outcome.warm / outcome.eager:5.2f} warm" if outcome.warm else ""
+            console.print(f"{outcome.verdict:9} {first:14} {warm:10} {library} {name} {mode} {outcome.reason}", markup=False)
             yield outcome
 
 

@@ -21,7 +21,8 @@ class Case:
     `build` returns a module or a function and its arguments; it is called with the generator of torch seeded, once for eager and once
     for the compiled run.  A module is tried in each of `modes`: "eval" without gradients, "train" forward and backward.  A function's
     mode is "call"; that of a whole loop of training is "fit": its function takes what compiles a model.  `loss` gets a module's output;
-    without it the squares of all outputs that require gradients are summed.
+    without it the squares of all outputs that require gradients are summed.  `method` is what is called of the compiled module, the
+    module itself by default.
     """
 
     library: str
@@ -29,6 +30,7 @@ class Case:
     build: Callable[[], tuple[Callable, tuple, dict[str, Any]]]
     modes: tuple[str, ...] = ("eval", "train")
     loss: Callable[[Any], Any] | None = None
+    method: str = ""
     relative: float = 1e-4  # what results may differ by, as a share of the largest element; autocast to bf16 needs more
     seconds: float = 600.0  # a case that takes longer is stopped
 

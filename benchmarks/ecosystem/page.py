@@ -16,7 +16,9 @@ with the versions below; `make ecosystem ONLY="timm .* train"` tries a part of i
 compares line by line, and `dovetail.explain` says what runs where.
 
 A case is *right* where everything agrees (to 1e-4 of the largest value, 1e-2 under bf16, or eight times eager's own distance from
-float64), *eager* where it agrees and a part of it ran without being compiled, *refused* where an error names the line and a way out.
+float64; where rounding decides on which side of a jump a value lies, as that of a ReLU's gradient, the case has to agree in float64,
+and in float32 with other weights and inputs), *eager* where it agrees and a part of it ran without being compiled, *refused* where an
+error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model anew, so it has no warm call.
 Models are the smallest of their family, with random weights."""
 
 
@@ -41,7 +43,8 @@ def row(library: str, version: str, outcomes: list[dict]) -> str:
     counts = Counter(each["verdict"] for each in outcomes)
     timed = [each for each in outcomes if each["first"] is not None]
     first = f"{statistics.median(each['first'] for each in timed):.2f} s" if timed else ""
-    warm = f"{statistics.median(each['warm'] / max(each['eager'], 1e-9) for each in timed):.2f}" if timed else ""
+    ratios = [each["warm"] / max(each["eager"], 1e-9) for each in timed if each["warm"] is not None]
+    warm = f"{statistics.median(ratios):.2f}" if ratios else ""
     return f"| {library} | {version} | {len(outcomes)} | {' | '.join(str(counts[column]) for column in COLUMNS)} | {first} | {warm} |"
 
 

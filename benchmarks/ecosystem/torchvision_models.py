@@ -17,7 +17,7 @@ CLASSIFIERS = {  # each family's smallest, and the size of its images
     **{"googlenet": 96, "inception_v3": 96, "vit_b_32": 64, "maxvit_t": 224},
 }
 SEGMENTATION = ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large", "fcn_resnet50")
-VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 64, "mvit_v1_b": 224, "swin3d_t": 32}
+VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 224, "mvit_v1_b": 224, "swin3d_t": 32}
 DETECTORS = {
     "retinanet_resnet50_fpn": {},
     "fcos_resnet50_fpn": {},

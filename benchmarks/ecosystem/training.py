@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 
 import accelerate
 import lightning
@@ -133,20 +134,14 @@ collection.loop("Trainer, bf16", lambda compile: huggingface(compile, bf16=True)
 collection.loop("Trainer, checkpointed", lambda compile: huggingface(compile, gradient_checkpointing=True), library="transformers")
 
 
-def generate(compile: Callable, kind: type, config: type, **options) -> torch.Tensor:
-    torch.manual_seed(0)
+def generator(name: str, **options) -> tuple[nn.Module, tuple, dict]:
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     sizes |= {"num_key_value_heads": 1, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-    model = compile(kind(config(**sizes)).eval())
-    return model.generate(torch.randint(2, 50, (2, 5)), max_new_tokens=10, **options)
+    model = getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, f"{name}Config")(**sizes))
+    return model, (torch.randint(2, 50, (2, 5)),), {"max_new_tokens": 10, **options}
 
 
+GENERATING = {"library": "transformers", "modes": ("eval",), "method": "generate"}
 for name in ("Llama", "Qwen2", "Mistral", "Gemma"):
-    kinds = getattr(transformers, f"{name}ForCausalLM"), getattr(transformers, f"{name}Config")
-    collection.loop(f"generate, {name}", lambda compile, kinds=kinds: generate(compile, *kinds), library="transformers")
-static = {"cache_implementation": "static"}
-collection.loop(
-    "generate, static cache",
-    lambda compile: generate(compile, transformers.LlamaForCausalLM, transformers.LlamaConfig, **static),
-    library="transformers",
-)
+    collection.add(f"generate, {name}", **GENERATING)(partial(generator, name))
+collection.add("generate, static cache", **GENERATING)(partial(generator, "Llama", cache_implementation="static"))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(folder) for folder in (HERE, HERE.parents[1] / "benchmarks") if str(folder) not in sys.path]
+BENCHMARKS = HERE.parents[1] / "benchmarks"
+sys.path[:0] = [str(folder) for folder in (HERE, BENCHMARKS, BENCHMARKS / "ecosystem") if str(folder) not in sys.path]
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""`make ecosystem` tells rounding from faults."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import trial
+from cases import Case
+from torch import nn
+
+
+class Kink(nn.Module):
+    """A ReLU, one of whose inputs is zero but for rounding at the first seed."""
+
+    def __init__(self, closest: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([closest, 1.0, -1.0]))
+
+    def forward(self, x):
+        return torch.relu(self.weight * x)
+
+
+def build():
+    return Kink(-1e-9 if torch.initial_seed() == 0 else 0.5), (torch.ones(3),), {}
+
+
+CASE = Case("a library", "kink", build, modes=("train",), loss=lambda out: out.sum())
+
+
+def nudged(module):
+    """Return the module with a rounding error of float32 in what the ReLU gets."""
+
+    def forward(x):
+        return torch.relu(module.weight * x + (1e-8 if x.dtype is torch.float32 else 0.0))
+
+    module.forward = forward
+    return module
+
+
+def scaled(dtypes, factor):
+    """Return what makes the gradients wrong in these dtypes."""
+
+    def compile(module):
+        if module.weight.dtype in dtypes:
+            module.weight.register_hook(lambda grad: grad * factor)
+        return module
+
+    return compile
+
+
+def judge(compile, monkeypatch):
+    monkeypatch.setattr(trial.dovetail, "jit", compile)
+    return trial.compare(CASE, "train", trial.run(CASE, "train", compile), trial.run(CASE, "train", trial.eager))
+
+
+def test_a_jump_that_rounding_decides_is_explained(monkeypatch):
+    assert judge(nudged, monkeypatch).startswith("a jump: call 1: gradient of weight differs by 1 ")
+
+
+def test_what_agrees_needs_no_explanation(monkeypatch):
+    assert judge(trial.eager, monkeypatch) == ""
+
+
+@pytest.mark.parametrize("dtypes", [{torch.float32}, {torch.float32, torch.float64}], ids=["float32", "both"])
+def test_a_wrong_gradient_is_no_jump(dtypes, monkeypatch):
+    with pytest.raises(trial.Different, match=r"call 1: gradient of weight differs by 0.01 where 0.0001\d* is allowed"):
+        judge(scaled(dtypes, 1.01), monkeypatch)
+
+
+def test_a_wrong_gradient_beside_a_jump_is_wrong(monkeypatch):
+    both = scaled({torch.float64}, 1.01)
+    with pytest.raises(trial.Different, match="gradient of weight differs by 1 "):
+        judge(lambda module: both(nudged(module)), monkeypatch)
