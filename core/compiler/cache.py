@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dovetail import options, prims
 from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph, needed_value
-from dovetail.compiler.entry import GENERATE, Call, Entry, bound, compile_call, unguarded
+from dovetail.compiler.entry import GENERATE, Call, Entry, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Executor, Priority, resolve_executors
@@ -344,7 +344,7 @@ class Cache:
         """Explain why a call with these arguments would compile: one sentence for each program, none where one of them fits."""
         reasons = []
         for entry in self.entries:
-            result = GENERATE(bound(entry.prologue_traces[-1], lambda *inputs, objects=(): None))(args, kwargs)
+            result = entry.fits(args, kwargs)
             if type(result) is not Miss:
                 return []
             reasons.append(result.reason)
@@ -420,9 +420,8 @@ def _is_symbolic(entry: Entry) -> bool:
 
 def _unless(others: Sequence[Entry], call: Call) -> Call:
     """Let `call` miss where the guards of one of the `others` hold: `slow_call` then runs that."""
-    prologues = [other.prologue_traces[-1] for other in others]
-    prologues = [each for each in prologues if not any([line.symbol is prims.unpack_fresh for line in each.lines])]  # those have effects
-    fits = [GENERATE(bound(each, lambda *inputs, objects=(): None)) for each in prologues]
+    pure = [each for each in others if not any([line.symbol is prims.unpack_fresh for line in each.prologue_traces[-1].lines])]
+    fits = [each.fits for each in pure]
     if not fits:
         return call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -59,6 +60,11 @@ class Entry:
     trial_call: TrialCall | None = None
     symbolic: bool = False
     graph: Graph | None = None
+
+    @cached_property
+    def fits(self) -> Call:
+        """Check the guards alone: a function of the arguments that returns a Miss where one fails, else None."""
+        return GENERATE(bound(self.prologue_traces[-1], lambda *inputs, objects=(): None))
 
 
 class TrialCall:

@@ -96,6 +96,18 @@ def test_03_the_first_program_stays_static_and_runs_its_length_again():
     assert compiled.cache_info().misses == 2
 
 
+def test_03_calls_that_change_between_lengths_generate_no_code(monkeypatch):
+    compiled = dovetail.jit(chain)
+    lengths = (4, 7, 9, 4, 7, 4, 9)
+    for n in lengths:
+        compiled(R(n), R(n))
+    monkeypatch.setattr(importlib.import_module("dovetail.trace.printing"), "compile", lambda *_: pytest.fail("code was generated"), raising=False)
+    for n in lengths:
+        x, y = R(n), R(n)
+        torch.testing.assert_close(compiled(x, y), chain(x, y))
+    assert compiled.cache_info()[1:] == (2, 2)
+
+
 def test_04_dynamic_true_false_and_marks():
     assert agrees(chain, chain_calls(range(2, 42))).cache_info().misses == 1
     assert agrees(chain, chain_calls(range(2, 12)), dynamic=False).cache_info().misses == 10
