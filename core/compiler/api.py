@@ -17,7 +17,7 @@ from dovetail.executors import Executor, blame
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.decisions.driver import printed
 from dovetail.frontend.guards.guard import Miss
-from dovetail.frontend.wrapped_modules import compiled_inside, is_data_parallel
+from dovetail.frontend.wrapped_modules import call_with, compiled_inside, innermost_sharded, is_data_parallel, is_sharded
 from dovetail.trace import Trace
 
 
@@ -80,6 +80,9 @@ def jit(
     if is_data_parallel(fn):
         compiled = again(fn.module)
         return CompiledModule(fn, compiled._cache, compiled_inside(fn, compiled), again)
+    if is_sharded(fn) and not isinstance(fn, CompiledModule):
+        forwards = {module: again(module.forward) for module in innermost_sharded(fn)}
+        return CompiledModule(fn, next(iter(forwards.values()))._cache, call_with(fn, forwards), again)
     programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call

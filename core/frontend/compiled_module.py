@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.frontend.class_lookup import lookup
+from dovetail.frontend.wrapped_modules import is_sharded
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 
@@ -63,6 +64,8 @@ class CompiledModule(torch.nn.Module):
         """Return what the module has; a method of its class gets a module that is called compiled as `self`, as `generate` of transformers does."""
         module = vars(self)["_module"]
         if recorder.get() is no_recorder and name not in vars(module) and type(raw := lookup(type(module), name)) is FunctionType:
+            if raw.__module__.startswith("torch.distributed."):  # a method of a wrapper, which knows the module by its identity
+                return MethodType(raw, module)
             return MethodType(raw, self._facade)
         return getattr(module, name)
 
@@ -73,9 +76,20 @@ class CompiledModule(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set it on the module; a new `forward`, as of a library that wraps the compiled one, is what runs from here on."""
         if name == "forward":
-            vars(self).update(forward=value, _run=self._call if value is self._compiled else value)
+            run = self._run if is_sharded(self) else self._call if value is self._compiled else value
+            vars(self).update(forward=value, _run=run)
+        elif name == "__class__":  # `fully_shard` derives one, and its hooks run before and after the program
+            object.__setattr__(self, name, value)
+            self._compile_forward()
         else:
             setattr(self._module, name, value)
+
+    def _compile_forward(self) -> None:
+        """Compile the forward alone, so that the hooks of the module run eagerly around it."""
+        call = self._again(self._module.forward)
+        forward = _with_signature_of(self._module.forward, call)
+        run = functools.partial(torch.nn.Module.__call__, self)
+        vars(self).update(_cache=call._cache, _call=call, _run=run, _compiled=forward, forward=forward)
 
     def __delattr__(self, name: str) -> None:
         if name == "forward":

@@ -41,7 +41,8 @@ def whole(x: torch.Tensor) -> torch.Tensor:
     if (distribution := DISTRIBUTION.get()) is None or not distribution.knows(x):
         raise Unsupported(
             "a DTensor is not traced, but for the parameters of a module: wrap that by dovetail.distributed.fully_sharded(module, mesh) or "
-            "tensor_parallel(module, mesh, plan) rather than by torch's wrappers, or pass x.to_local(), what lies on this rank"
+            "tensor_parallel(module, mesh, plan) rather than by torch's wrappers, compile the module that fully_shard returns, not a function that "
+            "calls it, or pass x.to_local(), what lies on this rank"
         )
     return x
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -25,6 +25,34 @@ def gradient_stage_bytes() -> int | None:
 def is_data_parallel(module: Any) -> bool:
     """Return whether a module is torch's DistributedDataParallel."""
     return isinstance(module, nn.parallel.DistributedDataParallel)
+
+
+def is_sharded(module: Any) -> bool:
+    """Return whether torch's `fully_shard` has sharded a module; its package is not imported for the question."""
+    return any([kind.__name__ == "FSDPModule" and kind.__module__.startswith("torch.distributed.") for kind in type(module).__mro__])
+
+
+def innermost_sharded(module: nn.Module) -> list[nn.Module]:
+    """Return the modules below `module`, and the module itself, that are sharded and have no sharded ones in them."""
+    return [m for m in module.modules() if is_sharded(m) and not any([is_sharded(other) for other in m.modules() if other is not m])]
+
+
+def call_with(module: nn.Module, forwards: Mapping[nn.Module, Callable]) -> Callable[..., Any]:
+    """Return the call of a module in which some modules have these forwards; their hooks run eagerly."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = {m: vars(m).get("forward") for m in forwards}
+        for m, forward in forwards.items():
+            vars(m)["forward"] = forward
+        try:
+            return module(*args, **kwargs)
+        finally:
+            for m, forward in before.items():
+                vars(m).pop("forward") if forward is None else vars(m).update(forward=forward)
+
+    first = next(iter(forwards.values()))
+    call.cache_info, call.clear_cache, call.explain_miss = first.cache_info, first.clear_cache, first.explain_miss
+    return call
 
 
 class _Inner:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
@@ -111,28 +111,109 @@ def unused() -> bool:
     return True
 
 
-def around_blocks() -> str:
-    """Shard a module by FSDP2 around compiled blocks; return the sentence with which the whole of it is refused."""
-    mesh, gradients = init_device_mesh("cpu", (distributed.get_world_size(),)), []
-    for compile in (lambda block: block, dovetail.jit):
-        model = small_model()
-        for i in (0, 2, 4):
-            model[i] = compile(model[i])
-        fully_shard(model, mesh=mesh)
-        for _ in range(2):
-            model(torch.full((2, 8), 1.0 + distributed.get_rank())).square().mean().backward()
-        gradients.append([p.grad.full_tensor() for p in model.parameters()])
-    torch.testing.assert_close(*gradients)
+class Tower(nn.Module):
+    """Blocks, and layers that belong to none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(8, 8), nn.GELU()) for _ in range(3)])
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def in_shards(model: nn.Module, **how: Any) -> nn.Module:
+    return fully_shard(model, mesh=init_device_mesh("cpu", (distributed.get_world_size(),)), **how)
+
+
+def sharded(model: nn.Module, block: Callable[[nn.Module], nn.Module], **how: Any) -> nn.Module:
+    """Shard the blocks of a model by FSDP2, `block` made of each before, and then the rest."""
+    for i, each in enumerate(model.blocks):
+        model.blocks[i] = in_shards(block(each), **how)
+    return in_shards(model, **how)
+
+
+def blocks_inside(model: nn.Module, **how: Any) -> nn.Module:
+    """Compile blocks that belong to one group of parameters."""
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = dovetail.jit(block)
+    return in_shards(model, **how)
+
+
+FSDP2: dict[str, Callable[..., nn.Module]] = {
+    "eager": lambda model, **how: sharded(model, lambda block: block, **how),
+    "blocks that are compiled": lambda model, **how: sharded(model, dovetail.jit, **how),
+    "blocks inside": blocks_inside,
+    "all of it": lambda model, **how: dovetail.jit(sharded(model, lambda block: block, **how)),
+    "all of it, one group": lambda model, **how: fully_shard(
+        dovetail.jit(model), mesh=init_device_mesh("cpu", (distributed.get_world_size(),)), **how
+    ),
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "by default": {},
+    "kept": {"reshard_after_forward": False},
+    "bfloat16": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)},
+}
+
+
+def trained_in_shards(way: str, policy: str, steps: int = 3) -> tuple[list[float], list[torch.Tensor]]:
+    """Train and evaluate a model in turn, gradients of two batches at a time; return losses and parameters."""
+    torch.manual_seed(0)
+    model, losses = FSDP2[way](Tower(), **POLICIES[policy]), []
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for step in range(steps):
+        for part in range(2):
+            model.set_requires_gradient_sync(part == 1)
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(4 * step + 2 * part + distributed.get_rank()))
+            loss = model(x).square().mean()
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            losses.append(model(torch.ones(2, 8)).sum().item())
+        model.train()
+    return losses, [(p.full_tensor() if hasattr(p, "full_tensor") else p).detach().float() for p in model.parameters()]
+
+
+def compiled_in_shards(ways: tuple[str, ...], policies: tuple[str, ...]) -> int:
+    """Compare the ways with eager mode; return how many were compared."""
+    for policy in policies:
+        near = {"rtol": 2e-2, "atol": 2e-2} if policy == "bfloat16" else {"rtol": 1e-5, "atol": 1e-5}
+        expected = trained_in_shards("eager", policy)
+        for way in ways:
+            torch.testing.assert_close(trained_in_shards(way, policy), expected, msg=lambda text, way=way: f"{way}: {text}", **near)
+    return len(ways) * len(policies)
+
+
+def refused_around() -> str:
+    """Return the sentence with which a function of a sharded module is refused."""
+    model = FSDP2["eager"](Tower())
     try:
-        dovetail.jit(model)(torch.ones(2, 8))
+        dovetail.jit(lambda x: model(x) * 2)(torch.ones(2, 8))
     except dovetail.DovetailError as error:
         return str(error)
     return ""
 
 
-def test_fsdp2_shards_around_compiled_blocks(two: Ranks) -> None:
-    for sentence in two.run(around_blocks):
+def test_fsdp2_shards_compiled_blocks(two: Ranks) -> None:
+    assert two.run(compiled_in_shards, ("blocks that are compiled", "all of it"), ("by default",)) == [2, 2]
+
+
+@pytest.mark.slow
+def test_fsdp2_shards_whatever_is_compiled(two: Ranks) -> None:
+    ways = tuple(FSDP2)[1:]
+    assert two.run(compiled_in_shards, ways, tuple(POLICIES)) == [len(ways) * len(POLICIES)] * 2
+
+
+def test_a_function_of_a_module_that_fsdp2_shards_is_refused(two: Ranks) -> None:
+    for sentence in two.run(refused_around):
         assert "dovetail.distributed.fully_sharded(module, mesh)" in sentence
+        assert "compile the module that fully_shard returns, not a function that calls it" in sentence
 
 
 def test_data_parallel_wrappers_train_as_eager_does(two: Ranks) -> None:
