@@ -1,7 +1,7 @@
 """Random programs with branches, loops, writes, views, lists, masks and random numbers, and how they compare with eager mode.
 
-Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes] [shapes]`; with
-`sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call.
+Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes] [shapes] [backward]`; with
+`sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call, with `backward` programs differentiate.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ INPUTS = (1, 2, 3, 4, 5, 6, 2, 7, 1)  # seeds of the arguments, call by call
 
 
 class Box:
-    """An object from outside: the program counts in `n`, and stores a tensor in `t`."""
+    """An object from outside: the program counts in `n`, stores a tensor in `t`, and computes gradients of the parameter `w`."""
 
     def __init__(self, t: torch.Tensor):
-        self.n, self.t = 0, t
+        self.n, self.t, self.w = 0, t, torch.ones((), requires_grad=True)
 
 
 class Writer:
     """Writes one program."""
 
-    def __init__(self, seed: int, sizes: bool):
+    def __init__(self, seed: int, sizes: bool, backward: bool = False):
         self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k, n, words = x, y * 1, x + 0, [], 0, 0, ''"]
-        self.sizes = sizes
+        self.sizes, self.backward = sizes, backward
+        if backward:
+            self.lines.append("    b = y * box.w")
         if sizes:
             self.lines.append("    m = x[x > 0]")
 
@@ -47,6 +49,9 @@ class Writer:
         v, w, q = r.choice("abc"), r.choice("abc"), r.random()
         if self.sizes and r.random() < 0.35:
             self.lines.append(indent + self.sized(v, w))
+            return
+        if self.backward and r.random() < 0.35:
+            self.lines += [indent + line for line in self.differentiated(v, w)]
             return
         simple = (
             (0.10, lambda: f"{v} = {w}"),
@@ -121,9 +126,25 @@ class Writer:
         )
 
 
-def program(seed: int, sizes: bool = False) -> tuple[Callable, str]:
+    def differentiated(self, v: str, w: str) -> list[str]:
+        """Return statements about the gradient of `box.w`."""
+        r = self.random
+        grad = f"torch.autograd.grad({v}.sin().sum(), [box.w], retain_graph={r.choice([True, False])}, allow_unused=True)"
+        return r.choice(
+            (
+                [f"{v} = {w} * box.w"],
+                [f"{v} = {w} + box.w"],
+                [f"if {v}.requires_grad:", f"    ({v} * {v}).sum().backward(retain_graph={r.choice([True, True, False])})"],
+                [f"if {v}.requires_grad:", f"    {w} = {w} + {grad}[0]"],
+                ["if box.w.grad is not None and box.w.grad > 1:", "    with torch.no_grad():", "        box.w.sub_(0.01 * box.w.grad)"],
+                ["box.w.grad = None"],
+            )
+        )
+
+
+def program(seed: int, sizes: bool = False, backward: bool = False) -> tuple[Callable, str]:
     """Return the function of a seed, and its source."""
-    writer = Writer(seed, sizes)
+    writer = Writer(seed, sizes, backward)
     writer.statements(0, writer.random.randint(4, 9))
     writer.lines.append(f"    return a, b, c, items, k, n, words{', m' * sizes}")
     writer.lines = [line.replace("torch.rand(4)", "torch.rand(x.shape[0])") for line in writer.lines]
@@ -142,7 +163,7 @@ def observed(fn: Callable, seed: int, grad: bool, length: int) -> tuple[list[Any
     torch.manual_seed(seed)
     result = fn(x, y, box)
     tensors = list(flat((result, x, y, box.t)))
-    seen = [*tensors, box.n, torch.get_rng_state().sum()]
+    seen = [*tensors, box.n, box.w, box.w.grad, torch.get_rng_state().sum()]
     pointers = [p.untyped_storage().data_ptr() for p in tensors if isinstance(p, torch.Tensor)]
     shared = [[p == q for q in pointers] for p in pointers]
     if grad:
@@ -172,15 +193,17 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False) -> str | None:
+def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False, backward: bool = False) -> str | None:
     """Return how a program differs from eager mode, None where it does not; with `shapes`, its arguments have another length at each call."""
-    fn, source = program(seed, sizes)
+    fn, source = program(seed, sizes, backward)
     compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
     for number in INPUTS:
         length = 4 + 2 * (number % 3) * shapes
         try:
             expected, shared = observed(fn, number, grad, length)
         except RuntimeError as error:
+            if backward:  # of what eager mode has overwritten there is no gradient
+                continue
             if not raises(compiled, number, grad, length, type(error)):
                 return f"program {seed}, input {number} does not raise {error!r}:\n{source}"
             continue
@@ -210,6 +233,6 @@ def raises(fn: Callable, seed: int, grad: bool, length: int, kind: type[Exceptio
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", ".*it needs more than")
-    first, count, kinds = int(sys.argv[1]), int(sys.argv[2]), [kind in sys.argv for kind in ("grad", "sizes", "shapes")]
+    first, count, kinds = int(sys.argv[1]), int(sys.argv[2]), [kind in sys.argv for kind in ("grad", "sizes", "shapes", "backward")]
     differences = [text for seed in range(first, first + count) if (text := difference(seed, *kinds)) is not None]
     print(*differences[:3], f"{len(differences)} of {count} programs differ", sep="\n\n")

@@ -105,9 +105,9 @@ class TracedAutograd:
         """Trace torch.autograd.backward."""
         outputs = _seeds(_several(tensors), _several(grad_tensors))
         wanted = self._leaves() if inputs is None else _several(inputs)
-        request = self._request(tracker, outputs, wanted, retain_graph, create_graph)
+        grads = self._gradients(tracker, outputs, wanted, retain_graph, create_graph)
         with torch.set_grad_enabled(create_graph):
-            for p, g in zip(wanted, self._record(tracker, request), strict=True):
+            for p, g in zip(wanted, grads, strict=True):
                 if g is not None:
                     self._accumulate(tracker, p, g, create_graph)
 
@@ -131,8 +131,7 @@ class TracedAutograd:
         wanted = _several(inputs)
         for p in wanted:
             require(requires_grad(p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
-        request = self._request(tracker, _seeds(_several(outputs), _several(grad_outputs)), wanted, retain_graph, create_graph)
-        grads = self._record(tracker, request)
+        grads = self._gradients(tracker, _seeds(_several(outputs), _several(grad_outputs)), wanted, retain_graph, create_graph)
         if materialize_grads:
             grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
         require(allow_unused or all([g is not None for g in grads]), UNUSED, error=RuntimeError)
@@ -152,20 +151,35 @@ class TracedAutograd:
     def _leaves(self) -> list[Proxy]:
         return [p for p in (*self.recorder.real, *self.leaves) if requires_grad(p)]
 
-    def _request(self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool) -> Request:
+    def _gradients(
+        self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool
+    ) -> list[Proxy | None]:
+        """Return gradients: as lines of the program; after a decision as what eager autograd computes between two segments."""
         if current_recorder.get() is not self.recorder.trace or self.recorder.trace.depth:
             raise Unsupported(f"backward() inside a function that dovetail.grad differentiates is not traced\n  called at {user_line()}")
-        session = self.recorder.environment.session
-        if session is not None and session.cuts:
-            raise Unsupported(f"backward() after a decision is not traced; compile the forward alone\n  called at {user_line()}")
         retain = create_graph if retain_graph is None else bool(retain_graph)
         hooks = {p: self._hook(tracker, p) for p in (*self.recorder.real, *self.hooks, *self.retained) if requires_grad(p)}
         hooks = {p: hook for p, hook in hooks.items() if hook is not None}
-        return Request(outputs, wanted, list(self.leaves), self.spent, hooks, create_graph, retain)
+        session = self.recorder.environment.session
+        if session is None or not session.cuts:
+            request = Request(outputs, wanted, list(self.leaves), self.spent, hooks, create_graph, retain)
+            with torch.set_grad_enabled(create_graph):
+                grads = record_gradients(self.recorder.trace, request)
+        elif hooks or not all([p in self.recorder.real for p in wanted]) or not self.spent.isdisjoint(session.ancestors(outputs)):
+            raise Unsupported(
+                "backward() after a decision is not traced where hooks run on the way, where it reaches a tensor that the program has made a leaf, "
+                f"or the graph of an earlier backward(); compile the forward alone\n  called at {user_line()}"
+            )
+        else:
+            del hooks
+            grads = session.differentiate(outputs, wanted, retain, create_graph)
+        self.used = True
+        self._check_leaves(tracker, wanted, grads)
+        return grads
 
-    def _record(self, tracker: Tracker, request: Request) -> list[Proxy | None]:
-        grads, self.used = record_gradients(self.recorder.trace, request), True
-        for p, g in zip(request.wanted, grads, strict=True):
+    def _check_leaves(self, tracker: Tracker, wanted: Sequence[Proxy], grads: Sequence[Proxy | None]) -> None:
+        """Guard that gradients end at leaves."""
+        for p, g in zip(wanted, grads, strict=True):
             real = self.recorder.real.get(p)
             if g is not None and real is not None and type(real) is not torch.nn.Parameter:
                 if not real.is_leaf:
@@ -174,7 +188,6 @@ class TracedAutograd:
                         f"the tensor, or call backward() outside\n  called at {user_line()}"
                     )
                 tracker.guard("equal", tracker.sources.attr(tracker.source(p), "is_leaf"), True)
-        return grads
 
     def _accumulate(self, tracker: Tracker, p: Proxy, g: Proxy, create_graph: bool) -> None:
         """Add a gradient to that of a tensor, and run the hooks that wait for it."""

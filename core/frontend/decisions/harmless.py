@@ -10,6 +10,8 @@ from types import CodeType
 from typing import Any
 
 from dovetail.frontend import nn_module_tracing
+from dovetail.frontend.autograd import traced_autograd
+from dovetail.frontend.autograd.traced_autograd import TracedAutograd
 from dovetail.frontend.environment import TorchEnvironment
 from dovetail.frontend.integer_tensors import recorded, with_integers
 from dovetail.frontend.interpreter import drivers, engine
@@ -61,6 +63,7 @@ _FUNCTIONS: tuple[Any, ...] = (
         TrackedEnvironment.call,
     ),
     *(TorchEnvironment.attribute, *_nested(TorchEnvironment.attribute)),
+    *(TracedAutograd.backward, TracedAutograd.grad, TracedAutograd._gradients, traced_autograd._backward),
     *(TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
     *[handler for opcodes in OPCODES.values() for name in _HANDLERS if (handler := getattr(opcodes, name, None))],
 )

@@ -81,6 +81,13 @@ class Outcome(tuple):
         outcome.value, outcome.many, outcome.sizes = None, many, tuple(symbols)
         return outcome, (*tensors, *symbols)
 
+    @classmethod
+    def of_gradients(cls, gradients: Sequence[Any]) -> Outcome:
+        """Return the outcome that says which gradients there are, and which of them require gradients in turn."""
+        outcome = cls([None if g is None else g.requires_grad for g in gradients])
+        outcome.value, outcome.many = f"{sum(g is not None for g in gradients)} of {len(gradients)}", None
+        return outcome
+
     def shapes(self) -> list[Sequence[Any]]:
         """Return the sizes in it, of each tensor; of a number, that."""
         return [[self.value]] if self.many is None else [shape for shape, *_ in self]
@@ -122,6 +129,7 @@ class Request:
         most: how many outcomes there may be, None for the option `outcome_limit`.
         text: `step` as an expression, with a place for each value; None where it is more than an expression.
         place: where sizes come from that depend on values; None where there are none.
+        inputs: inputs of the trace that are read as they were before the program wrote them, behind `reads`.
     """
 
     what: str
@@ -131,6 +139,7 @@ class Request:
     most: int | None = None
     text: str | None = None
     place: Place | None = None
+    inputs: Sequence[Proxy] = ()
 
 
 def _truth(x: Any) -> tuple[bool, tuple]:

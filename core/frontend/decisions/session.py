@@ -14,13 +14,12 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
-from dovetail.frontend.decisions.drawing import DrawingRequester
+from dovetail.frontend.decisions.differentiating import DifferentiatingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, text_of
-from dovetail.frontend.decisions.sized import SizedRequester
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
@@ -45,7 +44,7 @@ class Joined(Abandon):
     """The rest of the call is known."""
 
 
-class Session(DrawingRequester):
+class Session(DifferentiatingRequester):
     """The exploration of one outcome of a decision; of the origin, the way to the first decision.
 
     Attributes:
@@ -134,7 +133,8 @@ class Session(DrawingRequester):
         self.environment.tracker.keep_apart()
         self.read_arguments()
         self.flush()
-        reads = [self.functionalizer.current(p) for p in request.reads]
+        self.functionalizer.cut()
+        reads = [*[self.functionalizer.current(p) for p in request.reads], *request.inputs]
         state = self.state(request, reads)
         if not self.forced and any([each.taken > _PATIENCE for each in self.ranges]):
             self.graph.counts = False
@@ -261,7 +261,7 @@ class Session(DrawingRequester):
         """Return the state of the interpreter."""
         autograd = self.recorder.autograd
         reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
-        reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves)
+        reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves, self.freed)
         settings = torch.is_grad_enabled(), torch.get_default_dtype(), repr(torch.get_default_device()), repr(autocast_state())
         gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])
         state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
@@ -451,6 +451,9 @@ class Session(DrawingRequester):
         """Compile all segments again where this path writes inputs that they may have saved for their backward."""
         graph = self.graph
         new = written - graph.written
+        kept = [p for p in self.trace.outputs if requires_grad(p) and p not in self.freed]
+        if not kept and self.functionalizer.followed.isdisjoint(self.trace.inputs):
+            return  # nothing that the path has saved is read after it
         graph.written |= new
         if new and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
             raise graph.start_over()
@@ -476,12 +479,7 @@ def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
 
 
 OWN = frozenset(
-    [
-        function.__code__
-        for kind in (Session, DrawingRequester, SizedRequester, Requester)
-        for function in vars(kind).values()
-        if hasattr(function, "__code__")
-    ]
+    [function.__code__ for kind in Session.__mro__ for function in vars(kind).values() if hasattr(function, "__code__")]
     + [Requester.is_open.fget.__code__, CountedRange.__next__.__code__]
 )
 

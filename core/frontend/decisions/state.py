@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from dovetail.frontend.autograd.traced_autograd import TracedAutograd
 from dovetail.frontend.class_lookup import HEAP, NULL
 from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
@@ -133,7 +135,7 @@ class Reader:
         parts.append(self.of([(w.owner, w.what, w.name, w.value) for w in tracker.effects.log]))
         for p in functionalizer.old.inputs:
             if functionalizer.writes.get(p):
-                parts.append(("written", self.place(p), p in functionalizer.followed, self.held(functionalizer.current(p))))
+                parts.append(("written", self.place(p), p in functionalizer.followed, self.held(functionalizer.numbers(p))))
         if tracker.snapshots or tracker.annotations:
             self.give_up("the program works with an array, or with annotations")
         key = tuple(parts)
@@ -197,7 +199,7 @@ class Reader:
             return "again", self.seen[id(x)]
         self.seen[id(x)] = len(self.seen)
         self.kept.append(x)
-        if isinstance(x, (Machinery, World, Frame, Recorder, Environment, Trace, FrameType)):
+        if isinstance(x, (Machinery, World, Frame, Recorder, TracedAutograd, Environment, Trace, FrameType)):
             return "machinery", kind
         if self.tracker.source(x) is not None:
             return "outside", source_key(self.tracker.source(x)), self.of(self.tracker.effects.shadows.get(id(x)))
@@ -211,6 +213,13 @@ class Reader:
             return "globals", Same(x)
         if kind is dict:
             return kind, tuple([(self.of(key), self.of(item)) for key, item in x.items()])
+        if kind is OrderedDict or kind is defaultdict:
+            factory = x.default_factory if kind is defaultdict else vars(x)
+            return kind, tuple([(self.of(key), self.of(item)) for key, item in x.items()]), self.of(factory)
+        if kind is deque:
+            return kind, x.maxlen, tuple([self.of(item) for item in x])
+        if kind is set or kind is frozenset:  # its order depends on the size of its table
+            return kind, sys.getsizeof(x), tuple([self.of(item) for item in x])
         if kind is CountedRange:
             return "counted", self.of(x.at), self.of(x.stop), x.step
         if kind is slice:
@@ -258,7 +267,7 @@ class Reader:
         if p in functionalizer.hidden:  # between a view and what it looks into: derived again where a later line needs it
             line = functionalizer.parent[p]
             return "hidden", self.order[p], line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
-        now = self.held(functionalizer.current(p))
+        now = self.held(functionalizer.numbers(p))
         base = None
         if p in functionalizer.parent:  # later lines may write through a view: what it looks into is live, and how it looks
             line = functionalizer.parent[p]

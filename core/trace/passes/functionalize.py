@@ -139,6 +139,8 @@ class Functionalizer:
         self.flowing: set[Proxy] = set()  # values computed here that require grad
         self.first = 0  # the number of the first line of the new trace that stands for the line that is visited
         self.hidden: set[Proxy] = set()  # views computed inside a line that only its own decomposition sees
+        self.unseen: dict[Proxy, Proxy] = {}  # a root that was written behind autograd's back alone -> the numbers in it, without its history
+        self.apart: set[Proxy] = set()  # those of them whose `value` is these numbers
 
     def extend(self, lines: Iterable[BoundSymbol]) -> None:
         """Add the next lines of the trace, which may have got more inputs since."""
@@ -151,6 +153,19 @@ class Functionalizer:
         """Return what a proxy of the trace holds now, as a value of the pure program."""
         with recording(self.new):
             return self.read(p)
+
+    def numbers(self, p: Proxy) -> Proxy:
+        """Return what a proxy of the trace holds now; of a root that is apart from its history, the numbers in it."""
+        return self.unseen[p] if p in self.apart else self.current(p)
+
+    def cut(self) -> None:
+        """Begin another program: a later line that reads what was written behind autograd's back gives it the history of its root again.
+
+        So a gradient flows from there to the root, and not through what wrote it.
+        """
+        for root, numbers in self.unseen.items():
+            self.value[root] = numbers
+            self.apart.add(root)
 
     def root(self, p: Proxy) -> Proxy:
         """Return the owner of the storage that `p` looks into."""
@@ -168,14 +183,18 @@ class Functionalizer:
             self.value[p], self.seen[p] = view.symbol(base, **view.kwargs), count
             if self.flows(base):
                 self.flowing.add(self.value[p])
+        if p in self.apart:
+            self.apart.discard(p)
+            self.value[p] = UNSEEN(p, self.unseen[p])
+            self.flowing.add(self.value[p])
         return self.value.get(p, p)
 
     def write(self, p: Proxy, new: Proxy) -> None:
         """Let `p` and everything it views hold `new` from here on: a fold of put rules up to the root."""
         root = self.root(p)
         count = self.writes.get(root, 0) + 1
-        before = self.value.get(root, root)
-        chain, unseen = [(p, new)], False
+        before = self.read(root) if root in self.apart else self.value.get(root, root)
+        chain, unseen, written = [(p, new)], False, new
         while p in self.parent:
             view = self.parent[p]
             p, unseen = view.args[0], unseen or view.symbol is prims.detach
@@ -184,11 +203,15 @@ class Functionalizer:
                 p, kwargs = self.parent[p].args[0], window
                 new = flat_reshape(new, prims.strided_slice.meta(p.spec, **window).shape)
             old = self.read(p)
-            new = view.symbol.put_rule(old, new, **kwargs)
+            new = written = view.symbol.put_rule(old, new, **kwargs)
             chain.append((p, UNSEEN(old, new) if unseen and self.history and p.spec.requires_grad else new))
         if not unseen:
             self.followed.add(root)
             chain = self.keep_history(chain, before)
+        if chain[-1][1] is not written and unseen and root in self.provided and root not in self.followed and _is_alike(written, root):
+            self.unseen[root] = written
+        else:
+            self.unseen.pop(root, None)
         for p, new in chain:
             if new.spec.strides == p.spec.strides:
                 self.value[p], self.seen[p] = new, count
@@ -265,7 +288,7 @@ class Functionalizer:
         owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.provided)])
         returned: dict[Proxy, Proxy] = {}
         for root in owned:
-            value = self.read(root)
+            value = self.numbers(root)
             taken = value in self.provided or value in set(returned.values())
             returned[root] = _laid_out(prims.clone(value), value) if taken and not isinstance(value, NumberProxy) else value
         self.new.outputs = tuple(returned.values())
@@ -314,6 +337,10 @@ def _share(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:
     reads = set(line.reads)
     roots = [root for p in line.writes if (root := root_of(p, bases)) not in reads]
     return len(set(roots)) < len(roots)
+
+
+def _is_alike(value: Proxy, root: Proxy) -> bool:
+    return isinstance(value, TensorProxy) and value.spec.strides == root.spec.strides and value.spec.dtype == root.spec.dtype
 
 
 def _laid_out(new: Proxy, like: Proxy) -> Proxy:

@@ -1,0 +1,231 @@
+"""backward() and torch.autograd.grad after a decision: eager autograd goes back through the segments that have run."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from decisions.helpers import compiled, graph_of
+from decisions.random_programs import difference
+from torch import nn
+
+INPUTS = [torch.linspace(-1, 1, 8).view(2, 4) * scale for scale in (1.0, 3.0, -2.0, 5.0, 0.3, 0.3, 4.0)]
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def halved(model, x):
+    loss = model(x).square().mean()
+    if loss > 0.1:
+        loss = loss * 0.5
+    loss.backward()
+    return loss.detach()
+
+
+def skipped(model, x):
+    loss = model(x).square().mean()
+    if not torch.isfinite(loss) or loss > 0.3:
+        return None
+    loss.backward()
+    return loss.detach()
+
+
+def optimized(model, x):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loss = model(x).square().mean()
+    if loss.item() > 1:
+        loss = loss / loss.detach()
+    optimizer.zero_grad()
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    optimizer.step()
+    return norm
+
+
+def accumulated(model, x):
+    total = 0.0
+    for i in range(3):
+        loss = model(x * (i + 1)).square().mean()
+        if loss > 0.5:
+            continue
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def differentiated(model, x):
+    loss = model(x).square().mean()
+    if loss > 0.1:
+        loss = loss.sqrt()
+    loss.backward(retain_graph=True)
+    return [2 * g for g in torch.autograd.grad(loss, list(model.parameters()))]
+
+
+def penalized(model, x):
+    y = model(x).sum()
+    if y > 0:
+        y = y * y
+    penalty = sum(g.square().sum() for g in torch.autograd.grad(y, list(model.parameters()), create_graph=True))
+    penalty.backward()
+    return penalty.detach()
+
+
+def unused(model, x):
+    out = model[0](x)
+    loss = out.sum() if out.sum() > 0 else model[2](out).sum()
+    loss.backward()
+    return loss.detach(), out.detach()
+
+
+def shared(model, x):
+    a, b = model[0].bias, model[2].weight.view(-1)
+    loss = (a + b).sum()
+    if x.sum() > 0:
+        loss = loss * 1
+    loss.backward()
+    a.grad.mul_(2)  # the gradients of both are one tensor in the backward
+    return loss.detach()
+
+
+def masked(model, x):
+    out = model(x).view(-1)
+    loss = out[out > out.mean()].square().sum()
+    loss.backward()
+    return loss.detach()
+
+
+def descending(model, x):
+    optimizer, steps = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), torch.tensor(0)
+    while True:
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        steps = steps + 1
+        if loss < 0.05 or steps > 5:
+            return loss.detach(), steps
+
+
+def updated(model, x):
+    for _ in range(6):
+        loss = model(x).square().mean()
+        if loss < 0.05:
+            break
+        grads = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for p, g in zip(model.parameters(), grads, strict=True):
+                p.sub_(g * 0.1)
+    return loss.detach()
+
+
+PROGRAMS = [halved, skipped, optimized, accumulated, differentiated, penalized, unused, shared, masked, descending, updated]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_12_a_backward_after_a_decision(program):
+    fn, model = compiled(program), network()
+    for x in INPUTS:
+        theirs, ours = copy.deepcopy(model), copy.deepcopy(model)
+        expected, result = program(theirs, x), fn(ours, x)
+        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close([*ours.parameters()], [*theirs.parameters()])
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+    assert graph_of(fn).eager_calls == 0
+
+
+def test_12_a_loop_of_steps_closes():
+    fn, model = compiled(descending), network()
+    for x in INPUTS:
+        fn(copy.deepcopy(model), x)
+    assert len(graph_of(fn).decisions) <= 6
+
+
+def test_12_the_graph_of_a_loss_is_freed_as_in_eager_mode():
+    def step(w, x):
+        loss = (w * x).sin().sum()
+        if loss > 0:
+            loss.backward()
+        return loss
+
+    fn, w = compiled(step), torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        loss = fn(w, torch.ones(3))
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            loss.backward()
+    fn(w, -torch.ones(3)).backward()
+
+
+def test_12_what_is_returned_keeps_what_it_saved_of_a_parameter_that_is_written():
+    def step(w, x):
+        y = (w * w * x).sum()
+        if y > 0:
+            y.backward(retain_graph=True)
+        with torch.no_grad():
+            w.sub_(0.1 * w.grad)
+        return y
+
+    fn, gradients = compiled(step), []
+    for _ in range(3):
+        w = torch.ones(3, requires_grad=True)
+        y = fn(w, torch.ones(3))
+        torch.testing.assert_close(w.detach(), torch.full((3,), 0.8))
+        try:
+            gradients += torch.autograd.grad(y, w)
+        except RuntimeError:  # a call in eager mode, which overwrites what it saved
+            continue
+    assert len(gradients) >= 2 and all([torch.equal(g, torch.full((3,), 2.0)) for g in gradients])
+
+
+def test_12_hooks_on_the_way_are_run_by_eager_mode():
+    def hooked(w, x):
+        y = w * x
+        if y.sum() > 0:
+            y = y * 2
+        y.register_hook(lambda g: g * 3)
+        y.sum().backward()
+        return y.detach()
+
+    fn = compiled(hooked)
+    for _ in range(2):
+        ours, theirs = (torch.ones(3, requires_grad=True) for _ in range(2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fn(ours, torch.ones(3))
+        hooked(theirs, torch.ones(3))
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert graph_of(fn).eager_calls == 2
+
+
+def test_12_a_graph_that_a_backward_before_the_decision_has_freed():
+    def step(w, x):
+        y = x + w
+        (first,) = torch.autograd.grad(y.sin().sum(), w)
+        y = y + first
+        if x.sum() > 0:
+            y = y * 2
+        return torch.autograd.grad(y.sum(), w)  # the sum saves nothing, so eager mode can go back through it again
+
+    fn = compiled(step)
+    for value in (1.0, -1.0, 2.0):
+        args = torch.ones(3, requires_grad=True), torch.full((3,), value)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*calls run eagerly")
+            torch.testing.assert_close(fn(*args), step(*args))
+
+
+def test_32_random_programs_that_differentiate():
+    for seed in range(12):
+        assert (text := difference(seed, False, backward=True)) is None, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 400, 100))
+def test_32_many_random_programs_that_differentiate(first):
+    for seed in range(first, first + 100):
+        assert (text := difference(seed, False, backward=True)) is None, text
