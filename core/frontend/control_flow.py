@@ -1,4 +1,4 @@
-"""torch.cond and torch.while_loop in a traced function: the Python that they stand for, which is interpreted."""
+"""torch.cond, while_loop, scan, map and associative_scan in a traced function: the Python that they stand for, which is interpreted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import _higher_order_ops
+from torch.utils import _pytree
 
 _SOURCE = """
 def cond(pred, true_fn, false_fn, operands=()):
@@ -16,14 +18,74 @@ def while_loop(cond_fn, body_fn, carried_inputs):
     while cond_fn(*carried_inputs):
         carried_inputs = body_fn(*carried_inputs)
     return (*carried_inputs,)
+
+def scan(combine_fn, init, xs, *, dim=0, reverse=False):
+    leaves, form = flatten(xs)
+    if not leaves:
+        return init, []
+    dim = scanned(leaves, dim)
+    carry, steps = init, []
+    for i in reversed(range(leaves[0].shape[dim])) if reverse else range(leaves[0].shape[dim]):
+        carry, out = combine_fn(carry, unflatten([x.select(dim, i) for x in leaves], form))
+        steps.append(out)
+    out = stacked(steps[::-1] if reverse else steps)
+    return carry, tree_map(lambda x: x.movedim(0, dim) if 0 < dim < x.ndim else x, out)
+
+def map(f, xs, *args):
+    leaves, form = flatten(xs)
+    count = leaves[0].shape[0]
+    if not count:
+        raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
+    if any([x.shape[0] != count for x in leaves]):
+        raise RuntimeError("Leading dimensions of mapped xs must be consistent.")
+    return stacked([f(unflatten([x[i] for x in leaves], form), *args) for i in range(count)])
+
+def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):
+    leaves, form = flatten(xs)
+    if combine_mode == "pointwise" and leaves[0].device.type == "cpu":
+        raise ValueError("For combine_mode='pointwise', all input tensors need to be on CUDA or XPU")
+    dim = scanned(leaves, dim)
+    batched = combine_fn if combine_mode == "pointwise" else vmap(combine_fn)
+
+    def combine(a, b):
+        return flatten(batched(unflatten(a, form), unflatten(b, form)))[0]
+
+    rows = [x.movedim(dim, 0) for x in leaves]
+    rows = prefixes(combine, [x.flip(0) for x in rows] if reverse else rows)
+    return unflatten([(x.flip(0) if reverse else x).movedim(0, dim) for x in rows], form)
+
+def prefixes(combine, rows):
+    count = rows[0].shape[0]
+    if count < 2:
+        return rows
+    odd = prefixes(combine, combine([x[0 : count - 1 : 2] for x in rows], [x[1::2] for x in rows]))
+    even = [x[:1] for x in rows]
+    if count > 2:
+        later = combine([x[: (count - 1) // 2] for x in odd], [x[2::2] for x in rows])
+        even = [cat([first, x]) for first, x in zip(even, later)]
+    pairs = [stack([a[: count // 2], b], 1).flatten(0, 1) for a, b in zip(even, odd)]
+    return [cat([x, a[-1:]]) for x, a in zip(pairs, even)] if count % 2 else pairs
+
+def scanned(leaves, dim):
+    dim = dim + leaves[0].ndim if dim < 0 else dim
+    if any([x.ndim <= dim or x.shape[dim] == 0 for x in leaves]):
+        raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
+    return dim
+
+def stacked(trees):
+    rows = [flatten(tree)[0] for tree in trees]
+    return unflatten([None if column[0] is None else stack(column) for column in zip(*rows)], flatten(trees[0])[1])
 """
 _FILE = str(Path(torch.__file__).parent / "control_flow")  # among those of torch, so that messages name the line of the call
+_GLOBALS = {"cat": torch.cat, "stack": torch.stack, "vmap": torch.vmap, "flatten": _pytree.tree_flatten, "unflatten": _pytree.tree_unflatten}
+_NAMES = ("cond", "while_loop", "scan", "map", "associative_scan")
 
 
 def _programs() -> dict[Any, Callable]:
-    functions: dict[str, Any] = {"__name__": "torch.control_flow"}
+    functions: dict[str, Any] = {"__name__": "torch.control_flow", "tree_map": _pytree.tree_map, **_GLOBALS}
     exec(compile(_SOURCE, _FILE, "exec"), functions)
-    return {getattr(torch, name): functions[name] for name in ("cond", "while_loop") if hasattr(torch, name)}
+    spaces = [(space, name) for space in (torch, _higher_order_ops) for name in _NAMES]
+    return {function: functions[name] for space, name in spaces if callable(function := getattr(space, name, None))}
 
 
 CONTROL_FLOW = _programs()
