@@ -125,7 +125,6 @@ class Writer:
             )
         )
 
-
     def differentiated(self, v: str, w: str) -> list[str]:
         """Return statements about the gradient of `box.w`."""
         r = self.random
