@@ -1,4 +1,4 @@
-"""What every executor is held to: samples, checks, reports; as a command, as one line of a test file, as a Python call.
+"""The conformance suite of executors: samples, checks and reports, as a command, as one line of a test file, as a Python call.
 
 `check(executor)` gives a Report; `test_executor = suite("name")` in a test file makes a test of each operation; `OpInfo` describes an
 operation of your own, for `OPINFOS`.  Names are looked up when they are used: pytest imports this package in every run.

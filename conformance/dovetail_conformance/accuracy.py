@@ -6,7 +6,7 @@ The exact result is that of eager PyTorch in float64. An element is right when i
 - NO_WORSE times the largest error that eager makes itself in elements of the same magnitude;
 - SPREAD times as far as the exact element moves when the inputs move by one rounding.
 
-So what an input's own rounding explains is allowed, and nothing else: log1p(1e-9) has to be 1e-9. Integers and booleans have to be equal.
+So an error that a rounding of the inputs explains is allowed, and no other: log1p(1e-9) has to be 1e-9. Integers and booleans have to be equal.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LOWEST, HIGHEST = -1100, 1100  # exponents of float64
 
 @dataclass(frozen=True)
 class Truth:
-    """What a call has to give: eager's result and the exact one.
+    """The expected result of a call: eager's and the exact one.
 
-    `moved` gives the exact result for inputs that are off by a rounding, None where it cannot. `length` is how many terms a sum has.
+    `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
     `kinds` that NaN and the infinities are told apart.
@@ -59,7 +59,7 @@ def inaccuracy(got: Any, truth: Truth) -> str | None:
 
 
 def excess(got: Any, truth: Truth) -> Tensor | None:
-    """Return the error of each element of the first result, in terms of what is allowed without a look at the inputs; None where it is no float."""
+    """Return the error of each element of the first result, relative to the error allowed for fixed inputs; None where it is not a float."""
     ours, theirs, exact = (flat(x)[0] if x is not None else None for x in (got, truth.eager, truth.exact))
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or not isinstance(exact, Tensor):
         return None
@@ -81,7 +81,7 @@ def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
 
 
 def _leaf(result: Any, i: int, of: int, like: Any) -> Any:
-    """Return leaf `i` of a result in float64; None where it cannot stand beside `like`."""
+    """Return leaf `i` of a result in float64; None where it cannot be compared with `like`."""
     leaves = flat(result) if result is not None else []
     if len(leaves) != of or type(leaves[i]) is not type(like):
         return None
@@ -139,7 +139,7 @@ class _Elements:
         return self._described(error, room + factor * spread)
 
     def error(self, x: Tensor) -> Tensor:
-        """Return how far each element is from the exact one: nothing where it is as infinite as it has to be, infinitely far where it is not."""
+        """Return the error of each element: 0 where it is the expected infinity or NaN, infinity where it is another."""
         error = (x - self.exact).abs()
         if bool(torch.isfinite(error).all()):
             return error
@@ -151,7 +151,7 @@ class _Elements:
         return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     def room(self, theirs: Tensor) -> Tensor:
-        """Return the error that is allowed without a look at the inputs."""
+        """Return the error allowed for each element, for fixed inputs."""
         ulps = self.ulps + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
         cancelled = self.truth.cancellation * self.eps / torch.finfo(torch.float32).eps
         room = cancelled + ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)

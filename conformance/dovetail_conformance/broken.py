@@ -1,6 +1,6 @@
-"""Executors that are broken on purpose, each in one way, and the check that has to say so: the suite is tested with them.
+"""Executors with one deliberate fault each, and the check that has to catch it: the suite is tested with them.
 
-`python -m dovetail_conformance.broken` prints a table of them and what caught each.
+`python -m dovetail_conformance.broken` prints a table of them and the check that caught each.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Broken:
     make: Callable[[], Executor]
     check: str
     operations: tuple[str, ...]
-    isolated: bool = False  # whether it takes the process with it
+    isolated: bool = False  # whether it ends the process
 
 
 BROKEN: dict[str, Broken] = {}  # the registry, by name
 
 
 def broken(check: str, *operations: str, isolated: bool = False) -> Callable:
-    """Register the decorated function, which makes an executor that `check` has to catch in these operations; its name is the fault."""
+    """Register the decorated function, which returns an executor that `check` has to catch in these operations; its name is the fault."""
 
     def wrap(make: Callable[[], Executor]) -> Callable[[], Executor]:
         BROKEN[make.__name__] = Broken(make.__name__, make, check, operations, isolated)
@@ -94,19 +94,19 @@ for _name, (_fn, _check) in FAULTS.items():
 
 @broken("meta", "torch.neg")
 def aliases_its_input() -> Executor:
-    """Gives its input back where nothing has to be computed."""
+    """Returns its input where nothing has to be computed."""
     return running(lambda x: x if x.numel() == 1 else torch.neg(x), "torch.neg")
 
 
 @broken("forward", "torch.nn.functional.gelu")
 def ignores_an_argument() -> Executor:
-    """Knows one form of gelu."""
+    """Computes one form of gelu for both."""
     return running(lambda x, approximate="none": F.gelu(x), "torch.nn.functional.gelu")
 
 
 @broken("forward", "torch.add")
 def ignores_broadcasting() -> Executor:
-    """Wants operands of one shape, and says so only when it runs."""
+    """Requires operands of one shape, and raises only when it runs."""
 
     def add(a: Any, b: Any, alpha: Any = 1) -> Tensor:
         if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape != b.shape:
@@ -171,7 +171,7 @@ def reuses_its_buffer() -> Executor:
 
 @broken("forward", "torch.sin")
 def keeps_the_first_shape() -> Executor:
-    """Keeps one kernel for each number of dimensions, made for the size of the first tensor that came."""
+    """Keeps one kernel for each number of dimensions, specialized to the shape of its first input."""
     kept: dict[int, int] = {}
 
     def sine(x: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def keeps_the_first_shape() -> Executor:
 
 @broken("threads", "torch.sin")
 def shares_scratch_memory() -> Executor:
-    """Computes in memory that all threads share, and lets them change places in between."""
+    """Computes in scratch memory that all threads share, and yields to other threads meanwhile."""
     scratch: dict[Any, Tensor] = {}
     turn = threading.Barrier(2)
 
@@ -259,7 +259,7 @@ def declares_and_refuses() -> Executor:
 
 @broken("claims", "torch.sin")
 def takes_what_it_does_not_declare() -> Executor:
-    """Answers for dtypes that its declaration leaves out."""
+    """Claims dtypes that its declaration leaves out."""
 
     class Greedy(OperatorExecutor):
         def verdict(self, line: BoundSymbol) -> bool | str:
@@ -284,7 +284,7 @@ def checker_raises() -> Executor:
 
 @broken("checkers", "torch.sin")
 def checker_changes_its_mind() -> Executor:
-    """Takes every other offer."""
+    """Claims every other time."""
     count = iter(range(1 << 60))
     return running(torch.sin, checker=lambda x: True if next(count) % 2 else "takes every other offer")
 
@@ -315,7 +315,7 @@ def _no_library() -> bool:
 
 
 class Replayed(FusionExecutor):
-    """Fuses whatever the executors of last resort run line by line; `fault` changes what a region gives."""
+    """Fuses whatever the executors of last resort run line by line; `fault` changes the results of a region."""
 
     def __init__(self, fault: Callable[[list[Any], tuple], list[Any]] = lambda out, inputs: out):
         super().__init__("broken")
@@ -343,13 +343,13 @@ def replayed() -> Executor:
 
 @broken("programs", "program.diamond", "program.several_results")
 def drops_an_output() -> Executor:
-    """Gives the first result of a region in the place of the last."""
+    """Returns the first result of a region in place of the last."""
     return Replayed(lambda out, inputs: [*out[:-1], torch.zeros_like(out[-1])] if len(out) > 1 else out)
 
 
 @broken("programs", "program.diamond", "program.written_in_order", "program.several_results")
 def swaps_outputs() -> Executor:
-    """Gives two results of one kind in the wrong order."""
+    """Returns two results of one shape and dtype in the wrong order."""
 
     def swapped(out: list[Any], inputs: tuple) -> list[Any]:
         same = [i for i, x in enumerate(out) if x.shape == out[0].shape and x.dtype == out[0].dtype]
@@ -399,11 +399,11 @@ def transforms_to_something_else() -> Executor:
 
 @broken("crash", "torch.sin", isolated=True)
 def crashes() -> Executor:
-    """Takes the process with it."""
+    """Ends the process."""
     return running(lambda x: os.kill(os.getpid(), signal.SIGSEGV) if x.ndim == 2 else torch.sin(x))
 
 
 @broken("timeout", "torch.sin", isolated=True)
 def hangs() -> Executor:
-    """Never comes back."""
+    """Never returns."""
     return running(lambda x: threading.Event().wait() if x.ndim == 2 else torch.sin(x))

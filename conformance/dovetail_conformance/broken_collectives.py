@@ -1,4 +1,4 @@
-"""Executors whose collectives are broken on purpose, each in one way; the suite is tested with them, as with those of `broken.py`."""
+"""Executors with one deliberate fault in a collective each; the suite is tested with them, as with those of `broken.py`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def last() -> bool:
 
 
 def sound() -> OperatorExecutor:
-    """Run `all_reduce` as it has to be."""
+    """Run `all_reduce` correctly."""
     return around(collectives.all_reduce, lambda run, x, keywords: run(x, **keywords))
 
 
 def always_sums() -> OperatorExecutor:
-    """Take no notice of the reduction."""
+    """Ignore the reduction operation."""
     return around(collectives.all_reduce, lambda run, x, keywords: run(x, **{**keywords, "op": "sum"}))
 
 
@@ -60,7 +60,7 @@ def another_order() -> OperatorExecutor:
 
 
 def equal_parts() -> OperatorExecutor:
-    """Exchange the same number of rows with every rank, whatever was asked for."""
+    """Exchange the same number of rows with every rank, whatever the splits."""
 
     def exchange(run: Run, x: Tensor, keywords: dict[str, Any]) -> Tensor:
         n, rows = keywords["ranks"], sum(keywords["outputs"])
@@ -91,7 +91,7 @@ def one_buffer() -> OperatorExecutor:
 
 
 def own_gradient() -> OperatorExecutor:
-    """Differentiate as if each rank had been alone."""
+    """Differentiate as if there were one rank."""
 
     def rule(x: Any, *, op: str, group: str, ranks: int) -> Any:
         out = collectives.all_reduce(x, op=op, group=group, ranks=ranks)
@@ -123,7 +123,7 @@ FAULTS: dict[Callable[[], OperatorExecutor], tuple[str, str, str]] = {  # a make
     another_order: ("reference", "fail", r"on rank 0 of 2, result 0"),
     equal_parts: ("reference", "fail", r"'inputs': \(0, 1\).*result 0"),
     writes_its_operand: ("inputs", "fail", r"it wrote into operand 0"),
-    one_buffer: ("repeat", "fail", r"a second call changed what the first had returned"),
+    one_buffer: ("repeat", "fail", r"a second call changed the result of the first"),
     own_gradient: ("backward", "fail", r"gradient 0 is not that of the reference"),
     raises_on_the_last_rank: ("reference", "error", r"on rank 1 of 2, RuntimeError: no memory is left"),
     ends_the_last_rank: ("reference", "crash", r"on rank 1 of 2, the process ended"),

@@ -1,4 +1,4 @@
-"""One sample for one executor: the program, what eager gives for it, and what the executor under test makes of it."""
+"""One sample for one executor: the program, eager's results, and those of the executor under test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEED, MOST = 20, 400  # of the random generators; samples of an operation that a
 
 @dataclass
 class Ran:
-    """What became of a call: its result and its inputs afterwards, or its error; the lines of the executed traces; settings that it changed."""
+    """The outcome of a call: its result and its inputs afterwards, or its error; the lines of the executed traces; settings that it changed."""
 
     result: Any = None
     inputs: Sequence[Tensor] = ()
@@ -54,7 +54,7 @@ class Case:
         return self.label
 
     def compiled(self, **how: Any) -> Callable[..., Any]:
-        """Compile the program for the executor under test with those of last resort behind it, in the quicker way of tracing."""
+        """Compile the program for the executor under test with those of last resort behind it, by native tracing where that suffices."""
         return dovetail.jit(self.program.fn, executors=[self.subject.executor], **{"interpretation": "native", **how})
 
     @cached_property
@@ -67,7 +67,7 @@ class Case:
         return self.compiled()
 
     def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
-        """Call a compiled function; the generator starts from the same seed each time.  Not `quiet` calls may print and warn."""
+        """Call a compiled function; the generator starts from the same seed each time.  With `quiet`, output and warnings are suppressed."""
         seed_generators(SEED)
         try:
             with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
@@ -79,7 +79,7 @@ class Case:
 
     @cached_property
     def ran(self) -> Ran:
-        """The first call of the compiled function, and what it changed of the process: a change that happens once shows nowhere else."""
+        """The first call of the compiled function, and the settings that it changed: a change that happens once is seen in this call alone."""
         changed: list[str] = []
         inputs = fresh(self.program.inputs)
         with watched(changed, but=LIBRARIES):
@@ -94,7 +94,7 @@ class Case:
 
     @property
     def claimed(self) -> bool:
-        """Whether the executed trace shows that the executor under test ran a part of it; or it failed where eager does not."""
+        """Whether the executor under test has lines in the executed trace; also where the call failed and eager's did not."""
         return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
 
     def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
@@ -108,7 +108,7 @@ class Case:
 
     @cached_property
     def reference(self) -> Callable[..., Any] | None:
-        """What the result is compared with; None for a prim of an executor of last resort, which has only its OpInfo's reference."""
+        """The function whose result is expected; None for a prim of an executor of last resort, which has only its OpInfo's reference."""
         if self.program.eager:
             return self.program.fn
         return dovetail.jit(self.program.fn, executors=list(self.subject.others), interpretation="native") if self.subject.others else None
@@ -124,14 +124,14 @@ class Case:
         return [i for i, x in enumerate(self.program.inputs) if inexact(x) and id(x) not in fixed]
 
     def wrong(self, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
-        """Describe how a call's result, and what it left of its inputs, differ from what is expected; None where they do not."""
+        """Describe how a call's result, or its inputs afterwards, differ from the expected ones; None where they do not."""
         got, eager = ((each.result, list(each.inputs)) for each in (ran, expected))
         if identical(got, eager):
             return None
         return inaccuracy(got, self.truth(eager, inputs))
 
     def wrong_for(self, result: Any, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
-        """Describe how the leaves of a result differ from what is expected; None where they do not."""
+        """Describe how the leaves of a result differ from the expected ones; None where they do not."""
         if identical(result, expected.result):
             return None
         truth = self.truth((expected.result, []), inputs)
@@ -144,7 +144,7 @@ class Case:
         return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved))
 
     def truth(self, eager: Any, inputs: Sequence[Tensor]) -> Truth:
-        """Return what is expected of a call of these inputs, where eager returns `eager`."""
+        """Return the expected results for these inputs, given eager's."""
 
         whole, usual = not any(map(inexact, inputs)), torch.get_default_dtype()
 
@@ -207,7 +207,7 @@ class Case:
         return script(title, self.program.text, values, self.subject.name, grad=grad, eager=self.program.eager)
 
     def specs(self, device: Device, *, grad: bool = False) -> Trace:
-        """Record the operation for tensors that are not there: on any device, whatever this machine has."""
+        """Record the operation without data, for any device, present or not."""
         trace = Trace()
         proxies = [trace.tensor(spec_of(x.detach()).like(device=device, requires_grad=grad and inexact(x))) for x in self.program.inputs]
         trace.inputs = list(proxies)
@@ -246,7 +246,7 @@ def chosen(candidates: list[Case], most: int) -> list[Case]:
 
 
 def _extremes(subject: Subject, info: OpInfo, known_cases: Sequence[Case]) -> Iterator[Case]:
-    """Yield the first sample with room for them, with extreme values put in, as far as the operation says what it does with them."""
+    """Yield the first sample large enough with extreme values put in, for each kind that the OpInfo lists."""
     for kind in info.extremes:
         for case in known_cases:
             inputs = extreme(case.program.inputs, kind)

@@ -1,4 +1,4 @@
-"""One operation with one dtype on one kind of device: its samples, and what a check says of them."""
+"""One operation with one dtype on one kind of device: its samples, and the outcomes of checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW = 2
 
 @dataclass
 class Outcome:
-    """What a check says: a state of `report.STATES`, and for a Row what it holds."""
+    """The outcome of a check: a state of `report.STATES`, and values for the fields of a Row."""
 
     state: str = "pass"
     message: str = ""
@@ -34,7 +34,7 @@ class Outcome:
 class Cell:
     """One operation with one dtype on one kind of device, for one executor.
 
-    `there` is where the samples' tensors lie: the device, or the processor where there is no such device and checkers alone run.
+    `there` is the device of the samples' tensors: `device`, or the CPU where that is missing and only checkers run.
     """
 
     def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None, seed: int = 0):
@@ -44,7 +44,7 @@ class Cell:
     @cached_property
     def cases(self) -> list[Case]:
         """The samples; of an operation that the executor does not name, a few, unless it runs a part of those."""
-        if self.subject.says(self.info.symbol.id, self.dtype, self.device.type) == "no":
+        if self.subject.coverage(self.info.symbol.id, self.dtype, self.device.type) == "no":
             few = cases(self.subject, self.info, self.dtype, self.there, lambda all_cases: chosen(all_cases, FEW), False)
             if not any(case.claimed for case in few):
                 return few
@@ -75,7 +75,7 @@ class Cell:
 
     @cached_property
     def claimed(self) -> list[Case]:
-        """The cases in whose executed trace the executor under test has lines."""
+        """The cases with lines of the executor under test in their executed trace."""
         return [case for case in self.cases if case.claimed]
 
     def each(self, judge: Callable[[Case], str | None], check: str, chosen: list[Case] | None = None, *, grad: bool = False) -> Outcome:
@@ -97,7 +97,7 @@ class Cell:
 
 
 class Broke(Exception):
-    """The executor under test raised an error where it had to give a result."""
+    """The executor under test raised an error where a result is expected."""
 
 
 def whole(error: BaseException) -> str:

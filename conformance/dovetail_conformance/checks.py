@@ -60,7 +60,7 @@ class Check:
 
 
 def forward(cell: Cell) -> Outcome | None:
-    """Results are those of eager PyTorch, for every layout, size and extreme value, and are no further from the exact ones."""
+    """Results are those of eager PyTorch, for every layout, size and extreme value, within the errors that `accuracy.py` allows."""
     if not cell.claimed or cell.claimed[0].reference is None:
         return None
 
@@ -103,7 +103,7 @@ LOOSE = {dtypes.bfloat16: 2e-2, dtypes.float16: 2e-3}
 
 
 def meta(cell: Cell) -> Outcome | None:
-    """Every line gives what its meta promises: shape, dtype, strides, device, aliasing; and nothing requires grad that should not."""
+    """Every line returns what its meta function promises: shape, dtype, strides, device, aliasing; and requires grad where it should."""
 
     def judge(case: Case) -> str | None:
         ran = case.call(case.compiled(passes=[checked]), fresh(case.program.inputs))
@@ -111,14 +111,14 @@ def meta(cell: Cell) -> Outcome | None:
             return None if case.ran.error is not None or case.expected.error is not None else whole(ran.error)
         for x in tensors(case.ran.result):
             if x.requires_grad:
-                return "the result requires grad, and nothing that it was computed from does"
+                return "the result requires grad, and none of its inputs does"
         return None
 
     return cell.each(judge, "meta")
 
 
 def inputs(cell: Cell) -> Outcome | None:
-    """What an operation only reads is the same afterwards, and so are grad mode, the default dtype and the random generator."""
+    """Inputs that are only read stay unchanged, as do grad mode, the default dtype and the random generator."""
 
     def judge(case: Case) -> str | None:
         call_inputs = fresh(case.program.inputs)
@@ -128,7 +128,7 @@ def inputs(cell: Cell) -> Outcome | None:
         after = _surroundings()
         if ran.error is not None:
             return None
-        written = Tag.MEMORY in cell.info.symbol.tags  # the first input is there to be written
+        written = Tag.MEMORY in cell.info.symbol.tags  # the first input is written by definition
         for i, (x, was, wanted) in enumerate(zip(call_inputs, case.program.inputs, case.expected.inputs if case.reference else case.program.inputs)):
             if not same_bits(x, was) and not (written and i == 0) and same_bits(wanted, was):
                 return f"it wrote into x{i}, which it only reads"
@@ -144,7 +144,7 @@ def _surroundings() -> tuple[Any, ...]:
 
 
 def determinism(cell: Cell) -> Outcome | None:
-    """The same call gives the same bits; an operation that draws gives them after the same seed."""
+    """Two calls return the same bits; those of a random operation after the same seed."""
 
     def judge(case: Case) -> str | None:
         for _ in range(2):
@@ -152,14 +152,14 @@ def determinism(cell: Cell) -> Outcome | None:
             if case.ran.error is not None or again.error is not None:
                 return None
             if not same_bits(again.result, case.ran.result):
-                return "another call gave other bits than the first, from the same values and seed"
+                return "a second call with the same values and seed returned different bits"
         return None
 
     return cell.each(judge, "determinism")
 
 
 def repeat(cell: Cell) -> Outcome | None:
-    """A compiled function is right for other values, and what it gave before stays as it was."""
+    """A compiled function is right for other values, and earlier results stay unchanged."""
 
     def judge(case: Case) -> str | None:
         if case.ran.error is not None or not case.program.inputs:
@@ -170,7 +170,7 @@ def repeat(cell: Cell) -> Outcome | None:
         expected = case.eager(fresh(other)) if case.reference is not None else case.call(case.compiled(), fresh(other))
         ran = case.call(case.function, fresh(other))
         if not same_bits(flat(first.result), kept):
-            return "the second call changed what the first had returned"
+            return "the second call changed the result of the first"
         if expected.error is not None:
             return None
         difference = right(case, ran, expected, other) if not cell.info.random else None
@@ -198,7 +198,7 @@ def shapes(cell: Cell) -> Outcome | None:
 
 
 def threads(cell: Cell) -> Outcome | None:
-    """Several threads that call one compiled function get each their own results."""
+    """Threads that call one compiled function get their own results."""
     case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
     if case is None or cell.info.random or case.reference is None:
         return None
@@ -258,7 +258,7 @@ def backward(cell: Cell) -> Outcome | None:
         got = _gradients(case, function, lambda call_inputs, grad: case.call(function, call_inputs, grad=grad))
         ran_any += case.subject.lines(*executed(function))[0] > 0
         if got is None:
-            return "eager gives a gradient here, and this gives none"
+            return "the gradient is missing"
         difference = differs(got, want, slack=SLACK)
         if difference is None:
             return None
@@ -267,7 +267,7 @@ def backward(cell: Cell) -> Outcome | None:
 
     outcome = cell.each(judge, "backward", chosen, grad=True)
     if outcome.state in ("pass", "partly") and not ran_any:
-        why = "with gradients the program is other executors' work" if differentiated else "eager takes no gradient of these samples"
+        why = "other executors ran the program with gradients" if differentiated else "eager takes no gradient of these samples"
         return Outcome("not-claimed", why, 0, len(chosen))
     return outcome
 
@@ -341,7 +341,7 @@ def _differentiable_without(cell: Cell) -> list[Case]:
 
 
 def errors(cell: Cell) -> Outcome | None:
-    """Mistakes raise the errors that they raise in eager PyTorch, whoever runs the operation."""
+    """Invalid arguments raise the errors of eager PyTorch, whichever executor runs the operation."""
     if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
         return None
     samples = list(cell.info.error_samples(cell.device))
@@ -350,10 +350,10 @@ def errors(cell: Cell) -> Outcome | None:
         case = Case(cell.subject, cell.info, program, message(sample))
         ran = case.call(case.compiled(), fresh(program.inputs))
         if ran.error is None:
-            return Outcome("fail", f"{case}: gave a result, and has to raise {sample.error.__name__}", 0, len(samples), replay=case.replay("errors"))
+            return Outcome("fail", f"{case}: returned a result, expected {sample.error.__name__}", 0, len(samples), replay=case.replay("errors"))
         if not isinstance(ran.error, sample.error) or not matches(sample.match, str(ran.error)):
             wanted = f"{sample.error.__name__}" + (f" matching {sample.match!r}" if sample.match else "")
-            return Outcome("fail", f"{case}: raised {whole(ran.error)}, and has to raise {wanted}", 0, len(samples), replay=case.replay("errors"))
+            return Outcome("fail", f"{case}: raised {whole(ran.error)}, expected {wanted}", 0, len(samples), replay=case.replay("errors"))
     return Outcome("pass", "", len(samples), len(samples)) if samples else None
 
 
@@ -363,7 +363,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def recompiles(cell: Cell) -> Outcome | None:
-    """Calls alike but for values are one program."""
+    """Calls that differ in values alone run one program."""
 
     def judge(case: Case) -> str | None:
         if case.ran.error is not None or not case.program.inputs:
@@ -372,13 +372,13 @@ def recompiles(cell: Cell) -> Outcome | None:
         for call_inputs in (case.program.inputs, rolled(case.program.inputs)):
             case.call(function, fresh(call_inputs))
         why = dovetail.cache_misses(function)
-        return None if len(why) == 1 else f"{len(why)} programs were compiled for calls of one kind: {why[-1]}"
+        return None if len(why) == 1 else f"{len(why)} programs were compiled for calls that differ in values alone: {why[-1]}"
 
     return cell.each(judge, "recompiles", cell.claimed[:2])
 
 
 def speed(cell: Cell) -> Outcome | None:
-    """The time of a call beside eager's, for information: nothing fails by it."""
+    """The time of a call relative to eager's, for information only."""
     if (case := _largest(cell)) is None:
         return None
     ours, theirs = [], []
@@ -393,7 +393,7 @@ def speed(cell: Cell) -> Outcome | None:
 
 
 def memory(cell: Cell) -> Outcome | None:
-    """The most memory that a call takes at once beside eager's, for information: nothing fails by it."""
+    """The peak memory of a call relative to eager's, for information only."""
     if (case := _largest(cell)) is None:
         return None
     call_inputs = fresh(case.program.inputs)

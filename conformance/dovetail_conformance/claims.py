@@ -1,4 +1,4 @@
-"""What an executor says it does: that it takes what it declares, refuses with a sentence, and decides by the line alone."""
+"""The checks of claims: an executor takes what it declares, refuses with a reason, and its checkers depend on the line alone."""
 
 from __future__ import annotations
 
@@ -19,30 +19,25 @@ from dovetail_conformance.opinfo import ErrorSample, SampleInput
 from dovetail_conformance.program import inexact, message, program_of, seed_generators
 from dovetail_conformance.subject import every
 
-NOBODY = "the programs that ran have no line to run: they return their inputs"
-OFTEN, SELDOM = 1100, 3  # times that one line is offered of the first dtype, and of the others
-ASKED = 6  # cases whose lines a checker is offered
+NOTHING_TO_RUN = "the programs that ran have no line to run: they return their inputs"
+OFTEN, SELDOM = 1100, 3  # times that one line is offered, with the first dtype and with the others
+OFFERED = 6  # cases whose lines a checker is offered
 
 
 def claims(cell: Cell) -> Outcome:
     """Check that what is declared is taken and nothing else; the executed trace says which of the two it was."""
     subject, cases = cell.subject, cell.cases
-    says = subject.says(cell.info.symbol.id, cell.dtype, cell.device.type)
+    coverage = subject.coverage(cell.info.symbol.id, cell.dtype, cell.device.type)
     refusal = first_refusal(cell)
     if not cell.claimed:
-        if says == "yes":
+        if coverage == "yes":
             return Outcome("fail", f"it declares {cell.dtype.name} and takes none of {len(cases)} samples: {refusal}", 0, len(cases))
-        state = "unsupported" if refusal and _declares(cell) else "not-claimed"
+        state = "unsupported" if refusal and cell.subject.names(cell.info.symbol.id) else "not-claimed"
         unclaimed = all(case.ran.lines[1] == 0 for case in cases)
-        return Outcome(state, refusal or (NOBODY if unclaimed else "no line of the programs that ran was its own"), 0, len(cases))
-    if says == "no" and (taken := next((case for case in cell.claimed if _taken_whole(case)), None)) is not None:
+        return Outcome(state, refusal or (NOTHING_TO_RUN if unclaimed else "no line of the programs that ran was its own"), 0, len(cases))
+    if coverage == "no" and (taken := next((case for case in cell.claimed if _taken_whole(case)), None)) is not None:
         return Outcome("fail", f"it took {taken}, and declares neither this operation with this dtype nor this device", 1, len(cases))
     return cell.right()
-
-
-def _declares(cell: Cell) -> bool:
-    """Return whether the executor names this operation."""
-    return bool(cell.subject.declared["operations"]) and cell.info.symbol.id in cell.subject.declared["operations"]
 
 
 def _taken_whole(case: Case) -> bool:
@@ -55,7 +50,7 @@ def _taken_whole(case: Case) -> bool:
 
 def first_refusal(cell: Cell) -> str:
     """Return the first sentence with which the executor refused a sample."""
-    for case in cell.cases[:ASKED]:
+    for case in cell.cases[:OFFERED]:
         for line in lines_of(cell, case):
             try:
                 verdict = cell.subject.executor.verdict(line)
@@ -67,7 +62,7 @@ def first_refusal(cell: Cell) -> str:
 
 
 def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]:
-    """Return the lines that the executor would be offered, for tensors that are not there."""
+    """Record the sample without data; return the lines that the executor would be offered."""
     try:
         trace = case.specs(cell.device, grad=grad)
     except Exception:
@@ -78,38 +73,34 @@ def lines_of(cell: Cell, case: Case, *, grad: bool = False) -> list[BoundSymbol]
 def refusals(cell: Cell) -> Outcome | None:
     """Check that an executor that refuses an operation which it implements says why, in a sentence."""
     checked = 0
-    for case in cell.cases[:ASKED]:
+    for case in cell.cases[:OFFERED]:
         for line in lines_of(cell, case):
-            if not _implements(cell, line):
+            if not cell.subject.names(line.symbol.id):
                 continue
             checked += 1
             try:
                 verdict = cell.subject.executor.verdict(line)
             except Exception:
-                continue  # the check of that name says so
+                continue  # `checkers` reports it
             if verdict is not True and (not isinstance(verdict, str) or verdict == NO_REASON or " " not in verdict.strip()):
                 return Outcome("fail", f"{case}: {line.symbol} was refused with {verdict!r}; return a sentence that says why", 0, len(cell.cases))
     return Outcome("pass", "", checked, checked) if checked else None
 
 
-def _implements(cell: Cell, line: BoundSymbol) -> bool:
-    """Return whether the declaration names the operation of `line`."""
-    return bool(cell.subject.declared["operations"]) and line.symbol.id in cell.subject.declared["operations"]
-
-
 def checkers(cell: Cell) -> Outcome | None:
-    """Check that a checker never raises and always answers alike: after other questions, without gradients, under another default dtype or seed."""
+    """Check that a checker never raises, and returns one verdict for one line: in any order, without gradients, with another default dtype."""
     checked = 0
-    if (problem := _manner(cell)) is not None:
+    if (problem := _inconsistency(cell)) is not None:
         return Outcome("fail", problem, 0, len(cell.cases))
-    for case in cell.cases[:ASKED]:
+    for case in cell.cases[:OFFERED]:
         for grad in (False, True) if any(map(inexact, case.program.inputs)) else (False,):
-            lines = [line for line in lines_of(cell, case, grad=grad) if _implements(cell, line) or cell.subject.declared["operations"] is None]
-            answers = [_ask(cell, line) for line in lines]
+            offered = lines_of(cell, case, grad=grad)
+            lines = [line for line in offered if cell.subject.names(line.symbol.id) or cell.subject.declared["operations"] is None]
+            answers = [_verdict(cell, line) for line in lines]
             checked += len(lines)
-            again = [_ask(cell, line) for line in reversed(lines)][::-1]
-            with _elsewhere():
-                other = [_ask(cell, line) for line in lines]
+            again = [_verdict(cell, line) for line in reversed(lines)][::-1]
+            with _other_settings():
+                other = [_verdict(cell, line) for line in lines]
             for line, answer, second, third in zip(lines, answers, again, other):
                 if isinstance(answer, Exception):
                     return Outcome("fail", f"{case}: the checker of {line.symbol} raised {whole(answer)}", 0, len(cell.cases))
@@ -124,27 +115,27 @@ def checkers(cell: Cell) -> Outcome | None:
     for sample in _error_samples(cell):
         if (line := unrecorded(cell, sample)) is not None:
             checked += 1
-            if isinstance(answer := _ask(cell, line), Exception):
+            if isinstance(answer := _verdict(cell, line), Exception):
                 return Outcome(
                     "fail", f"{message(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
                 )
     return Outcome("pass", "", checked, checked) if checked else None
 
 
-def _manner(cell: Cell) -> str | None:
-    """Describe what is wrong with how one question is answered: it changes, it takes long, or the environment is read for it."""
-    line = next((line for case in cell.cases for line in lines_of(cell, case) if _implements(cell, line)), None)
+def _inconsistency(cell: Cell) -> str | None:
+    """Describe how the verdict on one line is wrong: it changes, takes too long, or reads the environment; None where it does not."""
+    line = next((line for case in cell.cases for line in lines_of(cell, case) if cell.subject.names(line.symbol.id)), None)
     if line is None:
         return None
-    first, shortest = _ask(cell, line), float("inf")
+    first, shortest = _verdict(cell, line), float("inf")
     reads: list[str] = []
-    with _environment(reads):
-        _ask(cell, line)
+    with _recording_reads(reads):
+        _verdict(cell, line)
     if reads:
         return f"the checker of {line.symbol} reads the environment variable {reads[0]}; a program is not compiled anew where that changes"
     for i in range(OFTEN if cell.first else SELDOM):
         began = perf_counter()
-        again = _ask(cell, line)
+        again = _verdict(cell, line)
         shortest = min(shortest, perf_counter() - began)
         if not _same(first, again):
             return f"the checker of {line.symbol} returned {first!r} and, called {i + 1} more times, {again!r} for the same line"
@@ -153,8 +144,8 @@ def _manner(cell: Cell) -> str | None:
     return None
 
 
-class _Watched(dict):
-    """An environment that notes what is read from it."""
+class _RecordingEnvironment(dict):
+    """An environment that records the names of the variables that are read."""
 
     def __init__(self, values: dict[str, str], reads: list[str]):
         super().__init__(values)
@@ -174,9 +165,9 @@ class _Watched(dict):
 
 
 @contextmanager
-def _environment(reads: list[str]) -> Iterator[None]:
+def _recording_reads(reads: list[str]) -> Iterator[None]:
     """Record what is read from the environment while open, but for Dovetail's own options."""
-    before, os.environ = os.environ, _Watched(dict(os.environ), noted := [])  # type: ignore[assignment]
+    before, os.environ = os.environ, _RecordingEnvironment(dict(os.environ), noted := [])  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -184,8 +175,8 @@ def _environment(reads: list[str]) -> Iterator[None]:
         reads += [name for name in noted if not name.startswith("DOVETAIL")]
 
 
-def _ask(cell: Cell, line: BoundSymbol) -> Any:
-    """Ask an executor about a line; return its verdict, or the error that it raises."""
+def _verdict(cell: Cell, line: BoundSymbol) -> Any:
+    """Return the executor's verdict on a line, or the error that its checker raises."""
     try:
         return cell.subject.executor.verdict(line)
     except Exception as error:
@@ -197,7 +188,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 @contextmanager
-def _elsewhere() -> Iterator[None]:
+def _other_settings() -> Iterator[None]:
     """Change, while open, what no checker may look at: grad mode, the default dtype, the seed."""
     dtype, state, folder = torch.get_default_dtype(), torch.get_rng_state(), os.environ.get("DOVETAIL_CONFORMANCE")
     torch.set_default_dtype(torch.float64)
@@ -216,13 +207,12 @@ def _elsewhere() -> Iterator[None]:
 
 
 def _error_samples(cell: Cell) -> Iterator[ErrorSample]:
-    declared = bool(cell.subject.declared["operations"]) and cell.info.symbol.id in cell.subject.declared["operations"]
-    if declared and cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0] and cell.device.type == "cpu":
+    if cell.subject.names(cell.info.symbol.id) and cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0] and cell.device.type == "cpu":
         yield from cell.info.error_samples(cell.device)
 
 
 def unrecorded(cell: Cell, sample: SampleInput | ErrorSample) -> BoundSymbol | None:
-    """Make a line of arguments that the operation refuses, as no trace has it; None where they are no arguments at all."""
+    """Return a line with arguments that the operation refuses, which no trace contains; None where they do not fit its signature."""
     trace, program = Trace(), program_of(cell.info.symbol, sample)
     proxies = [trace.tensor(spec_of(x.detach())) for x in program.inputs]
     args, kwargs = program.arguments(proxies)

@@ -1,4 +1,4 @@
-"""`dovetail conformance`: hold executors to the suite, and read, compare and check reports."""
+"""`dovetail conformance`: test executors with the suite, and print, compare and check reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dovetail_conformance.render.markdown import markdown
 from dovetail_conformance.report import Report, Row
 
 LEVELS = ("smoke", "quick", "core", "full", "stress")
-MOST = 20  # changes that `diff` tells of each kind
+MOST = 20  # changes of each kind that `diff` prints
 HELP = {"help_option_names": ["-h", "--help"]}
 OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
 IN = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -76,12 +76,12 @@ def plain_errors(kind: type[click.ClickException] = click.UsageError, errors: tu
         raise kind(str(error)) from error
 
 
-@click.group("conformance", cls=NamesOrCommands, context_settings=HELP, short_help="Hold executors to the suite, and read its reports.")
+@click.group("conformance", cls=NamesOrCommands, context_settings=HELP, short_help="Test executors with the conformance suite, and read its reports.")
 def conformance() -> None:
-    """Hold executors to the conformance suite, and read, compare and check its reports.
+    """Test executors with the conformance suite, and print, compare and check reports.
 
-    NAME is an executor that is installed, or file.py:name or package.module:name of one. `dovetail conformance NAME` ends with 1 where a
-    check fails, with 2 where it was called wrongly, else with 0.
+    NAME is an executor that is installed, or file.py:name or package.module:name of one. `dovetail conformance NAME` exits with 1 where a
+    check fails, with 2 for invalid arguments, else with 0.
     """
 
 
@@ -92,18 +92,26 @@ def conformance() -> None:
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="Only this dtype.")
 @click.option("--device", "devices", multiple=True, metavar="KIND", help="Only this kind of device.")
-@click.option("-n", "processes", type=click.IntRange(0), default=0, show_default=True, metavar="PROCESSES", help="Work in so many: a crash is a row.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, help="Seconds that a task may take, with -n.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random programs.")
-@click.option("-x", "--fail-fast", is_flag=True, help="End with the first failure.")
 @click.option(
-    "--expectations", type=OUT, callback=_into, metavar="FILE", help="What is known to fail, and why; conformance.toml beside the executor's code."
+    "-n",
+    "processes",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="PROCESSES",
+    help="Worker processes; a crash becomes a failing row.",
 )
-@click.option("--update-expectations", is_flag=True, help="Write into it what fails, and take out what fails no more; say why before you commit it.")
-@click.option("--lock", type=OUT, metavar="FILE", help="How many samples ran, which may only grow: conformance.lock.")
-@click.option("--update-lock", is_flag=True, help="Write the lock anew.")
-@click.option("--mutants", is_flag=True, help="Put faults into the plugin's implementations, one at a time, and tell which of them a check notices.")
-@click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="How many faults, with --mutants.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, help="Time limit of a task, with -n.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random programs.")
+@click.option("-x", "--fail-fast", is_flag=True, help="Stop at the first failure.")
+@click.option(
+    "--expectations", type=OUT, callback=_into, metavar="FILE", help="Known failures and their reasons; conformance.toml beside the executor's code."
+)
+@click.option("--update-expectations", is_flag=True, help="Add failures to it, and remove entries that pass; edit the reasons before you commit it.")
+@click.option("--lock", type=OUT, metavar="FILE", help="Sample counts, which may only grow: conformance.lock.")
+@click.option("--update-lock", is_flag=True, help="Write the lock file again.")
+@click.option("--mutants", is_flag=True, help="Inject faults into the plugin, one at a time, and report which of them a check notices.")
+@click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Number of faults, with --mutants.")
 @written
 @click.option("-v", "--verbose", is_flag=True, help="Print every operation and every reason, and a script for each failure.")
 def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **options: Any) -> None:
@@ -118,7 +126,7 @@ def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **opti
         raise click.UsageError("a badge is of one executor; name one, or leave --badge out")
     known = options["expectations"]
     if known is not None and not known.is_file() and not options["update_expectations"]:
-        raise click.UsageError(f"{known} does not exist; --update-expectations makes it")
+        raise click.UsageError(f"{known} does not exist; create it with --update-expectations")
     how = {key: value if value != () else None for key, value in options.items()}
     reports = [_checked(name, how) for name in names]
     for report in reports:
@@ -128,7 +136,7 @@ def run(names: tuple[str, ...], verbose: bool, mutants: bool, count: int, **opti
 
 
 def _mutate(name: str, count: int, options: dict[str, Any]) -> None:
-    """Print what becomes of mutants of a plugin as they are tried, then a summary; the report goes where --json says."""
+    """Print the verdict on each mutant of a plugin, then a summary; write the report to the file of --json."""
     from dovetail_conformance.mutants import campaign  # lazily: it reads every OpInfo
 
     with plain_errors(errors=(DovetailError, ValueError)):
@@ -148,7 +156,7 @@ def _checked(name: str, how: dict[str, Any]) -> Report:
     with plain_errors(errors=(DovetailError, ValueError)), _bar(name) as progress:
         report = dovetail_conformance.check(name, progress=progress, **how)
     if not report.rows:
-        raise click.UsageError(f"nothing was checked: no check of {name} is what --check, --dtype, --device and -k ask for together")
+        raise click.UsageError(f"nothing was checked: --check, --dtype, --device and -k together match no check of {name}")
     return report
 
 
@@ -218,7 +226,7 @@ def render(files: tuple[Path, ...], verbose: bool, **forms: Path | None) -> None
 @click.argument("files", nargs=-1, required=True, type=IN, metavar="REPORT...")
 @written
 def combine(files: tuple[Path, ...], **forms: Path | None) -> None:
-    """Put reports of several executors together: of one suite, and of no executor two."""
+    """Combine reports of several executors, one of each, by one version of the suite."""
     wanted = {name: forms[f"{name}_file"] for name in FORMS if name != "badge"}
     if forms["badge_file"]:
         raise click.UsageError("a badge is of one executor; make it with `dovetail conformance render`")
@@ -235,7 +243,7 @@ def combine(files: tuple[Path, ...], **forms: Path | None) -> None:
 @click.argument("new", type=IN)
 @click.option("-v", "--verbose", is_flag=True, help="Print every change.")
 def diff(old: Path, new: Path, verbose: bool) -> None:
-    """Show what changed from the report OLD to the report NEW; end with 1 where something is worse."""
+    """Show what changed from the report OLD to the report NEW; exit with 1 where something is worse."""
     differences = compare.diff(_one(old), _one(new))
     for remark in differences.remarks:
         click.echo(remark)
@@ -254,7 +262,7 @@ def diff(old: Path, new: Path, verbose: bool) -> None:
 @conformance.command("trend", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, type=IN, metavar="REPORT...")
 def trend(files: tuple[Path, ...]) -> None:
-    """Show how the reports of an executor went over time, the oldest first."""
+    """Show the reports of an executor over time, the oldest first."""
     head = None
     for point in compare.trend(_loaded(files)):
         report = point.report
@@ -262,14 +270,14 @@ def trend(files: tuple[Path, ...]) -> None:
             click.echo(f"{report.name} at level {report.level}")
             head = (report.name, report.level)
         change = "" if point.worse is None else f", {point.worse:,} worse and {point.better:,} better"
-        made_by = f"version {report.executor.get('version', '?')}, suite {report.suite.get('version')}"
-        click.echo(f"  {report.created or 'no date'}  {parts.score(report)}, {len(report.failures):,} failed ({made_by}{change})")
+        origin = f"version {report.executor.get('version', '?')}, suite {report.suite.get('version')}"
+        click.echo(f"  {report.created or 'no date'}  {parts.score(report)}, {len(report.failures):,} failed ({origin}{change})")
 
 
 @conformance.command("verify", context_settings=HELP)
 @click.argument("report", type=IN)
 def verify(report: Path) -> None:
-    """Check a report that somebody sends in: whole, of the suite that is installed, of a clean commit, and without failures."""
+    """Check a submitted report: complete, by the installed version of the suite, of a clean commit, and without failures."""
     look = importlib.import_module("dovetail_conformance.verify")  # it reads every OpInfo, and the help of `dovetail` imports this file
     with plain_errors():
         problems = look.problems(report.read_text(encoding="utf-8"))

@@ -18,13 +18,13 @@ from dovetail_conformance.one_rank import Seen, Stopped, has_gradient
 from dovetail_conformance.ranks import Answer, end_shared_ranks, shared_ranks
 from dovetail_conformance.subject import Subject
 
-SECONDS = 600.0  # that a sample may take: the first waits for the processes, and a collective that hangs fails within a minute
-ELSEWHERE = "it exists in this process alone, and collectives run in others; pass the executor's name, or file.py:name, to have them run"
+SECONDS = 600.0  # that a sample may take: long enough for the processes to start, and a collective that hangs fails within a minute
+ELSEWHERE = "the executor exists in this process alone, and collectives run in others; pass its name, or file.py:name, to run them"
 
 
 @dataclass
 class Failure:
-    """A sample that raised an error, died or hung on a rank: what is not compared any more on the other ranks."""
+    """A sample that raised an error, died or hung on a rank; the other ranks stop comparing."""
 
     sample: CollectiveSample
     check: str
@@ -34,14 +34,14 @@ class Failure:
 
 @dataclass
 class Measured:
-    """What all ranks saw of the samples, up to the first failure."""
+    """The results of all ranks for the samples, up to the first failure."""
 
     seen: list[tuple[CollectiveSample, list[Seen]]] = field(default_factory=list)
     failure: Failure | None = None
 
 
 class CollectiveCell(Cell):
-    """As `Cell`, of which the checks of claims take its samples as rank 0 runs them."""
+    """Like `Cell`; the checks of claims take its samples as rank 0 runs them."""
 
     info: CollectiveInfo
 
@@ -77,20 +77,20 @@ class CollectiveCell(Cell):
 
     @property
     def claimed(self) -> list[CollectiveSample]:
-        """The samples of which the executor ran a line on a rank, and one that failed."""
+        """The samples with a line that the executor ran on some rank, and the one that failed."""
         failed = self.measured.failure.sample if self.measured.failure is not None else None
         return [sample for sample, seen in self.measured.seen if sample is failed or any([each.lines[0] for each in seen])]
 
     def claims(self) -> Outcome:
         """Check that what is declared is taken and nothing else."""
-        says, samples = self.subject.says(self.info.symbol.id, self.dtype, "cpu"), len(self.samples)
+        coverage, samples = self.subject.coverage(self.info.symbol.id, self.dtype, "cpu"), len(self.samples)
         if not self.claimed:
             refusal = first_refusal(self)
-            if says == "yes":
+            if coverage == "yes":
                 return Outcome("fail", f"it declares {self.dtype.name} and takes none of {samples} samples: {refusal}", 0, samples)
             return Outcome("unsupported" if refusal else "not-claimed", refusal or "no line of the programs that ran was its own", 0, samples)
         taken = next((sample for sample, seen in self.measured.seen if any([each.taken for each in seen])), None)
-        if says == "no" and taken is not None:
+        if coverage == "no" and taken is not None:
             return Outcome("fail", f"it took {taken}, and declares neither this operation with this dtype nor this device", 1, samples)
         return self.right()
 
@@ -120,7 +120,7 @@ class CollectiveCell(Cell):
 
 
 def _seen(answer: Answer) -> Seen:
-    """Return what a rank saw, up to its error where it raised one."""
+    """Return the results of a rank, up to its error where it raised one."""
     if answer.state == "result":
         return answer.value
     return answer.error.seen if isinstance(answer.error, Stopped) else Seen()

@@ -1,4 +1,4 @@
-"""Collectives: samples for any number of ranks, and what each rank gets, computed by NumPy from the operands of all ranks.
+"""Collectives: samples for any number of ranks, and the results of each rank, computed by NumPy from the operands of all.
 
 A collective is a function of the operands of all ranks, and so is its gradient: the cotangents of all ranks determine those of each.
 """

@@ -10,12 +10,12 @@ from typing import Any
 
 from dovetail_conformance.report import FORMAT, Report, Row
 
-RANKS = {"pass": 2, "partly": 1}  # every other state is 0: it proves nothing right
+RANKS = {"pass": 2, "partly": 1}  # every other state is 0: it shows nothing to be right
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one row; `old` is None where it is new, `new` where it is gone."""
+    """The change of one row; `old` is None where the row is new, `new` where it was removed."""
 
     old: Row | None
     new: Row | None
@@ -81,14 +81,14 @@ def _remarks(old: Report, new: Report) -> Iterator[str]:
         ("versions of the executor", old.executor.get("version"), new.executor.get("version")),
         ("levels", old.level, new.level),
         ("seeds", old.seed, new.seed),
-        ("suites", said_suite(old), said_suite(new)),
+        ("suites", suite_version(old), suite_version(new)),
         *((f"environments ({key})", old.environment.get(key), new.environment.get(key)) for key in {**old.environment, **new.environment}),
     ):
         if a != b:
             yield f"{what} differ: {a} and {b}"
 
 
-def said_suite(report: Report) -> str:
+def suite_version(report: Report) -> str:
     """Format a suite by its version and hash."""
     return f"{report.suite.get('version')} ({report.suite.get('hash')})"
 
@@ -117,11 +117,11 @@ def trend(reports: Iterable[Report]) -> list[Point]:
 
 
 def combine(reports: Sequence[Report]) -> list[Report]:
-    """Return the reports if they can stand in one table: of one suite, no executor twice; raise ValueError naming what does not go together."""
+    """Return reports that fit one table.  Raises ValueError where they are of different suites, or two are of one executor."""
     first: dict[str, Report] = {}
     for report in reports:
-        if said_suite(report) != said_suite(reports[0]):
-            two = f"{reports[0].name} by suite {said_suite(reports[0])}, {report.name} by suite {said_suite(report)}"
+        if suite_version(report) != suite_version(reports[0]):
+            two = f"{reports[0].name} by suite {suite_version(reports[0])}, {report.name} by suite {suite_version(report)}"
             raise ValueError(f"reports of different suites do not compare: {two}; run both with one version of dovetail-conformance")
         if report.name in first:
             raise ValueError(f"there are two reports of the executor {report.name}; combine one of each, or use diff or trend for several")
@@ -137,20 +137,20 @@ def combined(reports: Sequence[Report]) -> str:
 
 
 def load(path: str | Path) -> list[Report]:
-    """Read the reports in a file, one or several; raise ValueError that says what is wrong with another file."""
+    """Return the reports in a file, one or several.  Raises ValueError, with the reason, where it holds none."""
     text = Path(path).read_text(encoding="utf-8")
     try:
-        message: Any = json.loads(text)
+        data: Any = json.loads(text)
     except json.JSONDecodeError:
-        message = None
-    several = isinstance(message, dict) and message.get("format") == FORMAT and isinstance(message.get("reports"), list)
+        data = None
+    several = isinstance(data, dict) and data.get("format") == FORMAT and isinstance(data.get("reports"), list)
     try:
-        return [_one(each) for each in message["reports"]] if several else [Report.of_json(text)]
+        return [_one(each) for each in data["reports"]] if several else [Report.of_json(text)]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _one(message: Any) -> Report:
-    if not isinstance(message, dict):
-        raise ValueError(f"one of its reports is of type {type(message).__name__}")
-    return Report.of_data(message)
+def _one(data: Any) -> Report:
+    if not isinstance(data, dict):
+        raise ValueError(f"one of its reports is of type {type(data).__name__}")
+    return Report.of_data(data)

@@ -1,4 +1,4 @@
-"""Which cells an executor's declaration leaves room for, decided from recorded programs before anything runs."""
+"""Decide from recorded programs, before anything runs, in which cells an executor may run a line."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ PROGRAMS = 8  # samples of an operation that are recorded, each with its argumen
 
 @cache
 def has_samples(operation: str, dtype: DType) -> bool:
-    """Return whether the operation has a sample with this dtype: eager does not run every operation in place with each dtype of its twin."""
+    """Return whether the operation has a sample with this dtype: eager runs some in-place operations with fewer dtypes than their twins."""
     if not is_in_place(operation):
         return True
     try:
         return next(opinfos()[operation].samples(dtype, named("cpu")), None) is not None
-    except Exception:  # samples that cannot be made are a matter of the checks
+    except Exception:  # the checks report samples that cannot be created
         return True
 
 
 def has_room(subject: Subject, task: Task) -> bool:
     """Return whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
 
-    Each line is offered to the executor itself, so one that takes what it does not declare has room. A cell
+    Each line is offered to the executor itself, so a claim beyond the declaration counts. A cell
     without room is `not-claimed`: `suite` leaves it out, and `check` reports it without running anything.
     """
     rows = subject.declared["operations"]
     if task.dtype is None:
         return True
-    if rows and task.operation in rows and subject.says(task.operation, task.dtype, task.device) != "no":
+    if rows and task.operation in rows and subject.coverage(task.operation, task.dtype, task.device) != "no":
         return True
     if task.operation in collectives():
         with subject.configured():
@@ -53,7 +53,7 @@ def has_room(subject: Subject, task: Task) -> bool:
 
 
 def _starts(subject: Subject, operation: str, dtype: DType) -> bool:
-    """Return whether the executor takes a line of a collective's that is of several ranks, too: no other needs processes."""
+    """Return whether the executor takes a line of a collective that needs several ranks: only those need processes."""
     lines = offered(subject.executor, operation, dtype, named("cpu"))
     return any([line.symbol.module == "dist" and _takes(subject.executor, line) for line in lines])
 
@@ -84,14 +84,14 @@ def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple
         lines += every(trace.lines, whole=False)
         try:
             lines += every(ex.prepare(trace, (ex,)).lines, whole=False)
-        except Exception:  # the checks that run the program say so
+        except Exception:  # the checks that run the program report it
             continue
     return tuple(lines)
 
 
 @cache
 def recorded(operation: str, dtype: DType, device: Device) -> tuple[Trace, ...]:
-    """Record the operation's samples, one for each way in which the other arguments are passed, for tensors that are not there."""
+    """Record the operation's samples without data, one for each way in which the other arguments are passed."""
     if operation in collectives():
         return tuple([case.specs(device) for case in _of_one_rank(operation, dtype)])
     info = opinfos()[operation]

@@ -1,4 +1,4 @@
-"""What is known of a result whose values are not: shape and dtype, and of random numbers their bounds and moments."""
+"""What can be checked of undetermined values: shape and dtype, and bounds and moments of random numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FAR, MANY = 6.0, 30  # standard errors that a mean may be off by, of how many numbers or more
+FAR, MANY = 6.0, 30  # allowed error of a mean, in standard errors; numbers from which on moments are checked
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A function that says what is wrong with a result, or None.
+    """A function that describes what is wrong with a result; None where nothing is.
 
-    Numbers lie in [low, high], and are `whole` or not; their mean and standard deviation hold for complex numbers' parts, and of samples
-    that are large enough to tell.
+    Numbers lie in [low, high], and are `whole` or not; their mean and standard deviation hold for the parts of complex numbers, and are checked for
+    samples that are large enough.
     """
 
     shape: tuple[int, ...]
@@ -43,11 +43,11 @@ class Drawn:
         if outside.size:
             return f"{outside[0]:.7g} lies outside [{self.low}, {self.high}]"
         if self.whole and (x != np.round(x)).any():
-            return f"{x[x != np.round(x)][0]:.7g} is no whole number"
+            return f"{x[x != np.round(x)][0]:.7g} is not a whole number"
         if self.mean is not None and self.std is not None and x.size >= MANY:
             error = FAR * self.std / np.sqrt(x.size)
             if abs(x.mean() - self.mean) > error:
-                return f"the mean of {x.size} numbers is {x.mean():.4g}, where {self.mean:.4g} is expected, give or take {error:.2g}"
+                return f"the mean of {x.size} numbers is {x.mean():.4g}, expected {self.mean:.4g} within {error:.2g}"
             if not self.std / 2 <= x.std() <= 2 * self.std:
                 return f"the standard deviation of {x.size} numbers is {x.std():.4g}, where {self.std:.4g} is expected"
         return None

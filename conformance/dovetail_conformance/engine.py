@@ -1,4 +1,4 @@
-"""Does one task: every check of one operation with one dtype, or one check of the whole executor, as rows."""
+"""Run one task: every check of one operation with one dtype, or one check of the whole executor, as rows."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Doing = Callable[[str], None]  # called with the check that is about to run
 def rows_of(
     task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None, *, twice: bool = True
 ) -> Iterator[Row]:
-    """Yield the rows of a task; run those that fail `twice`, and note where they do not fail again."""
+    """Yield the rows of a task; with `twice`, run failing checks again and report those that then pass as flaky."""
     with subject.configured():
-        yield from (_asked_twice if twice else _rows)(task, subject, level, wanted, seed, doing)
+        yield from (_rows_repeated if twice else _rows)(task, subject, level, wanted, seed, doing)
 
 
-def _asked_twice(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
+def _rows_repeated(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int, doing: Doing) -> Iterator[Row]:
     for row in _rows(task, subject, level, wanted, seed, doing):
         if row.failed and row.state in ("fail", "error"):
             only = Wanted(wanted.operations, (row.check,), wanted.dtypes, wanted.devices)
@@ -73,13 +73,13 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
     def row(check: str, run: Callable[[], Outcome | None]) -> Iterator[Row]:
         doing(check)
         began = perf_counter()
-        message = next((each for each in info.directives if each.covers(check, dtype, task.device)), None)
-        if message is not None and message.kind == "skip":
+        directive = next((each for each in info.directives if each.covers(check, dtype, task.device)), None)
+        if directive is not None and directive.kind == "skip":
             state = "waived" if _may_claim(cell) else "not-claimed"
-            yield row_of(task.operation, check, dtype.name, task.device, Outcome(state, message.reason), began)
+            yield row_of(task.operation, check, dtype.name, task.device, Outcome(state, directive.reason), began)
         elif (outcome := guarded(run)) is not None:
-            if message is not None:
-                outcome = expected_failure(outcome, message.reason)
+            if directive is not None:
+                outcome = expected_failure(outcome, directive.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
     if (isinstance(cell, CollectiveCell) or not _declared(cell)) and not has_room(subject, task):
@@ -88,7 +88,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
             yield from row("claims", lambda: nothing)
         return
     if not _has_samples(cell):
-        return  # an operation in place that eager does not run with this dtype
+        return  # an in-place operation that eager does not run with this dtype
     if missing:
         cell.device = named(task.device)  # nothing runs, and checkers run all the same
         yield from row("claims", lambda: Outcome("not-run", missing)) if wanted.check("claims") else ()
@@ -109,7 +109,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
 
 
 def _cell(task: Task, dtype: DType, subject: Subject, level: Level, wanted: Wanted, seed: int) -> Cell:
-    """Return the cell of a task; where its device is not here, its samples lie on the processor, and checkers alone run."""
+    """Return the cell of a task; where its device is missing, the samples are on the CPU and only checkers run."""
     if task.operation in collectives():
         return CollectiveCell(subject, collectives()[task.operation], dtype, level, wanted.checks, seed)
     device = named(task.device)
@@ -122,7 +122,7 @@ def _checks(cell: Cell) -> Iterator[tuple[str, Callable[[], Outcome | None]]]:
 
 
 def _has_samples(cell: Cell) -> bool:
-    """Return whether the operation has samples; those that cannot be made are a matter of the checks."""
+    """Return whether the operation has samples; True where creating them raises, which the checks then report."""
     try:
         return bool(cell.cases)
     except Exception:
@@ -136,12 +136,12 @@ def _declared(cell: Cell) -> bool:
 
 
 def _may_claim(cell: Cell) -> bool:
-    """Return whether the executor may run the operation: by its declaration, or as one of a family that a function finds."""
+    """Return whether the executor may run the operation: its declaration lists it, or has a function for a family of operations."""
     return bool(cell.subject.declared.get("family")) or _declared(cell)
 
 
 def absent(subject: Subject, kind: str) -> str:
-    """Return why nothing can run on a kind of device here; empty where it can."""
+    """Return why nothing can run on this kind of device; empty where something can."""
     if subject.available is not True:
         return f"{subject.name} is not available here: {subject.available}"
     if kind == "cuda" and not torch.cuda.is_available():
@@ -150,7 +150,7 @@ def absent(subject: Subject, kind: str) -> str:
 
 
 def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:
-    """Run a check; an error that it does not expect is one of the executor's."""
+    """Run a check; an exception that escapes it becomes an outcome with state "error"."""
     try:
         return run()
     except Exception as error:
@@ -158,16 +158,16 @@ def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:
 
 
 def expected_failure(outcome: Outcome, reason: str) -> Outcome:
-    """Turn the outcome of a check that is known to fail into an expected failure, or into an unexpected pass."""
+    """Return the outcome of a check that is known to fail as an expected failure or an unexpected pass."""
     if outcome.state in ("fail", "error", "crash", "timeout"):
         outcome.state, outcome.message = "xfail", f"{reason} ({outcome.message})"
     elif outcome.state in ("pass", "partly"):
-        outcome.state, outcome.message = "xpass", f"it is expected to fail, since {reason}; take the expectation away"
+        outcome.state, outcome.message = "xpass", f"it is expected to fail, since {reason}, and passes; remove the expectation"
     return outcome
 
 
 def row_of(operation: str, check: str, dtype: str, device: str, outcome: Outcome, began: float) -> Row:
-    """Make the row of an outcome."""
+    """Return the row of an outcome."""
     return Row(
         operation,
         check,

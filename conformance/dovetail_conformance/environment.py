@@ -71,7 +71,7 @@ def source(ex: Executor) -> dict[str, Any]:
 
 
 def _code(ex: Executor) -> list[Any]:
-    """Return the part of the executor that is written in its own repository."""
+    """Return a class or function of the executor's own repository."""
     table = getattr(ex, "table", {})
     rules = [rule for entry in table.values() for rule in (entry.checker, entry.fn, entry.grad, entry.execution_transform, entry.stateful) if rule]
     own = [type(ex)] if not type(ex).__module__.startswith("dovetail.") else []

@@ -1,4 +1,4 @@
-"""What a plugin knows of itself beforehand: checks that fail for a reason, and how many samples it has ever run.
+"""Known failures of a plugin with their reasons, and the number of samples that it runs.
 
 `conformance.toml`, written by hand, lies in the plugin's package or beside its tests:
 
@@ -99,45 +99,43 @@ def _beside(ex: Executor, name: str) -> Path | None:
 
 def options_in(path: Path | None) -> dict[str, Any]:
     """Return the options under which an executor is tested: the table `[options]` of its file."""
-    message = {} if path is None or not path.is_file() else _parsed(path).get("options", {})
-    if not isinstance(message, dict):
-        raise BadExpectations(f"{path} has options = {message!r}; write a table, [options]")
-    return message
+    options = {} if path is None or not path.is_file() else _parsed(path).get("options", {})
+    if not isinstance(options, dict):
+        raise BadExpectations(f"{path} has options = {options!r}; write a table, [options]")
+    return options
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        message = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadExpectations(f"{path} cannot be read: {error}") from None
-    if extra := set(message) - {"expect", "options", "limits"}:
+    if extra := set(table) - {"expect", "options", "limits"}:
         raise BadExpectations(f"{path} has {', '.join(sorted(extra))}; it may hold [[expect]] entries and the tables [options] and [limits]")
-    return message
+    return table
 
 
 def read(path: Path, executor_version: str) -> list[Expectation]:
     """Return the expectations of a file that hold here and now."""
-    message = _parsed(path)
-    expectations = [_made(path, i, entry, executor_version) for i, entry in enumerate(message.get("expect", []))]
+    entries = _parsed(path).get("expect", [])
+    expectations = [_expectation(path, i, entry, executor_version) for i, entry in enumerate(entries)]
     return [each for each in expectations if _holds(each, executor_version)]
 
 
-def _made(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> Expectation:
+def _expectation(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> Expectation:
     where = f"{path}, entry {i + 1}"
     if extra := set(entry) - KEYS:
         raise BadExpectations(f"{where} has {', '.join(sorted(extra))}; it may have {', '.join(sorted(KEYS))}")
     for key in ("operation", "reason", "class"):
         if not str(entry.get(key, "")).strip():
-            raise BadExpectations(f"{where} has no {key}; an expectation says what fails, why, and of which class that is")
+            raise BadExpectations(f"{where} has no {key}; an expectation needs an operation, a reason and a class")
     if entry["class"] not in CLASSES:
-        raise BadExpectations(f"{where} is of the class {entry['class']!r}; there are {', '.join(CLASSES)}")
+        raise BadExpectations(f"{where} has the unknown class {entry['class']!r}; expected one of {', '.join(CLASSES)}")
     if entry.get("state", "xfail") not in ("xfail", "skip"):
-        raise BadExpectations(f"{where} has the state {entry['state']!r}; there are xfail and skip")
+        raise BadExpectations(f"{where} has the unknown state {entry['state']!r}; expected xfail or skip")
     until = str(entry.get("until", ""))
     if until and Version(executor_version) >= Version(until):
-        raise BadExpectations(
-            f"{where} held until {until}, and this is {executor_version}: {entry['reason']}; mend it, or say until when it holds now"
-        )
+        raise BadExpectations(f"{where} holds until version {until}, and this is {executor_version}: {entry['reason']}; fix it, or raise `until`")
     dtypes = entry.get("dtype", ())
     return Expectation(
         entry["operation"],
@@ -157,13 +155,13 @@ def _made(path: Path, i: int, entry: dict[str, Any], executor_version: str) -> E
 def _conditions(where: str, when: dict[str, str]) -> dict[str, str]:
     for key, wanted in when.items():
         if key not in ("torch", "cuda", "python", "machine", "executor"):
-            raise BadExpectations(f"{where} asks for {key}; `when` knows torch, cuda, python, machine and executor")
+            raise BadExpectations(f"{where} has the unknown condition {key}; `when` takes torch, cuda, python, machine and executor")
         if key != "machine":
             try:
                 SpecifierSet(wanted)
             except InvalidSpecifier:
                 raise BadExpectations(
-                    f"{where} expects {key} {wanted!r}, which is no range of versions; write one as pip does: '>=2.10,<2.12'"
+                    f"{where} has {key} = {wanted!r}, which is not a range of versions; write one as pip does: '>=2.10,<2.12'"
                 ) from None
     return when
 
@@ -192,14 +190,14 @@ def applied(rows: Iterable[Row], expected: list[Expectation]) -> Iterator[Row]:
         elif row.failed:
             row.state, row.reason = "xfail", each.reason
         elif row.state in ("pass", "partly"):
-            row.state, row.message = "xpass", f"it was expected to fail ({each.reason}) and does not; take the entry away"
+            row.state, row.message = "xpass", f"it was expected to fail ({each.reason}) and passes; remove the entry"
         yield row
 
 
 def accepted(rows: list[Row], path: Path, executor_version: str, *, whole: bool) -> tuple[list[Row], list[Expectation]]:
-    """Write into a file of expectations what fails in these rows and is not in it; what fails no more is taken out after a `whole` run.
+    """Add the failures in these rows to a file of expectations; after a `whole` run, also remove entries that no longer fail.
 
-    Gives the rows as the file has them then, and what is in it.  Comments and the entries of other circumstances stay as they are.
+    Returns the rows with the new expectations applied, and those.  Comments and entries for other conditions stay as they are.
     """
     text = path.read_text(encoding="utf-8")
     known = read(path, executor_version)
@@ -222,38 +220,38 @@ def _without(text: str, gone: set[int]) -> str:
 
 
 def _entry(operation: str, check: str, device: str, rows: list[Row]) -> str:
-    """Write an entry for failing rows of one check; a string of JSON is one of TOML."""
+    """Format an entry for failing rows of one check; JSON strings are valid TOML."""
     dtypes = sorted({row.dtype for row in rows if row.dtype})
-    message = {"operation": operation, "check": check, "dtype": dtypes, "device": device, "class": "bug"}
-    message["reason"] = rows[0].message.partition("\n")[0][:200].strip() or rows[0].state
-    return "\n".join(["[[expect]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in message.items() if value), ""])
+    entry = {"operation": operation, "check": check, "dtype": dtypes, "device": device, "class": "bug"}
+    entry["reason"] = rows[0].message.partition("\n")[0][:200].strip() or rows[0].state
+    return "\n".join(["[[expect]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items() if value), ""])
 
 
 def stale(expected: list[Expectation]) -> Iterator[Row]:
     """Yield a failing row for each entry that matched nothing."""
     for each in expected:
         if not each.used:
-            yield Row("", f"expectation {each}", state="fail", message="no row is what it speaks of; take the entry away", reason=each.reason)
+            yield Row("", f"expectation {each}", state="fail", message="it matches no row; remove the entry", reason=each.reason)
 
 
 def locked(rows: Iterable[Row], path: Path, level: str, devices: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Yield a failing row for each check of an operation that ran fewer samples than the lock file has for this level, on these devices."""
     if not path.is_file():
-        raise BadExpectations(f"there is no lock file {path}; make it with --update-lock")
+        raise BadExpectations(f"there is no lock file {path}; write it with --update-lock")
     try:
-        message = json.loads(path.read_text(encoding="utf-8"))
-        had: dict[str, dict[str, int]] = message["ran"]
+        lock = json.loads(path.read_text(encoding="utf-8"))
+        ran_before: dict[str, dict[str, int]] = lock["ran"]
     except (ValueError, KeyError, TypeError):
-        raise BadExpectations(f"{path} is no lock file of the suite; make it anew with --update-lock") from None
-    if message["level"] != level:
+        raise BadExpectations(f"{path} is not a lock file of the suite; write it again with --update-lock") from None
+    if lock["level"] != level:
         return
     now = counts(rows)
-    for key, checks in had.items():
+    for key, checks in ran_before.items():
         operation, device = key.split()
         for check, n in checks.items() if devices is None or device in devices else ():
             if (ran := now.get(key, {}).get(check, 0)) < n:
-                said_of = f"{ran} samples were run where {n} are locked; if that is meant, run the suite with --update-lock"
-                yield Row(operation, f"lock of {check}", "", device, "fail", ran, n, message=said_of)
+                message = f"{ran} samples were run where {n} are locked; if that is meant, run the suite with --update-lock"
+                yield Row(operation, f"lock of {check}", "", device, "fail", ran, n, message=message)
 
 
 def counts(rows: Iterable[Row]) -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""How much of the suite is run: what each level tests, and with what."""
+"""Levels: how much of the suite is run."""
 
 from __future__ import annotations
 

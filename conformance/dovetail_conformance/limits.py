@@ -1,7 +1,7 @@
-"""What a call and a question may take before a check says so; an executor's file of expectations may raise it.
+"""Time and memory that a call and a checker may take; an executor's file of expectations may raise the limits.
 
 [limits]
-call = 0.5       # seconds that a call may take besides what eager takes
+call = 0.5       # seconds that a call may take beyond eager's time
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An executor that runs everything as the executors of last resort do: what is not a pass for it, is a fault of the suite."""
+"""An executor that runs everything as the executors of last resort do: a check that it does not pass is a fault of the suite."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Loopback(OperatorExecutor):
 
 
 def loopback() -> Loopback:
-    """Make the executor for `check("dovetail_conformance.loopback:loopback")`."""
+    """Return the executor for `check("dovetail_conformance.loopback:loopback")`."""
     return Loopback()

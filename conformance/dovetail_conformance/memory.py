@@ -1,4 +1,4 @@
-"""The memory that a call takes at its peak."""
+"""Peak memory of a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler says on stderr when it starts
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler prints to stderr when it starts
 
 
 def peak(fn: Callable[[], object], device: str) -> int:

@@ -1,4 +1,4 @@
-"""What one rank does for a check of a collective: it runs a sample as the executor under test does, and compares what it gets with the reference."""
+"""The part of one rank in a check of a collective: it runs a sample with the executor under test and compares the results with the reference."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import Program, calm, fresh
 from dovetail_conformance.subject import Subject
 
-ROUNDINGS = 8  # in units of the last place, for each rank, that a result may be off by
-FIRST, OTHER, COTANGENTS = range(3)  # what values are drawn for
+ROUNDINGS = 8  # units in the last place that a result may be off by, for each rank
+FIRST, OTHER, COTANGENTS = range(3)  # purposes of random values
 GROUP = "world"
 
 
 @dataclass
 class Seen:
-    """What a rank saw of a sample: a sentence for each check, None where it passed, and what the executed programs show."""
+    """The results of a sample on one rank: a sentence for each check, None where it passed, and counts of lines in the executed programs."""
 
     problems: dict[str, str | None] = field(default_factory=dict)
     lines: tuple[int, int] = (0, 0)
@@ -38,7 +38,7 @@ class Seen:
 
 
 class Stopped(Exception):
-    """A sample raised an error in one check; the other ranks may wait for this one, so that none goes on."""
+    """A sample raised an error in one check; as the other ranks may wait for this one, all stop."""
 
     def __init__(self, check: str, problem: str, seen: Seen):
         super().__init__(check, problem, seen)
@@ -74,7 +74,7 @@ def has_gradient(info: CollectiveInfo, sample: CollectiveSample, dtype: DType) -
 
 
 def case_of(subject: Subject, info: CollectiveInfo, sample: CollectiveSample, dtype: DType, rank: int, seed: int = 0) -> Case:
-    """Make the program that a rank runs for a sample."""
+    """Return the case that a rank runs for a sample."""
     keywords = {**sample.keywords[rank], "group": GROUP, "ranks": sample.ranks}
 
     def program(*operands: Any) -> Any:
@@ -131,7 +131,7 @@ class Rehearsal:
         return self.differ(results, self.info.reference(drawn(self.sample.shapes, self.dtype, self.seed, purpose), self.sample, self.rank), "result")
 
     def differ(self, got: Sequence[Any], want: Arrays, word: str) -> str | None:
-        """Describe the first of some tensors that is not what the reference has."""
+        """Describe the first tensor that differs from the reference."""
         eps = torch.finfo(TO_TORCH[self.dtype]).eps if self.dtype.inexact else 0.0
         for i, (x, y) in enumerate(zip(got, want, strict=True)):
             if not isinstance(x, Tensor) or x.dtype != TO_TORCH[self.dtype]:
@@ -147,10 +147,10 @@ class Rehearsal:
         return self.unlike(flat(ran.result), FIRST)
 
     def meta(self) -> str | None:
-        """Every line gives what its meta promises, and nothing requires grad that should not."""
+        """Every line returns what its meta function promises, and requires grad where it should."""
         ran = self.call(self.case.compiled(passes=[checked]), fresh(self.case.program.inputs))
         wrong = any([x.requires_grad for x in flat(ran.result)])
-        return "the result requires grad, and nothing that it was computed from does" if wrong else None
+        return "the result requires grad, and none of its inputs does" if wrong else None
 
     def inputs(self) -> str | None:
         """Operands stay as they were."""
@@ -160,9 +160,9 @@ class Rehearsal:
         return f"it wrote into operand {changed[0]}, which it only reads" if changed else None
 
     def determinism(self) -> str | None:
-        """The same call gives the same bits."""
+        """Two calls return the same bits."""
         first, second = [self.call(self.case.function, fresh(self.case.program.inputs)).result for _ in range(2)]
-        return None if same_bits(first, second) else "a second call with the same operands gave other bits"
+        return None if same_bits(first, second) else "a second call with the same operands returned different bits"
 
     def repeat(self) -> str | None:
         """A second call is right for other values, and leaves the results of the first as they were."""
@@ -171,7 +171,7 @@ class Rehearsal:
         others = placed(drawn(self.sample.shapes, self.dtype, self.seed, OTHER)[self.rank], self.sample, self.dtype)
         second = self.call(self.case.function, others).result
         if not same_bits(first, before):
-            return "a second call changed what the first had returned"
+            return "a second call changed the result of the first"
         problem = self.unlike(flat(second), OTHER)
         return f"in a second call with other values, {problem}" if problem is not None else None
 

@@ -34,7 +34,7 @@ ANY = BOOLS + NUMBERS
 class SampleInput:
     """Arguments that the operation accepts; tensors are real.
 
-    `fixed` are those of its inexact tensors that eager refuses a gradient, such as running statistics and the weights of classes.
+    `fixed` are inexact tensors that take no gradient in eager mode, such as running statistics and class weights.
     """
 
     args: tuple = ()
@@ -53,13 +53,13 @@ class ErrorSample:
 
 
 def no_errors(device: Device) -> Iterator[ErrorSample]:
-    """Yield nothing: the operation accepts any arguments."""
+    """Yield no error samples."""
     return iter(())
 
 
 @dataclass(frozen=True)
 class Directive:
-    """What is known beforehand of one check of an operation: "skip" it, or "xfail", which fails when it passes.  `reason` is a sentence.
+    """An expectation for one check of an operation: "skip" it, or "xfail", which fails when it passes.  `reason` is a sentence.
 
     It holds for the check of that name, or for all; for these dtypes and kinds of device, or for all.
     """
@@ -81,15 +81,15 @@ class Directive:
 
 @dataclass(eq=False)
 class OpInfo:
-    """One operation, as the conformance suite meets it.
+    """An operation's samples, reference and properties for the conformance suite.
 
     `reference` computes the same from real tensors by other means than PyTorch's own operation, or is None where there are none;
     a None in its result stands for one that is not determined, a function (see `drawn.py`) for one that is known in part.
-    `grad` says that the operation is differentiable at its float64 samples, `domain` between which values of its tensors it is meant to work.
+    `grad` tells that the operation is differentiable at its float64 samples; `domain` bounds the values of its tensors.
     `tolerance` is the relative one that its float32 results keep to the reference; where it is not the default, `tolerance_source` says why.
     `cancellation` is the absolute error of a float32 result that one rounding of an intermediate value explains where the result is close to 0.
     `extremes` are the values, among "large", "inf" and "nan", that the suite may put into a sample's inexact tensors: the operation gives
-    what eager gives.  `random` says that two calls give two results.  `since` is the version of the suite that it came with.
+    what eager gives.  `random` tells that two calls return different results.  `since` is the version of the suite that it came with.
     """
 
     symbol: Symbol
@@ -167,7 +167,7 @@ class Maker:
         return torch.randperm(size, generator=self.generator)[:count].to(str(self.device))
 
     def layouts(self) -> Iterator[Tensor]:
-        """Yield tensors of sizes and strides that operations meet: none, one and zero elements, transposed, with gaps, repeated."""
+        """Yield tensors of typical sizes and strides: no dimensions, one and zero elements, transposed, with gaps, repeated."""
         yield self()
         yield self(0)
         yield self(1)
@@ -264,8 +264,8 @@ def _from_numpy(value: Any) -> Any:
 def unlike(got: Any, expected: Any, tolerance: float) -> str | None:
     """Describe how a result differs from a reference's by more than `tolerance`, relative and absolute; None where it does not.
 
-    Dtypes are not compared, since references may compute in others; where a reference has None, anything will do, and where it has a function,
-    as those of random numbers have, that says what is wrong with a result.
+    Dtypes are not compared, since references may compute in others; where a reference has None, any value is right, and where it has a function,
+    as for random numbers, that describes what is wrong with a result.
     """
     if expected is None:
         return None

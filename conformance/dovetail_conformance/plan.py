@@ -1,4 +1,4 @@
-"""What there is to test: tasks, each a piece of work that a process does on its own."""
+"""The plan of a run: its tasks, each done by one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dovetail_conformance.subject import Subject
 from dovetail_conformance.twins import twins
 
 CLAIM_CHECKS = ("claims", "refusals", "checkers")
-FIRST = "0.1"  # what came with it was never new
+FIRST = "0.1"  # cases of this version are never reported as new
 WHOLE = ("declaration", "random")  # checks of the executor as a whole
 
 
@@ -47,17 +47,17 @@ def opinfos() -> dict[str, OpInfo]:
 
 @cache
 def collectives() -> dict[str, CollectiveInfo]:
-    """Return the description of every operation that several ranks run together, by its id."""
+    """Return the CollectiveInfo of every collective by its id."""
     return {info.symbol.id: info for info in COLLECTIVES}
 
 
 def described() -> dict[str, OpInfo | CollectiveInfo]:
-    """Return what the suite knows of every operation, by its id."""
+    """Return the OpInfo or CollectiveInfo of every operation by its id."""
     return {**opinfos(), **collectives()}
 
 
 def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
-    """List what is to be done for an executor, in order: whole-executor checks, programs, operations."""
+    """Return the tasks of an executor in order: whole-executor checks, programs, operations."""
     kinds = [kind for kind in subject.devices() if wanted.device(kind)]
     all_tasks = [Task(name) for name in WHOLE if wanted.operation(name)]
     all_tasks += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
@@ -70,7 +70,7 @@ def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run is restricted to: patterns of operations, names of checks, dtypes, devices; None for all."""
+    """The restrictions of a run: patterns of operations, names of checks, dtypes, devices; None for all."""
 
     operations: tuple[str, ...] | None = None
     checks: tuple[str, ...] | None = None
@@ -103,11 +103,11 @@ class Wanted:
         known = {"declaration", "random", "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
         for name in self.checks or ():
             if name not in known:
-                yield f"no check is called {name}; there are {', '.join(sorted(known))}"
+                yield f"unknown check {name}; the checks are {', '.join(sorted(known))}"
         names = {word for d in all_dtypes.ALL for word in (d.name, d.name.removesuffix("_"), d.short)}
         for name in self.dtypes or ():
             if name not in names:
-                yield f"no dtype is called {name}; name one as torch does: float32"
+                yield f"unknown dtype {name}; write it as torch does: float32"
         ids = [*described(), *WHOLE, *(program.name for program in PROGRAMS)]
         for pattern in self.operations or ():
             if not any(Wanted(operations=(pattern,)).operation(id) for id in ids):
@@ -122,7 +122,7 @@ def is_new(operation: str, check: str) -> bool:
 
 
 def mustpass(level: str = "core") -> set[tuple[str, str, str]]:
-    """List every (operation, dtype, device) that a complete report has rows for; operations in place, which need not take all dtypes, aside."""
+    """List every (operation, dtype, device) that a complete report has rows for; except in-place operations, which need not take all dtypes."""
     at = LEVELS[level]
     in_place = {info.symbol.id for info in twins()}
     cells = {(id, dtype.name, "cpu") for id, info in described().items() if id not in in_place for dtype in at.dtypes_run(id, info.dtypes)}

@@ -1,4 +1,4 @@
-"""Processes that do tasks: one that dies or hangs is a row, and another takes its place."""
+"""Worker processes: one that dies or hangs becomes a failing row and is replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail_conformance.plan import Task, as_words, collectives
 from dovetail_conformance.report import Row, of_data
 
 LATE = 600.0  # seconds for a process to start, besides the limit of a task
-LONG = 10  # times the limit is what checks of the whole executor may take, and collectives, whose processes have to start
+LONG = 10  # times the limit for checks of the whole executor, and for collectives, which start processes
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Pool:
                     raise outcome
                 else:
                     yield outcome
-        finally:  # the other results are not needed: the workers finish what they are at, and end
+        finally:  # the other results are not needed: workers finish their task and end
             while not todo.empty():
                 todo.get()
             for worker in workers:
@@ -118,7 +118,7 @@ class Process:
             self.process.stdin.write(json.dumps(what) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # what it died of is read below
+            pass  # the exit code is read below
 
     def hear(self, until: float) -> dict[str, Any] | None:
         """Receive the next message of the process; None when it has ended, or `until` is over."""
@@ -129,7 +129,7 @@ class Process:
         return None if line is None else json.loads(line)
 
     def do(self, task: Task) -> Done:
-        """Do a task; where the process dies or takes too long, the last row is about the check that it was at."""
+        """Run a task; where the process dies or takes too long, the last row names the check that was running."""
         outcome, doing = Done(task), "claims"
         limit = self.timeout * (LONG if task.dtype is None or task.operation in collectives() else 1)
         until = monotonic() + limit

@@ -31,7 +31,7 @@ class Program:
     fn: Callable[..., Any]
     inputs: list[Tensor]
     text: str
-    symbolic: Callable[..., Any] | None = field(default=None, repr=False)  # the same with the symbol itself, which any proxy can be given to
+    symbolic: Callable[..., Any] | None = field(default=None, repr=False)  # the same with the symbol itself, which takes proxies of any language
     arguments: Callable[..., Any] | None = field(default=None, repr=False)  # (args, kwargs) of the operation, from its tensors
     template: Any = field(default=None, repr=False)  # equal for programs that differ in their tensors alone
     eager: bool = True  # whether it runs without Dovetail
@@ -112,7 +112,7 @@ def _spelled(symbol: Symbol) -> Callable[..., Any]:
 
 
 def seed_generators(number: int) -> None:
-    """Seed the generators, as torch.manual_seed does, which formats three tracebacks for devices that are not there."""
+    """Seed the generators, as torch.manual_seed does, but without its three formatted tracebacks for missing devices."""
     if torch.cuda.is_available():
         torch.manual_seed(number)
     else:
@@ -124,7 +124,7 @@ def inexact(x: Any) -> bool:
 
 
 def fresh(inputs: Iterable[Tensor], *, grad: bool = False) -> list[Tensor]:
-    """Copy tensors as they lie in memory: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`."""
+    """Copy tensors with their memory layout: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`."""
     return [_alike(x).requires_grad_(grad and inexact(x)) for x in inputs]
 
 
@@ -145,7 +145,7 @@ def _alike(x: Tensor) -> Tensor:
 
 
 def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
-    """Return other values of the same kind in the same layout: each tensor's own, moved on by one element."""
+    """Return inputs in the same layout with other values: each tensor's own, rolled by one element."""
     copies = fresh(inputs)
     for x in copies:
         if x.numel() > 1 and not overlaps(x):
@@ -169,7 +169,7 @@ def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
 
 
 def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:
-    """Put large values, infinities or NaN among the inputs; None where there is no place for any."""
+    """Put large values, infinities or NaN into the inputs; None where none fit."""
     copies, put = fresh(inputs), False
     for x in copies:
         if not inexact(x) or overlaps(x) or x.numel() < 4 or x.dtype.itemsize == 1:

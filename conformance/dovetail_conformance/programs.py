@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Example:
-    """A program and what makes its inputs; `grad` says that its gradients are compared, too."""
+    """A program and a function that creates its inputs; with `grad`, its gradients are compared, too."""
 
     fn: Callable[..., Any]
     inputs: Callable[[], list[Tensor]]
@@ -37,7 +37,7 @@ PROGRAMS: list[Example] = []
 
 
 def example(*shapes: tuple[int, ...], grad: bool = True, positive: bool = False) -> Callable:
-    """Make an Example of a function of tensors of these shapes, whose parameters are called x0, x1, ..."""
+    """Return a decorator that makes an Example of a function with parameters x0, x1, ... of these shapes."""
 
     def make_inputs() -> list[Tensor]:
         generator = torch.Generator().manual_seed(20)
@@ -61,7 +61,7 @@ def chain(x0, x1, x2):
 
 @example((4, 6))
 def diamond(x0):
-    """A value that two ways lead from, and that is a result itself."""
+    """A value with two uses that is also a result."""
     a = x0 * 2.0
     b, c = torch.sin(a), torch.cos(a)
     return a, b * c, b + c
@@ -76,7 +76,7 @@ def several_results(x0, x1):
 
 @example((4, 8, 6), (6,), (6,))
 def normalised(x0, x1, x2):
-    """Two reductions over one axis, and what uses them."""
+    """Two reductions over one axis, and their uses."""
     a = F.layer_norm(x0, (6,), x1, x2)
     return torch.softmax(a, -1) * a.mean(0)
 
@@ -118,7 +118,7 @@ def input_written(x0, x1):
 
 @example((6, 4))
 def through_views(x0):
-    """Views, transposed and strided, that are computed with."""
+    """Computation on transposed and strided views."""
     a = x0.t()[1:, ::2]
     b = (a * 2.0).reshape(-1)
     return b.view(3, 3).sum(0), torch.cat([a, a * a], 1)
@@ -126,14 +126,14 @@ def through_views(x0):
 
 @example((5, 6), (5, 1), (1, 6))
 def broadcast_and_back(x0, x1, x2):
-    """Sizes of one that stretch, and sums that undo it."""
+    """Broadcasting of size-1 dimensions, and sums over them."""
     a = x1 * x2 + x0
     return (a - a.mean(1, keepdim=True)).pow(2).sum(0) / a.shape[0], torch.where(a > 0, a, x1)
 
 
 @example((4, 6))
 def unused_and_constant(x0):
-    """Work that nobody needs, a result that needs no input, numbers among tensors."""
+    """Dead code, a result without inputs, numbers among tensors."""
     _ = torch.exp(x0 * 100.0)
     return torch.ones(2, 3) * 2.5, x0.sum() * 0.25, 3
 

@@ -5,7 +5,7 @@
     test_executor = suite("mine")
 
 `pytest -k unfold` runs one operation, `pytest -rs` shows what an executor refuses and why, `pytest -n 4` uses four processes.
-What an executor's declaration excludes is no test; the summary counts it.
+Cells that an executor's declaration excludes are not collected; the summary counts them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail_conformance.requested import PROPERTY, Requested
 
 
 def suite(*executors: Any, level: str | None = None, **options: Any) -> Callable[..., None]:
-    """Make a test of each operation of the suite, dtype and device, for each of `executors`: for all that are installed where none is named.
+    """Return a test of each operation, dtype and device, for each of `executors`, or for all installed ones where none is named.
 
     `executors` and `options` (operations, checks, dtypes, devices, expectations, lock, seed, timeout) are what `check` takes.
     """
@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Collected:
-    """The rows of all tests; at the end of a whole run they are held to the lock and written down."""
+    """The rows of all tests; at the end of a complete run they are compared with the lock and written to a report."""
 
     def __init__(self, config: pytest.Config):
         self.config, self.rows, self.message, self.left_out = config, {}, [], []

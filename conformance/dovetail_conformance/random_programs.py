@@ -1,6 +1,6 @@
 """Random programs over what an executor runs: drawn and shrunk by hypothesis, compared with eager PyTorch, printed as a script.
 
-Each step is a call of an operation with one of its samples, in which values computed before may stand for tensors of their kind.
+Each step is a call of an operation with one of its samples, in which earlier values may replace tensors of the same shape and dtype.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dovetail_conformance.subject import Subject
 
 STEPS, LARGEST, SAMPLES = 6, 200, 3  # calls in a program, elements of a tensor, samples of an operation
 OPERATIONS = 12  # that programs are drawn from, for each program
-RELATIVE, ABSOLUTE = 1e-3, 1e-4  # roundings grow on their way through a program
+RELATIVE, ABSOLUTE = 1e-3, 1e-4  # rounding errors accumulate through a program
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Call:
 
     @property
     def kinds(self) -> list[Any]:
-        """For each tensor what a value has to be to stand for it; None where none can, as for indices."""
+        """For each tensor the shape and dtype that a replacement needs; None where there is none, as for indices."""
         return [kind_of(x) if inexact(x) else None for x in self.program.inputs]
 
 
@@ -55,10 +55,10 @@ def kind_of(x: Tensor) -> tuple[Any, ...]:
 
 @dataclass
 class Drawn:
-    """A program: calls, and for each of their tensors the number of a value computed before, or of an input."""
+    """A program: calls, and for each of their tensors the number of an earlier value or of an input."""
 
     calls: list[Call] = field(default_factory=list)
-    sources: list[list[int]] = field(default_factory=list)  # >= 0: a value; < 0: the input -1 - n
+    sources: list[list[int]] = field(default_factory=list)  # n >= 0: value n; n < 0: input -1 - n
     inputs: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)  # as eager computes them
     origin: list[tuple[int, int]] = field(default_factory=list)  # of each value: its call, and which of its results it is
@@ -101,7 +101,7 @@ def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
     """Check that small random programs of operations that the executor runs compute what eager computes; shrink one that does not."""
     pool = claimed_calls(subject, OPERATIONS * level.programs, seed)
     if not pool:
-        return Outcome("not-claimed", "it runs no operation that a random program could be made of")
+        return Outcome("not-claimed", "it runs no operation that random programs can use")
     failures: list[tuple[Drawn, str]] = []
     counts = {"ran": 0, "drawn": 0}
 
@@ -172,7 +172,7 @@ def _usable(subject: Subject, info: Any, sample: SampleInput) -> Call | None:
 
 
 def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
-    """Draw a program of one to STEPS calls; each but the first is one that can use a value computed before, where there is any."""
+    """Draw a program of one to STEPS calls; each after the first uses an earlier value where one fits."""
     drawn = Drawn()
     for _ in range(data.draw(st.integers(1, STEPS))):
         kinds = {kind_of(x) for x in drawn.values if inexact(x)}
@@ -194,7 +194,7 @@ def draw(data: st.DataObject, pool: Sequence[Call]) -> Drawn:
 
 
 def _eagerly(drawn: Drawn) -> None:
-    """Run the program so far; it is dropped where eager does not run it, or its values are no longer ordinary ones."""
+    """Run the program so far eagerly; reject it where that raises, or where its values grow too large."""
     inputs, results = fresh(drawn.inputs), []
     seed_generators(SEED)
     try:
@@ -238,8 +238,8 @@ def judged(subject: Subject, drawn: Drawn, counts: dict[str, int]) -> str | None
         return whole(error)
     counts["ran"] += subject.lines(*executed(function))[0] > 0
     for i, (a, b) in enumerate(zip(got, expected)):
-        if said_of := unlike(a, b, 1.0) or _other_kind(a, b):
-            return f"result {i}: {said_of}" if i < len(got) - len(runs["ours"]) else f"the input it leaves: {said_of}"
+        if problem := unlike(a, b, 1.0) or _other_kind(a, b):
+            return f"result {i}: {problem}" if i < len(got) - len(runs["ours"]) else f"an input afterwards: {problem}"
     return None
 
 
@@ -250,7 +250,7 @@ def _other_kind(a: Any, b: Any) -> str:
 
 
 def unlike(a: Any, b: Any, slack: float) -> str:
-    """Describe how two results differ by more than `slack` times what roundings may amount to; empty where they do not."""
+    """Describe how two results differ by more than `slack` times the tolerance; empty where they do not."""
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return "" if a == b or a != a else f"{a!r} in place of {b!r}"
     if a.shape != b.shape:

@@ -32,7 +32,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVE
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a call in one rank: its result, or the traceback of the error that it raised, or how the process ended.
+    """The outcome of a call in one rank: its result, or the traceback of its error, or how the process ended.
 
     `error` is the error that was raised, where it can be pickled.
     """
@@ -142,7 +142,7 @@ def load(module: str, file: str, name: str) -> Callable:
 
 def launch() -> None:
     """Fork the ranks, and wait for them."""
-    import torch.distributed.tensor  # lazily, with Dovetail: the process that starts ranks may have no use for them
+    import torch.distributed.tensor  # lazily, with Dovetail: the process that starts ranks may not need them
 
     import dovetail  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""The checks of many calls: of one compiled function with changing values, and of gradients, in memory that is used again."""
+"""The checks of many calls of one compiled function: with changing values, with gradients, in reused memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES, KEPT, TRAINED = 5, 24, 40  # sets of values; results that are held on to
 
 
 def calls(cell: Cell) -> Outcome | None:
-    """Hundreds of calls give what the first gave for the same values, in new memory and in memory used again, and leave earlier results alone."""
+    """Hundreds of calls return the first results for the same values, in new and in reused memory, and leave earlier results unchanged."""
     usable = [case for case in cell.claimed if case.ran.error is None and case.program.inputs]
     case = next((case for case in usable if 1 < sum(x.numel() for x in case.program.inputs) <= 256), None)
     if case is None or cell.info.random or not cell.level.calls:
@@ -57,7 +57,7 @@ def _plain(case: Case, count: int) -> str | None:
             except Exception as error:
                 return f"call {i + 1 + len(sets)} raised {whole(error)}"
             if not _equal(result, expected[at]):
-                return f"call {i + 1 + len(sets)} gave other results than an earlier call with the same values"
+                return f"call {i + 1 + len(sets)} returned other results than an earlier call with the same values"
             kept.append((result, expected[at]))
             if i % 10 == 9 and any(not _equal(a, b) for a, b in kept):
                 return f"within {KEPT} calls, a call changed what an earlier one had returned"
@@ -65,7 +65,7 @@ def _plain(case: Case, count: int) -> str | None:
 
 
 def _alike(values: Sequence[Tensor]) -> list[Tensor]:
-    """Give tensors the values of an earlier one of their shape and dtype: then comparisons hold for all of them."""
+    """Copy the values of an earlier tensor of the same shape and dtype into each: then comparisons hold for all of them."""
     copies = fresh(values)
     for i, x in enumerate(copies):
         first = next((other for other in copies[:i] if (other.shape, other.dtype) == (x.shape, x.dtype)), None)
@@ -94,10 +94,10 @@ def _trained(case: Case, count: int) -> str | None:
         with calm():
             outcome = gradients(lambda inputs, grad: case.call(function, inputs, grad=grad), fresh(sets[i % 2]), wanted, "dense")
         if outcome is None or outcome.error is not None:
-            return None  # another check says so
+            return None  # another check reports it
         got = [outcome.results, outcome.values]
         if expected[i % 2] is None:
             expected[i % 2] = got
         elif not same_bits(got, expected[i % 2]):
-            return f"training call {i + 1} gave other results or gradients than an earlier one with the same values"
+            return f"training call {i + 1} returned other results or gradients than an earlier one with the same values"
     return None

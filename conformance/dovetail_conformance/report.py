@@ -12,23 +12,23 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1  # of the JSON; a reader refuses what it does not know
+FORMAT = 1  # of the JSON; other formats are refused
 
-# state: (whether it fails the run, what it says of a check)
+# state: (whether it fails the run, its meaning)
 STATES: dict[str, tuple[bool, str]] = {
     "pass": (False, "the executor ran every sample that it claimed, and was right"),
     "partly": (False, "right, and other executors ran a part of it"),
-    "fail": (True, "a result, a gradient, an error or a claim is not what it has to be"),
-    "error": (True, "the executor raised an error where it has to give a result"),
+    "fail": (True, "a result, a gradient, an error or a claim is wrong"),
+    "error": (True, "the executor raised an error where a result is expected"),
     "crash": (True, "the process died"),
-    "timeout": (True, "it did not end in time"),
+    "timeout": (True, "it exceeded the time limit"),
     "unsupported": (False, "the executor says that it does not support this"),
     "not-claimed": (False, "the executor took none of the samples"),
     "xfail": (False, "known to fail, with a reason, and it does"),
-    "xpass": (True, "expected to fail, and it does not: the expectation is out of date"),
-    "flaky": (True, "it failed, and did not fail when it was run again"),
+    "xpass": (True, "expected to fail, and it passes: the expectation is out of date"),
+    "flaky": (True, "it failed, and passed when it was run again"),
     "waived": (False, "skipped on purpose, with a reason"),
-    "not-run": (False, "there is no such device here, or the executor is not available"),
+    "not-run": (False, "the device is missing, or the executor is not available"),
 }
 COUNTED = ("pass", "partly", "fail", "error", "crash", "timeout", "xfail", "xpass", "flaky", "waived")  # what an executor's score is out of
 
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells rows of one report apart."""
+        """The identity of the row within its report."""
         return self.operation, self.check, self.dtype, self.device
 
     @property
@@ -110,13 +110,13 @@ class Report:
 
     @property
     def score(self) -> tuple[int, int]:
-        """How many rows passed, out of those that count: a refusal that was declared is no failure, and no success."""
+        """How many rows passed, out of those that count: declared refusals count as neither."""
         counted = [row for row in self.rows if row.state in COUNTED and not row.new]
         return sum(row.state == "pass" for row in counted), len(counted)
 
     @property
     def operations(self) -> dict[str, int]:
-        """How many operations the executor ran, how many it refused with a sentence, and of how many it saw no line."""
+        """How many operations the executor ran, how many it refused with a reason, and how many it was never offered."""
         states: dict[str, set[str]] = {}
         for row in self.rows:
             if row.operation and row.dtype and row.check == "claims":
@@ -139,28 +139,28 @@ class Report:
 
     @classmethod
     def of_json(cls, text: str) -> Report:
-        """Read a report that `to_json` wrote; raise ValueError that says what is wrong with another text."""
+        """Return the report that `to_json` wrote.  Raises ValueError, with the reason, for another text."""
         try:
             message = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"this is no report, since it is no JSON: {error}") from None
+            raise ValueError(f"this is not a report: invalid JSON: {error}") from None
         if not isinstance(message, dict) or message.get("format") != FORMAT:
-            raise ValueError(f"this is no report of format {FORMAT}, which `dovetail conformance NAME --json FILE` writes")
+            raise ValueError(f"this is not a report of format {FORMAT}; write one with `dovetail conformance NAME --json FILE`")
         return cls.of_data(message)
 
     @classmethod
     def of_data(cls, message: dict[str, Any]) -> Report:
-        """Make a report of such data; raise ValueError that says what is wrong with other data."""
+        """Return the report with this data.  Raises ValueError, with the reason, for other data."""
         try:
             rows = [of_data(row) for row in message["rows"]]
             report = cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
             unknown = {row.state for row in rows} - set(STATES)
             named = isinstance(report.name, str)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"this is no report as report.schema.json describes it: {type(error).__name__}: {error}") from None
+            raise ValueError(f"this is not a report as report.schema.json describes it: {type(error).__name__}: {error}") from None
         if unknown or not named:
             raise ValueError(
-                f"this is no report: {f'it has rows of the unknown state {min(map(str, unknown))}' if unknown else 'its executor has no name'}"
+                f"this is not a report: {f'it has rows of the unknown state {min(map(str, unknown))}' if unknown else 'its executor has no name'}"
             )
         return report
 
@@ -174,12 +174,12 @@ _DEFAULTS = asdict(Row("", ""))
 
 def as_data(row: Row) -> dict[str, Any]:
     """Convert a row to data for JSON, without fields that have their default."""
-    message = {**asdict(row), "lines": list(row.lines), "seconds": round(row.seconds, 6)}
-    return {key: value for key, value in message.items() if key in ("operation", "check", "state") or value not in (_DEFAULTS[key], [0, 0])}
+    data = {**asdict(row), "lines": list(row.lines), "seconds": round(row.seconds, 6)}
+    return {key: value for key, value in data.items() if key in ("operation", "check", "state") or value not in (_DEFAULTS[key], [0, 0])}
 
 
-def of_data(message: dict[str, Any]) -> Row:
-    return Row(**{**message, "lines": tuple(message.get("lines", (0, 0)))})
+def of_data(data: dict[str, Any]) -> Row:
+    return Row(**{**data, "lines": tuple(data.get("lines", (0, 0)))})
 
 
 def together(rows: Iterable[Row]) -> str:

@@ -1,4 +1,4 @@
-"""What a call of `suite` requests; read by the pytest plugin and by the session, and free of heavy imports."""
+"""The arguments of a call of `suite`; without heavy imports, for the pytest plugin and the session."""
 
 from __future__ import annotations
 

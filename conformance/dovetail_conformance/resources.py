@@ -1,4 +1,4 @@
-"""The checks of what calls take and keep: memory, threads, open files, time."""
+"""The checks of resources: memory, threads, open files, time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATM, TASKS, FILES = Path("/proc/self/statm"), Path("/proc/self/task"), Path("/
 
 
 def resources(cell: Cell) -> Outcome | None:
-    """Calls keep nothing: no memory, input, result, thread or open file; and take no more memory and time than the limits allow."""
+    """Calls leak nothing: no memory, input, result, thread or open file; and stay within the limits of memory and time."""
     if cell.level.dealt or not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
         return None
     plain = next((case for case in cell.claimed if case.ran.error is None and case.program.inputs and case.program.eager), None)
@@ -81,7 +81,7 @@ def _kept(case: Case) -> str | None:
         result = case.function(*inputs)
         watched = [("an input", weakref.ref(x)) for x in inputs] + [("a result", weakref.ref(x)) for x in tensors(result) if isinstance(x, Tensor)]
         del inputs, result
-        for values in [fresh(case.program.inputs) for _ in range(2)]:  # the program may keep those of its last call
+        for values in [fresh(case.program.inputs) for _ in range(2)]:  # the program may keep the inputs and results of its last call
             case.function(*values)
             del values
     if any(reference() is not None for _, reference in watched):
@@ -91,7 +91,7 @@ def _kept(case: Case) -> str | None:
 
 
 def _growth(case: Case) -> str | None:
-    """Measure memory, threads and open files that calls leave behind; what grows in two batches of calls is kept."""
+    """Measure memory, threads and open files that calls leave behind; growth in two batches of calls is a leak."""
     if not STATM.exists():
         return None
     small = [x.detach().clone() for x in case.program.inputs]
@@ -119,14 +119,14 @@ def _growth(case: Case) -> str | None:
 
 
 def _trim() -> None:
-    """Give free memory back to the system, since what is kept would fill it unseen; only glibc can."""
+    """Return free memory to the system, which would hide leaks otherwise; with glibc only."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _is_much(first: tuple[float, int, int], second: tuple[float, int, int]) -> bool:
-    """Return whether both batches of calls kept what no cache explains."""
+    """Return whether both batches of calls grew by more than caches explain."""
     return any(min(pair) > limit for pair, limit in zip(zip(first, second), (CALLS * BYTES, CALLS // 4, CALLS // 4)))
 
 

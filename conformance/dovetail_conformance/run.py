@@ -25,8 +25,8 @@ from dovetail_conformance.report import Report, Row
 from dovetail_conformance.subject import Subject
 
 GROUP = "dovetail.opinfos"  # entry points of modules that append to OPINFOS
-ASKING = ("refusals", "checkers", "errors", "declaration")  # checks that count questions, and no sample that the executor ran
-Progress = Callable[[int, int, Row | None], None]  # called with how many tasks are done, of how many, and a row that fails
+CLAIM_ONLY = ("refusals", "checkers", "errors", "declaration")  # checks that count verdicts, not samples that ran
+Progress = Callable[[int, int, Row | None], None]  # called with the number of tasks done, of all tasks, and a failing row
 
 
 def check(
@@ -60,7 +60,7 @@ def check(
     began = perf_counter()
     wanted = Wanted(*(tuple(names) if names is not None else None for names in (operations, checks, dtypes, devices)))
     if level not in LEVELS:
-        raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}")
+        raise ValueError(f"unknown level {level!r}; expected one of {', '.join(LEVELS)}")
     import_opinfos()
     subject = Subject.of(executor, expectations)
     if problem := next(wanted.problems(), None):
@@ -71,7 +71,7 @@ def check(
         raise ValueError("a lock is updated by a whole run: name a file with lock=, and restrict nothing but devices")
     known_file = expectations_of(subject.executor, expectations)
     if update_expectations and (known_file is None or fail_fast):
-        raise ValueError("expectations are updated by a run that goes to its end: name a file with expectations=, and leave fail_fast out")
+        raise ValueError("expectations are updated by a complete run: name a file with expectations=, and leave fail_fast out")
     if update_expectations and not known_file.is_file():
         known_file.touch()
     known = applicable(known_file, subject.executor.version)
@@ -96,7 +96,7 @@ def check(
     if not stopped and any(row.operation for row in rows):
         rows += idle(subject, rows)
     if wanted.whole and not stopped:
-        rows += unspoken(subject, ran, level)
+        rows += without_opinfo(subject, ran, level)
         finish(rows, level, wanted.devices, known, lock_file, update=update_lock)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     about = (environment.suite(), environment.machine(), environment.source(subject.executor))
@@ -126,7 +126,7 @@ def import_opinfos(names: Iterable[str] = ()) -> list[str]:
 
 
 def finish(rows: list[Row], level: str, devices: tuple[str, ...] | None, known: list[Expectation], lock: Path | None, *, update: bool) -> None:
-    """Hold the rows of a whole run to expectations that speak of nothing and to the lock: what is wrong is added to them."""
+    """Append to the rows of a whole run what fails besides: expectations that match nothing, and checks that ran fewer samples than locked."""
     rows += stale(known)
     if update and lock is not None:
         write_lock(rows, lock, environment.suite()["version"], level)
@@ -135,10 +135,10 @@ def finish(rows: list[Row], level: str, devices: tuple[str, ...] | None, known: 
 
 
 def idle(subject: Subject, rows: Iterable[Row]) -> list[Row]:
-    """Make a failing row for an executor that is available and ran none of the requested operations: nothing was tested."""
+    """Return a failing row for an executor that is available and ran none of the requested operations: nothing was tested."""
     rows = list(rows)
     absent_device = all(row.state == "not-run" for row in rows if row.check == "claims") and any(row.check == "claims" for row in rows)
-    if subject.available is not True or absent_device or any(row.ran and row.check not in ASKING for row in rows):
+    if subject.available is not True or absent_device or any(row.ran and row.check not in CLAIM_ONLY for row in rows):
         return []
     return [
         Row(
@@ -156,18 +156,18 @@ def _refused(rows: Iterable[Row]) -> str:
     return f"; it refused {message}" if message else ""
 
 
-def unspoken(subject: Subject, ran: set[str], level: str) -> list[Row]:
-    """Make a row for each operation of the executor's own that has no OpInfo: it has to run as a part of those that have."""
+def without_opinfo(subject: Subject, ran: set[str], level: str) -> list[Row]:
+    """Return a row for each operation of the executor's own without an OpInfo: it has to run as a part of others."""
     own = [id for id in subject.declared["operations"] or () if id not in described() and not id.startswith("prims.")]
     if LEVELS[level].rank == 0 or subject.available is not True:
         return []
-    message = {
+    messages = {
         "pass": "it has no OpInfo, and ran as a part of other operations",
         "fail": "it has no OpInfo, and no other operation made it run",
         "not-run": "it has no OpInfo, and none of its devices is here",
     }
     states = [(id, "pass" if id in ran else "fail" if _runs_here(subject, id) else "not-run") for id in own]
-    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, message=message[state]) for id, state in states]
+    return [Row(id, "claims", state=state, ran=int(id in ran), samples=1, message=messages[state]) for id, state in states]
 
 
 def _runs_here(subject: Subject, operation: str) -> bool:

@@ -13,7 +13,7 @@ from dovetail.dtypes import DType
 from dovetail.langs.torch import TorchSymbol
 from dovetail.prims import Symbol
 
-MOST = 400  # elements of a tensor that are written out
+MOST = 400  # elements of a tensor that are printed
 
 
 class Name(str):
@@ -34,7 +34,7 @@ def spelled_call(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 def spelled(value: Any) -> str:
-    """Write an argument as Python."""
+    """Format an argument as Python."""
     if isinstance(value, DType):
         return f"dtypes.{value.name}"
     if isinstance(value, Device):
@@ -59,7 +59,7 @@ def spelled(value: Any) -> str:
 
 
 def literal(x: Tensor) -> str:
-    """Write a tensor as Python that makes it: its values and its strides."""
+    """Format a tensor as Python that creates it with its values and strides."""
     x = x.detach().cpu()
     dtype = str(x.dtype)
     if (x.is_contiguous() and x.storage_offset() == 0) or x.numel() == 0:
@@ -81,7 +81,7 @@ def _values(x: Tensor, dtype: str) -> str:
 def script(title: str, body: str, inputs: Sequence[Tensor], executor: str, *, grad: bool = False, eager: bool = True, mutates: bool = False) -> str:
     """Write a script that runs a program eagerly and compiled, and compares.  `body` is its expression, or its lines with a return.
 
-    Where the program is not `eager`, prims without the executor under test are what it is compared with.
+    Where the program is not `eager`, the expected results come from prims without the executor under test.
     """
     names = [f"x{i}" for i in range(len(inputs))]
     lines = ["    " + line for line in (body.splitlines() if "return" in body else [f"return {body}"])]

@@ -1,4 +1,4 @@
-"""The check that searches: for the input whose error is largest beside what is allowed, from round to round among the worst so far."""
+"""The check that searches for the worst input: the one with the largest error relative to the allowed one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.program import fresh, inexact
 
-MANY, BEST, SECONDS, ROUNDS = 2048, 64, 1.5, 60  # elements of a round, of which so many are kept; the budget of a search
+MANY, BEST, SECONDS, ROUNDS = 2048, 64, 1.5, 60  # elements in a round, elements kept; budget of a search
 
 
 def search(cell: Cell) -> Outcome | None:
@@ -51,7 +51,7 @@ class Search:
         self.function = self.case.compiled()
 
     def elements(self) -> str | None:
-        """Search among elements, thousands at once: keep the worst, and try others near them."""
+        """Search among elements, thousands at once: keep the worst, and vary them."""
         limits = [bounds(x, self.domain) for x in self.case.program.inputs]
         like = [x.new_ones(MANY) * x.flatten()[0] for x in self.case.program.inputs]
         candidates = (
@@ -68,7 +68,7 @@ class Search:
         return None
 
     def tensors(self) -> str | None:
-        """Search among whole inputs: change a part of the worst so far, and keep what is worse."""
+        """Search among whole inputs: vary a part of the worst so far."""
         best, most = fresh(self.case.program.inputs), -1.0
         for turn in self._rounds():
             candidate = best if turn == 0 else [self._changed(x) for x in best]
@@ -111,7 +111,7 @@ class Search:
         return wide.clamp(low, high).to(x.dtype)
 
     def _excess(self, inputs: Sequence[Tensor]) -> Tensor | None:
-        """Return the error of each element of the result, in terms of what is allowed without a look at the inputs."""
+        """Return the error of each element of the result, relative to the error allowed for fixed inputs."""
         case = self.case
         ran, eager = case.call(self.function, fresh(inputs)), case.eager(fresh(inputs))
         if ran.error is not None or eager.error is not None:

@@ -19,10 +19,10 @@ from dovetail_conformance.plan import Task, Wanted, tasks
 from dovetail_conformance.pool import Process
 from dovetail_conformance.report import Report, Row, as_data, of_data
 from dovetail_conformance.requested import PROPERTY, Requested
-from dovetail_conformance.run import finish, idle, import_opinfos, setup_of, unspoken
+from dovetail_conformance.run import finish, idle, import_opinfos, setup_of, without_opinfo
 from dovetail_conformance.subject import Subject
 
-RUNS: dict[str, Run] = {}  # the registry: what each call of `suite` makes of an executor, by a name of its own
+RUNS: dict[str, Run] = {}  # the registry: the run of each executor for each call of `suite`, by a unique name
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Run:
     level: str
     wanted: Wanted
     options: dict[str, Any]
-    planned: int = 0  # tasks that are tests
-    left_out: int = 0  # cells that are none, since the executor's declaration excludes them
+    planned: int = 0  # tasks that are collected
+    left_out: int = 0  # cells that the executor's declaration excludes
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ def cases(requested: Requested, level: str) -> list[Case]:
 
 
 class Runs:
-    """Does the tests of one process of pytest: in a process of their own, so that a crash is a failure like another."""
+    """Runs the tests of one pytest process in a worker process, so that a crash is a failure like any other."""
 
     def __init__(self, *, inline: bool):
         self.inline = inline
@@ -152,7 +152,7 @@ def known(run: Run) -> list[expectations.Expectation]:
 
 
 def left_out(key: str, values: list[dict[str, Any]]) -> str:
-    """Say how many cells of a run are no tests, or nothing."""
+    """Return how many cells of a run are not collected, as a sentence; empty where all are."""
     run = RUNS.get(key) or (run_of(values[0]["about"]) if values[0]["about"] else None)
     return f"{run.left_out:,} cells of {run.name} are deselected: its declaration excludes them" if run is not None and run.left_out else ""
 
@@ -163,7 +163,7 @@ def message(row: Row) -> str:
 
 
 def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bool) -> list[str]:
-    """Finish a whole run: list what it fails by besides its tests, and write its report where one is requested."""
+    """Finish a whole run: report failures besides those of tests, and write its report where one is requested."""
     run = RUNS.get(key) or (run_of(values[0]["about"]) if values[0]["about"] else None)
     if run is None:
         return []
@@ -183,7 +183,7 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
     if any(row.operation for row in rows):
         rows += idle(subject, rows)
     if whole:
-        rows += unspoken(subject, {id for value in values for id in value["ran"]}, run.level)
+        rows += without_opinfo(subject, {id for value in values for id in value["ran"]}, run.level)
         finish(rows, run.level, run.wanted.devices, expected, expectations.lock_of(subject.executor, run.options.get("lock")), update=False)
     if json:
         rows += _deselected(every_task, values) if whole else []
@@ -196,7 +196,7 @@ def finished(key: str, values: list[dict[str, Any]], json: str | None, alone: bo
 
 
 def _deselected(plan: list[Task], values: list[dict[str, Any]]) -> list[Row]:
-    """Make a row for each cell that was no test, so that the report is whole."""
+    """Return a row for each cell that was not collected, so that the report is complete."""
     done, message = {value["task"] for value in values}, "the executor's declaration excludes it"
     return [
         Row(task.operation, "claims", task.dtype.name, task.device, "not-claimed", message=message)

@@ -1,4 +1,4 @@
-"""State of the whole process that an executor has to leave as it is, and putting it back."""
+"""Process-wide state that an executor must not change: read, compare and restore it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ DENORMAL = torch.tensor([1e-310], dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of the process: how it is read and, where it can be, put back."""
+    """One setting of the process: how to read it and, where possible, to restore it."""
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], Any] | None = None
 
 
-def _flag(owner: Any, name: str, message: str) -> Setting:
-    return Setting(message, partial(getattr, owner, name), partial(setattr, owner, name))
+def _flag(owner: Any, name: str, description: str) -> Setting:
+    return Setting(description, partial(getattr, owner, name), partial(setattr, owner, name))
 
 
 def _flushes() -> bool:
@@ -103,7 +103,7 @@ PLACES = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": t
 
 
 class Snapshot:
-    """The settings of the process at one moment, and, where it is `whole`, what torch's and NumPy's names mean."""
+    """The settings of the process at one moment; with `whole`, also the attributes of torch's and NumPy's modules."""
 
     def __init__(self, *, whole: bool = True):
         self.values = {setting: setting.read() for setting in SETTINGS}
@@ -111,7 +111,7 @@ class Snapshot:
         self.names = {place: dict(vars(owner)) for place, owner in PLACES.items()} if whole else {}
 
     def changes(self) -> Iterator[str]:
-        """Name what is not as it was."""
+        """Yield the names of settings that changed."""
         for setting, before in self.values.items():
             if not _same(setting.read(), before):
                 yield setting.name
@@ -124,7 +124,7 @@ class Snapshot:
                     yield f"{place}.{name}"
 
     def restore(self) -> None:
-        """Put back what is not as it was, where that is possible."""
+        """Restore settings that changed, where that is possible."""
         for setting, before in self.values.items():
             if setting.write is not None and not _same(setting.read(), before):
                 setting.write(before)
@@ -139,7 +139,7 @@ LIBRARIES = ("the environment", "sys.path", "the warning filters", "Python's ran
 
 
 def as_before(environment: dict[str, str]) -> None:
-    """Put back what an earlier call may have changed once and for all, and set random states that no code would choose."""
+    """Undo changes that a call makes once only, and set random states that no code would choose."""
     _set_environment({**environment, **{name: value for name, value in os.environ.items() if name.startswith("PYTEST")}})
     random.seed(SCRAMBLED)
     np.random.seed(SCRAMBLED)

@@ -1,4 +1,4 @@
-"""The executor under test, and what it says of itself."""
+"""The executor under test, and its declaration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dovetail_conformance.state import LIBRARIES, watched
 
 
 class UnknownExecutor(ValueError):
-    """No executor is meant by a name."""
+    """There is no executor of that name."""
 
 
 def is_referee(ex: Executor) -> bool:
@@ -102,21 +102,25 @@ class Subject:
         """True, or why it cannot run on this machine."""
         return self.executor.available()
 
-    def says(self, operation: str, dtype: DType, device: str) -> str:
-        """Return what its declaration says of an operation: "yes", "no", or "open" where it names no operations, dtypes or devices."""
+    def coverage(self, operation: str, dtype: DType, device: str) -> str:
+        """Return whether the declaration covers a case: "yes", "no", or "open" where it lists no operations, dtypes or devices."""
         rows = self.declared["operations"]
         row = rows.get(operation) if rows else None
         if row is None:
             return "no" if rows is not None and not self.declared.get("family") and self.declared["kind"] == "operator" else "open"
-        for wanted, had in ((dtype.name.removesuffix("_"), row["dtypes"]), (device, row["devices"])):
-            if had is not None and wanted not in had:
+        for name, declared in ((dtype.name.removesuffix("_"), row["dtypes"]), (device, row["devices"])):
+            if declared is not None and name not in declared:
                 return "no"
         return "yes" if row["dtypes"] is not None else "open"
 
+    def names(self, operation: str) -> bool:
+        """Return whether its declaration lists the operation."""
+        return operation in (self.declared["operations"] or ())
+
     def devices(self) -> tuple[str, ...]:
-        """Return the kinds of device that it is tested on: those that it declares, else all that the suite knows."""
-        had = self.declared["devices"]
-        return KINDS if had is None else tuple(kind for kind in KINDS if kind in had)
+        """Return the kinds of device that it is tested on: those that it declares, else all that the suite has tests for."""
+        declared = self.declared["devices"]
+        return KINDS if declared is None else tuple(kind for kind in KINDS if kind in declared)
 
     def lines(self, *traces: Trace) -> tuple[int, int]:
         """Count the lines of executed traces that the executor runs, of how many that any executor runs."""

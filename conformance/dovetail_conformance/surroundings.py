@@ -1,4 +1,4 @@
-"""The check of surroundings: what a call leaves of the process, what it prints, and what it warns of."""
+"""The check of side effects: process settings that a call changes, its output and its warnings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.program import fresh, inexact
 from dovetail_conformance.state import Snapshot, as_before
 
-INTERNAL = "Triggered internally"  # in warnings of torch's own kernels, which may be others than eager's
-ASKED = 3  # samples whose calls are watched; at level quick one
+INTERNAL = "Triggered internally"  # part of warnings of torch's own kernels, which may differ from eager's
+WATCHED = 3  # samples that are watched; one at level quick
 
 
 @dataclass
-class Traces:
-    """What a call left behind: settings by name, what it printed, and the warnings."""
+class Effects:
+    """The side effects of a call: settings that changed, by name, its output, its warnings."""
 
     changed: list[str] = field(default_factory=list)
     printed: str = ""
@@ -35,7 +35,7 @@ def surroundings(cell: Cell) -> Outcome | None:
     """A call changes no setting of the process, draws no numbers, patches nothing, prints nothing, and warns of no more than eager does."""
 
     if Tag.HOST in cell.info.symbol.tags:
-        return None  # it is there to print
+        return None  # printing is its purpose
 
     def judge(case: Case) -> str | None:
         if case.ran.error is not None or case.reference is None:
@@ -43,20 +43,20 @@ def surroundings(cell: Cell) -> Outcome | None:
         for grad in (False, True) if cell.info.grad and any(map(inexact, case.program.inputs)) else (False,):
             function = case.differentiated if grad else case.function
             input_sets = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
-            case.call(function, input_sets[0], grad=grad)  # what compiles once may load a library
-            theirs = _watched(partial(case.eager, input_sets[1], grad=grad, quiet=False), cell.subject.environment)
-            ours = _watched(partial(case.call, function, input_sets[2], grad=grad, quiet=False), cell.subject.environment)
-            if (difference := _said(ours, theirs)) is not None:
+            case.call(function, input_sets[0], grad=grad)  # the first call compiles, which may load a library
+            theirs = _effects_of(partial(case.eager, input_sets[1], grad=grad, quiet=False), cell.subject.environment)
+            ours = _effects_of(partial(case.call, function, input_sets[2], grad=grad, quiet=False), cell.subject.environment)
+            if (difference := _difference(ours, theirs)) is not None:
                 return difference
         return None
 
     if (case := next((case for case in cell.claimed if case.ran.changed), None)) is not None:
         return cell.each(lambda case: f"a call changed {', '.join(case.ran.changed)}", "surroundings", [case])
-    count = 1 if cell.level.dealt else ASKED
+    count = 1 if cell.level.dealt else WATCHED
     return cell.each(judge, "surroundings", cell.claimed[:: max(1, len(cell.claimed) // count)][:count])
 
 
-def _said(ours: Traces, theirs: Traces) -> str | None:
+def _difference(ours: Effects, theirs: Effects) -> str | None:
     changed = [name for name in ours.changed if name not in theirs.changed]
     if changed:
         return f"a call changed {', '.join(changed[:5])}"
@@ -66,24 +66,24 @@ def _said(ours: Traces, theirs: Traces) -> str | None:
     return f"a call warned, and eager does not: {new[0]}" if new else None
 
 
-def _watched(call: Callable[[], Any], environment: dict[str, str]) -> Traces:
-    traces = Traces()
-    with _captured(traces), warnings.catch_warnings(record=True) as caught:
+def _effects_of(call: Callable[[], Any], environment: dict[str, str]) -> Effects:
+    effects = Effects()
+    with _captured(effects), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         first = Snapshot(whole=False)
         as_before(environment)
         before = Snapshot()
         call()
-        traces.changed = list(before.changes())
+        effects.changed = list(before.changes())
         before.restore()
         first.restore()
-    traces.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
-    return traces
+    effects.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
+    return effects
 
 
 @contextmanager
-def _captured(traces: Traces) -> Iterator[None]:
-    """Send what is written to standard output or error to a file while open, and put it into `found` afterwards."""
+def _captured(effects: Effects) -> Iterator[None]:
+    """Redirect standard output and error to a file while open; set `effects.printed` to its content afterwards."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     kept = [os.dup(1), os.dup(2)]
@@ -101,4 +101,4 @@ def _captured(traces: Traces) -> Iterator[None]:
                 os.dup2(old, number)
                 os.close(old)
             file.seek(0)
-            traces.printed = file.read(2000).decode("utf-8", "replace")
+            effects.printed = file.read(2000).decode("utf-8", "replace")

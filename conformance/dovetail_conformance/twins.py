@@ -1,4 +1,4 @@
-"""In-place operations: their OpInfos are made from those of the operations that they write the results of."""
+"""In-place operations: their OpInfos are derived from those of their out-of-place twins."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def is_in_place(operation: str) -> bool:
 
 
 def twin_of(symbol: TorchSymbol) -> TorchSymbol | None:
-    """Return the operation that writes nothing and computes what `symbol` writes; None where `symbol` is none of those in place."""
+    """Return the out-of-place operation of an in-place one; None for other operations."""
     if not is_in_place(symbol.id):
         return None
     return next((s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s.meta is getattr(symbol.meta, "__wrapped__", None)), None)
 
 
 def twins() -> list[OpInfo]:
-    """Make an OpInfo for each operation in place whose twin has one."""
+    """Return an OpInfo for each in-place operation whose twin has one."""
     have = {info.symbol: info for info in OPINFOS}
     symbols = [s for s in SYMBOLS.values() if isinstance(s, TorchSymbol) and s not in have]
     return [in_place(symbol, have[twin]) for symbol in symbols if (twin := twin_of(symbol)) in have]
 
 
 def in_place(symbol: TorchSymbol, info: OpInfo) -> OpInfo:
-    """Make the OpInfo of `symbol`, which writes what that of `info` computes into its first argument."""
+    """Return the OpInfo of `symbol`, the in-place form of the operation of `info`."""
 
     def samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
         for sample in info.samples(dtype, device):

@@ -1,4 +1,4 @@
-"""Checks a report that somebody else sends in: whether it is whole, of this suite, of published code, and without failures."""
+"""Check a submitted report: that it is complete, of this suite, of published code, and without failures."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dovetail_conformance.report import FORMAT, STATES, Report, Row
 SCHEMA = "report.schema.json"
 MOST = 10  # sentences about one kind of trouble
 ENOUGH = ("core", "full", "stress")  # levels that hold the whole of core
-OF_EVERY_CLAIM = ("meta", "inputs", "determinism", "repeat")  # checks that always have something to say where the executor ran a sample
+OF_EVERY_CLAIM = ("meta", "inputs", "determinism", "repeat")  # checks that have a row for every operation that the executor ran
 REASONED = ("waived", "xfail")
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A report as it was sent in, `data` being its JSON, and what the installed suite says of itself."""
+    """A submitted report, its JSON as `data`, and the version and cells of the installed suite."""
 
     report: Report
     data: Mapping[str, Any]
@@ -40,7 +40,7 @@ def problems(text: str, *, suite: Mapping[str, str] | None = None, mustpass: Ite
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        return [f"It is no JSON: {error}."]
+        return [f"It is not valid JSON: {error}."]
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         version = data.get("format") if isinstance(data, dict) else None
         return [f"Its format is {version!r}, and this version of the suite reads format {FORMAT}."]
@@ -49,7 +49,7 @@ def problems(text: str, *, suite: Mapping[str, str] | None = None, mustpass: Ite
     if "reports" not in data:
         return _first(_of_one(data, suite, keys))
     if not isinstance(data["reports"], list) or not data["reports"]:
-        return ["It says that it holds several reports, and holds none."]
+        return ["Its list of reports is empty."]
     return [f"{_name(each)}: {message}" for each in data["reports"] for message in _first(_of_one(each, suite, keys))]
 
 
@@ -82,7 +82,7 @@ def validator(part: str = "report") -> Draft202012Validator:
 def _schema(data: Any) -> Iterator[str]:
     for i, error in enumerate(validator().iter_errors(data)):
         if i == MOST:
-            yield "And more that the schema does not allow."
+            yield "There are more violations of the schema."
             return
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
         message = error.message if len(error.message) <= 200 else f"{error.message[:200]}..."
@@ -90,20 +90,20 @@ def _schema(data: Any) -> Iterator[str]:
 
 
 def _suite(submitted: Submitted) -> Iterator[str]:
-    """Check that the report was made by this very suite."""
+    """Check that the report was created by this version of the suite."""
     had, here = submitted.report.suite, submitted.suite
     if had["version"] != here["version"]:
-        yield f"It was made by version {had['version']} of the suite, and installed here is {here['version']}."
+        yield f"It was created by version {had['version']} of the suite; version {here['version']} is installed."
     elif had["hash"] != here["hash"]:
         hashes = f"{had['hash'][:12]}, and not {here['hash'][:12]}"
-        yield f"It was made by a suite that says it is version {here['version']} and has other files: their hash is {hashes}."
+        yield f"It was created by a suite of version {here['version']} with other files: their hash is {hashes}."
 
 
 def _source(submitted: Submitted) -> Iterator[str]:
     """Check that the executor's code can be retrieved again."""
     source = submitted.report.source
     if not source.get("commit"):
-        yield "It does not say of which commit the executor is: run the suite in a checkout of the executor's repository."
+        yield "It names no commit of the executor: run the suite in a checkout of the executor's repository."
     elif source.get("clean") is not True:
         yield f"The executor's repository had changes that are not in the commit {source['commit'][:12]}: commit them and run the suite again."
 
@@ -112,7 +112,7 @@ def _complete(submitted: Submitted) -> Iterator[str]:
     """Check that nothing of level core is missing: neither a cell, nor a check of a cell that was run."""
     report = submitted.report
     if report.level not in ENOUGH:
-        yield f"It is of level {report.level}, which proves too little: run the suite with --level core."
+        yield f"It is of level {report.level}, which is too low: run the suite with --level core."
         return
     devices = (report.executor.get("declaration") or {}).get("devices")
     wanted = {key for key in submitted.mustpass if devices is None or key[2] in devices}
@@ -140,7 +140,7 @@ def _checks(operation: str, dtype: str) -> Iterator[str]:
 
 def _new(submitted: Submitted) -> Iterator[str]:
     """Check that only what is new in this version of the suite is marked so."""
-    yield from _of([row for row in submitted.report if row.new and not plan.is_new(row.operation, row.check)], "says that it is new, and is not")
+    yield from _of([row for row in submitted.report if row.new and not plan.is_new(row.operation, row.check)], "is marked as new, and is not")
 
 
 def _missing(what: str, keys: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Arguments besides tensors: every way in which the samples give them, and every value of those that have few."""
+"""Arguments besides tensors: every style in which samples pass them, and every value of flags, dimensions and keywords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from dovetail_conformance.axes.sizes import tensors_of
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 
-NO_VALUES = ("requires_grad", "sparse_grad", "pin_memory")  # flags of how a tensor is kept, not of what it holds
+NO_VALUES = ("requires_grad", "sparse_grad", "pin_memory")  # flags that affect storage, not values
 PLAIN = 3  # dimensions of the tensor with which a dimension's values are tried
 
 
@@ -41,7 +41,7 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
 
 
 def _base(samples: Sequence[SampleInput]) -> SampleInput | None:
-    """Return the sample whose first tensor has three dimensions, or the most."""
+    """Return the sample with a first tensor of three dimensions, or of the most."""
     candidates = [sample for sample in samples if sample.args and isinstance(sample.args[0], Tensor) and sample.args[0].numel() > 1]
     return min(candidates, key=lambda sample: (abs(sample.args[0].ndim - PLAIN), -sample.args[0].numel()), default=None)
 
@@ -60,7 +60,7 @@ def _values(name: str, parameter: inspect.Parameter, named: dict[str, Any], word
 
 
 def _words(names: Sequence[str], samples: Sequence[SampleInput]) -> dict[str, list[str]]:
-    """Return the words that samples give for each parameter."""
+    """Return the strings that samples pass for each parameter."""
     words: dict[str, list[str]] = {}
     for sample in samples:
         for name, value in {**dict(zip(names, sample.args)), **sample.kwargs}.items():

@@ -19,7 +19,7 @@ from dovetail_conformance.oracle import identical
 from dovetail_conformance.program import calm, fresh
 from dovetail_conformance.subject import is_referee
 
-FEWER = 3  # an operation that the executor only runs parts of has a third of the rows
+FEWER = 3  # rows for an operation of which the executor runs only parts: a third
 
 
 def variants(cell: Cell) -> Outcome | None:
@@ -58,7 +58,7 @@ def of_cell(cell: Cell) -> list[Variant]:
     if cell.level.dealt or not cell.level.rows[0] or not cell.cases[0].program.eager:
         return []
     first = cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0]
-    named = cell.subject.says(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
+    named = cell.subject.coverage(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
     most = cell.level.rows[0 if first else 1]
     samples = [case.sample for case in cell.all_cases if case.sample is not None]
     variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed)
@@ -71,14 +71,14 @@ def _named(cell: Cell) -> bool:
 
 
 def _called(variant: Variant) -> str | None:
-    """Describe what is wrong with a call without gradients: its result, what it wrote, a line that breaks its promise."""
+    """Describe what is wrong with a call without gradients: its result, what it wrote, a line whose result differs from its meta."""
     case, row = variant.case, variant.row
     function = case.compiled(passes=[checked], **_tracing(row))
     inputs = fresh(case.program.inputs)
     with mode(row.mode):
         ran = case.call(function, inputs)
         if isinstance(ran.error, Unsupported):
-            return None  # a program that Dovetail refuses is no executor's
+            return None  # Dovetail refuses the program, whichever executor runs it
         if ran.error is not None:
             raise Broke(whole(ran.error))
         eager = (case.expected.result, list(case.expected.inputs))
@@ -87,7 +87,7 @@ def _called(variant: Variant) -> str | None:
 
 
 def _tracing(row: Row) -> dict[str, str]:
-    """Choose the way of tracing: the quicker one knows no autocast."""
+    """Choose how to trace: native tracing, which is faster, does not support autocast."""
     return {"interpretation": "bytecode"} if row.mode == "autocast" else {}
 
 
@@ -110,7 +110,7 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
         function = case.compiled(**_tracing(row))
         ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
         if ours is None:
-            return "eager gives a gradient here, and this gives none"
+            return "the gradient is missing"
         if isinstance(ours.error, Unsupported):
             return None
         if ours.error is not None:

@@ -11,7 +11,7 @@ PLAIN = "as sampled"
 
 @dataclass(frozen=True)
 class Row:
-    """One level of each axis; a level that an operation has no use for is left out as its variant is made.
+    """One level of each axis; levels that do not apply to an operation are dropped when its variant is created.
 
     `size` is how large the tensors are, `which` the dimension that grows; `layout` how they lie in memory, and `place` which of them do;
     `values` what is in them; `same` whether two arguments are one tensor; `grad` which inputs require a gradient; `cotangent` what flows
@@ -30,8 +30,8 @@ class Row:
 
     def __str__(self) -> str:
         usual = Row()
-        message = [f"{f.name} {getattr(self, f.name)}" for f in fields(self) if f.name != "which" and getattr(self, f.name) != getattr(usual, f.name)]
-        return ", ".join(message) or "plain"
+        levels = [f"{f.name} {getattr(self, f.name)}" for f in fields(self) if f.name != "which" and getattr(self, f.name) != getattr(usual, f.name)]
+        return ", ".join(levels) or "plain"
 
     def without(self, *axes: str) -> Row:
         """Return the row with the usual level on these axes."""
@@ -55,7 +55,7 @@ AXES: dict[str, tuple[str, ...]] = {
 @cache
 def rows() -> tuple[Row, ...]:
     """Return the covering array: every pair of levels, and the rows that cover most pairs first."""
-    from allpairspy import AllPairs  # lazily: the levels below core have no use for it
+    from allpairspy import AllPairs  # lazily: the levels below core do not need it
 
     pairs = AllPairs([list(levels) for levels in AXES.values()])
     return tuple(Row(**dict(zip(AXES, row))) for row in pairs)

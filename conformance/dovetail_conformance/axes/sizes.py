@@ -18,7 +18,7 @@ WHICH = ("first", "second", "third")
 
 
 def resized(sample: SampleInput, size: str, which: str, generator: torch.Generator) -> Iterator[SampleInput]:
-    """Yield ways to give the sample another size, the best first: eager decides which of them the operation accepts."""
+    """Yield the sample with another size, the best choice first: eager decides which the operation accepts."""
     tensors = list(tensors_of((sample.args, sample.kwargs)))
     if size == "deep":
         yield from _deep(sample, generator)

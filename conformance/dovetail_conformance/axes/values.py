@@ -12,9 +12,9 @@ SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
 
 
 def filled(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
-    """Return `x` with values of a kind; None where there are none.
+    """Return `x` with values of a kind; None where its dtype has none.
 
-    `domain` is what the operation is meant for. A tensor of probabilities or of numbers that are not negative keeps to such. `numbers` are
+    `domain` is what the operation is meant for. Tensors of probabilities or of non-negative numbers stay so. `numbers` are
     arguments of the call, near which its form may change.
     """
     if not x.numel() or x.dtype is torch.bool or (x.dtype.itemsize == 1 and x.is_floating_point()):

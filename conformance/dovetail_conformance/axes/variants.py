@@ -1,4 +1,4 @@
-"""Variants of an operation's samples: one for each row of the covering array that the operation has a use for."""
+"""Variants of an operation's samples: one for each row of the covering array that applies to it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SLOW = 0.15  # seconds that eager may take for a call of a sample
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
 DROPPED = ((), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same"), ("size", "which"), ("size", "which", "values"))
-TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they give is open
+TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
 HUGE, USUAL = Row(size="huge"), Row()
 
 
 @dataclass
 class Variant:
-    """A sample that was varied, and the row that says how: what of it could be kept."""
+    """A variant of a sample, and the levels of the row that could be applied."""
 
     row: Row
     case: Case
@@ -80,7 +80,7 @@ class Variants:
         return [variant for variant in selected if variant is not None]
 
     def _single(self, axis: str, row: Row) -> Iterator[Variant]:
-        """Yield a variant that has a level which no row kept so far, from the first few templates that have a use for it."""
+        """Yield a variant with a level that no variant has so far, from the first few templates to which it applies."""
         for turn in range(min(len(self.templates), TURNS)):
             if (axis, getattr(row, axis)) in self.covered:
                 return

@@ -13,8 +13,8 @@ COLOURS = ((100, "brightgreen"), (98, "green"), (90, "yellowgreen"), (75, "yello
 def badge(report: Report) -> str:
     """Render a badge as JSON.  Waived and expected failures are in the denominator, so that skipping never leads to 100 %."""
     passed, counted = report.score
-    message = {"schemaVersion": 1, "label": f"dovetail {report.level}", "message": parts.score(report), "color": _colour(report, passed, counted)}
-    return json.dumps(message | ({"isError": True} if report.failures else {}), indent=1) + "\n"
+    data = {"schemaVersion": 1, "label": f"dovetail {report.level}", "message": parts.score(report), "color": _colour(report, passed, counted)}
+    return json.dumps(data | ({"isError": True} if report.failures else {}), indent=1) + "\n"
 
 
 def _colour(report: Report, passed: int, counted: int) -> str:

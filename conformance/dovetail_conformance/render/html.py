@@ -52,9 +52,9 @@ def data(reports: Sequence[Report]) -> dict[str, Any]:
 def _columns(rows: Iterable[Row], words: dict[str, int]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     for row in rows:
-        message: dict[str, Any] = {key: words.setdefault(getattr(row, key), len(words)) for key in WORDS}
-        message |= {"ran": row.ran, "samples": row.samples, "own": row.lines[0], "lines": row.lines[1], "new": int(row.new)}
-        message |= {"ms": round(row.seconds * 1000), "against": None if row.against is None else round(row.against, 2)}
-        for key, value in message.items():
+        values: dict[str, Any] = {key: words.setdefault(getattr(row, key), len(words)) for key in WORDS}
+        values |= {"ran": row.ran, "samples": row.samples, "own": row.lines[0], "lines": row.lines[1], "new": int(row.new)}
+        values |= {"ms": round(row.seconds * 1000), "against": None if row.against is None else round(row.against, 2)}
+        for key, value in values.items():
             columns.setdefault(key, []).append(value)
     return columns

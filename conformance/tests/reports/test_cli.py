@@ -33,7 +33,7 @@ def runs(monkeypatch, report) -> dict:
         if executor == "nobody":
             raise ExecutorError("no executor is called nobody")
         if how["dtypes"] == ("int3",):
-            raise ValueError("no dtype is called int3")
+            raise ValueError("unknown dtype int3")
         runs[executor] = how
         rows = [] if executor == "idle" else [RIGHT, WRONG] if executor == "wrong" else [RIGHT]
         return report(*rows, name=executor, level=how["level"])
@@ -124,12 +124,12 @@ def test_a_failing_row_ends_it_with_1_after_every_executor_was_asked(runs):
     [
         ([], "Usage: dovetail"),
         (["mine", "--level", "most"], "'most' is not one of 'smoke', 'quick', 'core', 'full', 'stress'"),
-        (["mine", "--dtype", "int3"], "no dtype is called int3"),
+        (["mine", "--dtype", "int3"], "unknown dtype int3"),
         (["nobody"], "no executor is called nobody"),
         (["idle"], "nothing was checked"),
         (["mine", "other", "--badge", "b.json"], "a badge is of one executor"),
         (["mine", "--html", "no such folder/page.html"], "there is no folder no such folder"),
-        (["mine", "--expectations", "not there.toml"], "not there.toml does not exist; --update-expectations makes it"),
+        (["mine", "--expectations", "not there.toml"], "not there.toml does not exist; create it with --update-expectations"),
         (["mine", "--frobnicate"], "No such option"),
         (["--level", "core"], "Missing argument 'NAME...'"),
     ],
@@ -235,4 +235,4 @@ def test_a_file_that_is_no_report_is_a_mistake_in_usage(tmp_path, command):
     (tmp_path / "a.json").write_text("{}")
     result = say(*command, tmp_path / "a.json")
 
-    assert result.exit_code == 2 and "a.json: this is no report" in result.output
+    assert result.exit_code == 2 and "a.json: this is not a report" in result.output

@@ -57,9 +57,9 @@ def test_a_file_is_read_as_it_was_saved(report, every_state, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<html>", "it is no JSON"),
-        ("[]", "no report of format 1"),
-        ('{"format": 2}', "no report of format 1"),
+        ("<html>", "invalid JSON"),
+        ("[]", "not a report of format 1"),
+        ('{"format": 2}', "not a report of format 1"),
         ('{"format": 1}', "as report.schema.json describes it: KeyError: 'rows'"),
         ('{"format": 1, "rows": [{"operation": "a"}]}', "TypeError: .*'check'"),
         ('{"format": 1, "rows": [{"operation": "a", "check": "b", "colour": 3}]}', "TypeError: .*'colour'"),

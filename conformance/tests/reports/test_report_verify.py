@@ -44,7 +44,7 @@ def test_a_report_in_order_has_no_problem(report, whole):
 
 def test_a_failure_that_calls_itself_new(report, whole):
     assert looked(report(*whole, Row("torch.cos", "forward", state="fail", message="differs", new=True))) == [
-        "torch.cos-cpu-forward says that it is new, and is not."
+        "torch.cos-cpu-forward is marked as new, and is not."
     ]
 
 
@@ -57,10 +57,10 @@ def test_known_failures_and_what_is_waived_with_a_reason_are_no_problem(report, 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<html>", "It is no JSON: "),
+        ("<html>", "It is not valid JSON: "),
         ("[]", "Its format is None, and this version of the suite reads format 1."),
         ('{"format": 7}', "Its format is 7, and this version of the suite reads format 1."),
-        ('{"format": 1, "reports": []}', "It says that it holds several reports, and holds none."),
+        ('{"format": 1, "reports": []}', "Its list of reports is empty."),
         ('{"format": 1, "reports": [3]}', "?: It does not follow report.schema.json: 3 is not of type 'object'."),
     ],
 )
@@ -77,13 +77,15 @@ def test_a_report_that_does_not_follow_the_schema(report, whole):
 
 
 def test_a_report_of_another_suite(report, whole):
-    assert looked(report(*whole, suite={**SUITE, "version": "0.2.0"})) == ["It was made by version 0.2.0 of the suite, and installed here is 0.1.0."]
+    sentences = looked(report(*whole, suite={**SUITE, "version": "0.2.0"}))
+
+    assert sentences == ["It was created by version 0.2.0 of the suite; version 0.1.0 is installed."]
 
 
 def test_a_report_of_a_suite_that_was_changed(report, whole):
     (sentence,) = looked(report(*whole, suite={**SUITE, "hash": "f" * 64}))
 
-    assert sentence == "It was made by a suite that says it is version 0.1.0 and has other files: their hash is ffffffffffff, and not 0123456789ab."
+    assert sentence == "It was created by a suite of version 0.1.0 with other files: their hash is ffffffffffff, and not 0123456789ab."
 
 
 def test_uncommitted_changes(report, whole):
@@ -95,11 +97,11 @@ def test_uncommitted_changes(report, whole):
 def test_a_report_that_says_nothing_of_its_commit(report, whole):
     (sentence,) = looked(report(*whole, source={}))
 
-    assert sentence.startswith("It does not say of which commit the executor is")
+    assert sentence.startswith("It names no commit of the executor")
 
 
 def test_a_level_that_proves_too_little(report, whole):
-    assert looked(report(*whole, level="smoke")) == ["It is of level smoke, which proves too little: run the suite with --level core."]
+    assert looked(report(*whole, level="smoke")) == ["It is of level smoke, which is too low: run the suite with --level core."]
 
 
 @pytest.mark.parametrize(("left_out", "named"), [("torch.sin", "torch.sin-float32-cpu"), ("a program", "a program-cpu"), ("", "declaration-cpu")])
@@ -183,7 +185,7 @@ def test_of_several_reports_each_problem_names_its_executor(report, whole):
         {"format": 1, "reports": [json.loads(document.to_json()) for document in (report(*whole), report(*whole, name="other", level="smoke"))]}
     )
 
-    assert looked(both) == ["other: It is of level smoke, which proves too little: run the suite with --level core."]
+    assert looked(both) == ["other: It is of level smoke, which is too low: run the suite with --level core."]
 
 
 def test_the_installed_suite_says_what_must_pass(report):

@@ -10,7 +10,7 @@ import dovetail
 from dovetail.extend import OperatorExecutor
 from dovetail_conformance import Report, check
 from dovetail_conformance.broken import running
-from dovetail_conformance.run import idle, unspoken
+from dovetail_conformance.run import idle, without_opinfo
 from dovetail_conformance.subject import Subject
 
 SIN = ["torch.sin"]
@@ -111,7 +111,7 @@ def test_an_operation_of_its_own_has_to_run_somewhere() -> None:
     ex.operation("conformance_twice", lambda x: x * 2, meta=lambda x: x, replace=True)
     ex.operation("conformance_never", lambda x: x, meta=lambda x: x, replace=True)
 
-    rows = unspoken(Subject(ex), ran={"mine.conformance_twice"}, level="core")
+    rows = without_opinfo(Subject(ex), ran={"mine.conformance_twice"}, level="core")
 
     assert {row.operation: row.state for row in rows} == {"mine.conformance_twice": "pass", "mine.conformance_never": "fail"}
 
@@ -122,7 +122,7 @@ def test_an_operation_of_its_own_for_a_device_that_is_not_here_is_not_run() -> N
     far = ex.operation("conformance_far", lambda x: x, meta=lambda x: x, replace=True)
     ex.implements(far, lambda x: x, devices=("cuda",))
 
-    assert [(row.state, row.message) for row in unspoken(Subject(ex), ran=set(), level="core")] == [
+    assert [(row.state, row.message) for row in without_opinfo(Subject(ex), ran=set(), level="core")] == [
         ("not-run", "it has no OpInfo, and none of its devices is here")
     ]
 
@@ -157,10 +157,10 @@ def test_a_failure_comes_with_a_script_that_shows_it() -> None:
 @mark.parametrize(
     ("how", "message"),
     [
-        ({"level": "extreme"}, "there is no level 'extreme'; there are smoke, quick, core, full, stress"),
+        ({"level": "extreme"}, "unknown level 'extreme'; expected one of smoke, quick, core, full, stress"),
         ({"operations": ["sinusoid"]}, "no operation matches sinusoid"),
-        ({"checks": ["fast"]}, "no check is called fast; there are "),
-        ({"dtypes": ["float33"]}, "no dtype is called float33"),
+        ({"checks": ["fast"]}, "unknown check fast; the checks are "),
+        ({"dtypes": ["float33"]}, "unknown dtype float33"),
         ({"update_lock": True, "operations": SIN}, "a lock is updated by a whole run"),
         ({"expectations": "nowhere.toml"}, "there is no file nowhere.toml of expectations"),
     ],

@@ -1,4 +1,4 @@
-"""What a plugin knows of itself: known failures that have to fail, entries that are out of date, counts that may only grow."""
+"""Expectations: known failures that have to fail, entries that are out of date, counts that may only grow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_known_failure_that_passes_is_one(file) -> None:
     (row,) = applied([Row("torch.sin", "forward")], known)
 
     assert row.state == "xpass" and row.failed
-    assert row.message == "it was expected to fail (the range reduction is coarse) and does not; take the entry away"
+    assert row.message == "it was expected to fail (the range reduction is coarse) and passes; remove the entry"
 
 
 def test_an_entry_that_speaks_of_nothing_fails(file) -> None:
@@ -113,12 +113,12 @@ def test_conditions(file, when, holds) -> None:
         ("options = 3\n", r"has options = 3; write a table, \[options\]"),
         ("[expct]\na = 1\n", r"has expct; it may hold \[\[expect\]\] entries and the tables \[options\] and \[limits\]"),
         ('[[expect]]\noperation = "torch.sin"\nclass = "bug"\n', "entry 1 has no reason"),
-        (ENTRY.replace('"bug"', '"whim"'), "entry 1 is of the class 'whim'; there are bug, unsupported, planned, upstream"),
+        (ENTRY.replace('"bug"', '"whim"'), "entry 1 has the unknown class 'whim'; expected one of bug, unsupported, planned, upstream"),
         (ENTRY + 'sate = "skip"\n', "entry 1 has sate; it may have "),
-        (ENTRY + 'state = "off"\n', "entry 1 has the state 'off'; there are xfail and skip"),
-        (ENTRY + 'until = "0.9"\n', "entry 1 held until 0.9, and this is 1.0: the range reduction is coarse; "),
-        (ENTRY + 'when = { weather = "fine" }\n', "entry 1 asks for weather; `when` knows "),
-        (ENTRY + 'when = { torch = "new" }\n', "entry 1 expects torch 'new', which is no range of versions"),
+        (ENTRY + 'state = "off"\n', "entry 1 has the unknown state 'off'; expected xfail or skip"),
+        (ENTRY + 'until = "0.9"\n', "entry 1 holds until version 0.9, and this is 1.0: the range reduction is coarse; "),
+        (ENTRY + 'when = { weather = "fine" }\n', "entry 1 has the unknown condition weather; `when` takes "),
+        (ENTRY + 'when = { torch = "new" }\n', "entry 1 has torch = 'new', which is not a range of versions"),
     ],
 )
 def test_what_means_nothing_is_refused(file, text, message) -> None:
