@@ -15,7 +15,7 @@ ROUNDS = 15
 
 
 def black_scholes(price, strike, years, rate=0.02, volatility=0.3):
-    """Prices of call options, with the tanh approximation of the normal distribution."""
+    """Return prices of call options, with the tanh approximation of the normal distribution."""
     scale = volatility * np.sqrt(years)
     up = (np.log(price / strike) + (rate + volatility**2 / 2) * years) / scale
     down = up - scale
@@ -27,18 +27,18 @@ def black_scholes(price, strike, years, rate=0.02, volatility=0.3):
 
 
 def softmax(x):
-    """Each row as probabilities."""
+    """Normalize each row to probabilities."""
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
 
 def standardized(x):
-    """Columns with mean 0 and variance 1, cut off at 3 deviations."""
+    """Return columns scaled to mean 0 and variance 1, clipped at 3 deviations."""
     return np.clip((x - x.mean(axis=0)) / x.std(axis=0), -3, 3)
 
 
 def workloads() -> dict[str, tuple[Callable, list[np.ndarray]]]:
-    """The functions and their arguments, by title."""
+    """Return the functions and their arguments, by title."""
     random = np.random.default_rng(0)
 
     def prices(n: int, dtype: str) -> list[np.ndarray]:
@@ -55,7 +55,7 @@ def workloads() -> dict[str, tuple[Callable, list[np.ndarray]]]:
 
 
 def compared(fn: Callable, args: list[np.ndarray]) -> tuple[float, float, float]:
-    """Seconds of NumPy and of the compiled function, and the median of the ratios within a round."""
+    """Return the seconds of NumPy and of the compiled function, and the median of the ratios within a round."""
     compiled = dovetail.jit(fn)
     for _ in range(3):
         np.testing.assert_allclose(compiled(*args), fn(*args), rtol=1e-3, atol=1e-5)
@@ -67,7 +67,7 @@ def compared(fn: Callable, args: list[np.ndarray]) -> tuple[float, float, float]
 
 @script
 def main() -> Iterator[Costs]:
-    """Functions of NumPy arrays, compiled and as they are."""
+    """Measure functions of NumPy arrays, compiled and by NumPy."""
     rows, figures = [], {}
     for title, (fn, args) in progress(list(workloads().items()), "functions of arrays"):
         plain, fast, ratio = compared(fn, args)

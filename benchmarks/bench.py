@@ -36,16 +36,16 @@ Folder = click.Path(file_okay=False, path_type=Path)
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--quick", is_flag=True, help="A part of the workloads in fewer rounds: some minutes on two cores.")
-@click.option("--only", multiple=True, metavar="PATTERN", help="Workloads of such a name; may be repeated.")
+@click.option("--only", multiple=True, metavar="PATTERN", help="Only workloads whose name matches; may be repeated.")
 @click.option("--subjects", "names", default=",".join(subjects.NAMES), show_default=True, help="dovetail:llvm+torch names its executors.")
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(exists=True), help="An executor's folder, not installed; may be repeated.")
-@click.option("--threads", type=click.IntRange(1), help="As many as torch takes, unless given.")
-@click.option("--rounds", type=click.IntRange(1), help="Instead of the usual number.")
+@click.option("--threads", type=click.IntRange(1), help="Threads.  [default: torch's]")
+@click.option("--rounds", type=click.IntRange(1), help="Number of rounds, instead of the default.")
 @click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds within which a process has to answer.")
-@click.option("--continue", "resume", is_flag=True, help="Keep the rows that are there, and measure those that are not.")
-@click.option("--out", type=Folder, default=Path("out"), show_default=True, help="The folder for what is written.")
+@click.option("--continue", "resume", is_flag=True, help="Keep existing rows, and measure missing ones.")
+@click.option("--out", type=Folder, default=Path("out"), show_default=True, help="Output folder.")
 @click.option("--keep", is_flag=True, help="Write to benchmarks/results.")
-@click.option("--list", "listing", is_flag=True, help="Name the workloads, with the minutes that they would take, and stop.")
+@click.option("--list", "listing", is_flag=True, help="List the workloads with the minutes that they would take, and stop.")
 def main(
     quick: bool,
     only: tuple[str, ...],
@@ -59,7 +59,7 @@ def main(
     keep: bool,
     listing: bool,
 ) -> None:
-    """Eager PyTorch, torch.compile, lightning-thunder and Dovetail on the same work, side by side."""
+    """Compare eager PyTorch, torch.compile, lightning-thunder and Dovetail on the same workloads."""
     folder = machine.KEPT if keep else out
     effort = measuring.QUICK if quick else measuring.FULL
     effort = effort if rounds is None else measuring.Effort(rounds, effort.a_round, effort.warm, effort.firsts)
@@ -81,18 +81,18 @@ def main(
 
 
 def compared(names: str) -> list[str]:
-    """The subjects that a list names, the baseline first and always among them."""
-    found = [name for name in dict.fromkeys(names.replace(" ", "").split(",")) if name]
+    """Return the subjects that a list names, the baseline always first."""
+    listed = [name for name in dict.fromkeys(names.replace(" ", "").split(",")) if name]
     try:
-        for name in found:
+        for name in listed:
             subjects.subject(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--subjects") from None
-    return [subjects.BASELINE, *(name for name in found if name != subjects.BASELINE)]
+    return [subjects.BASELINE, *(name for name in listed if name != subjects.BASELINE)]
 
 
 def plan(workloads: Sequence[Workload], names: Sequence[str], effort: measuring.Effort) -> None:
-    """What would be measured, and how long that takes."""
+    """Print what would be measured, and how long that takes."""
     there = [name for name in names if not subjects.absent(name)]
     took = {w.name: measuring.estimate(w, there, effort) / 60 for w in workloads}
     for w in workloads:
@@ -101,7 +101,7 @@ def plan(workloads: Sequence[Workload], names: Sequence[str], effort: measuring.
 
 
 def empty_report(names: list[str], start: Started, effort: measuring.Effort) -> Report:
-    """A report without rows: when, where and with what it is measured."""
+    """Return a report without rows: date, machine, versions and settings."""
     if start.threads:
         torch.set_num_threads(start.threads)
     os.environ |= start.environment  # so that the executors are those of the workers
@@ -113,17 +113,17 @@ def empty_report(names: list[str], start: Started, effort: measuring.Effort) -> 
 
 
 def continued(report: Report, file: Path) -> Report:
-    """`report` with the rows of an earlier run, which has to be of the same code on the same machine."""
+    """Return `report` with the rows of an earlier run of the same code on the same machine."""
     if not file.is_file():
         return report
     try:
         before = Report.load(file)
     except ValueError as error:
-        raise click.ClickException(f"{error}; run without --continue to begin anew") from None
+        raise click.ClickException(f"{error}; run without --continue to start again") from None
     other = [key for key in SAME if before.about.get(key) != report.about.get(key)]
     if other or before.settings != report.settings:
         differs = ", ".join(f"{key} {before.about.get(key)}" for key in other) or "other settings"
-        raise click.ClickException(f"{file} was measured with {differs}; run without --continue to begin anew")
+        raise click.ClickException(f"{file} was measured with {differs}; run without --continue to start again")
     report.subjects = list(dict.fromkeys([*before.subjects, *report.subjects]))
     report.absent = before.absent | report.absent
     report.rows = before.rows
@@ -131,14 +131,14 @@ def continued(report: Report, file: Path) -> Report:
 
 
 def run(report: Report, workloads: Sequence[Workload], start: measuring.Start, effort: measuring.Effort, folder: Path) -> None:
-    """Measures what the report lacks, and saves it after each workload."""
+    """Measure the missing rows, and save the report after each workload."""
     report.save(folder)
     with bar(len(workloads)) as tell:
         for workload in workloads:
             missing = [name for name in report.measured if report.row(workload.name, name) is None]
             if missing:
-                asked = [subjects.BASELINE, *(name for name in missing if name != subjects.BASELINE)]
-                rows = measuring.Measurement(workload.name, asked, start, effort, lambda message, w=workload: tell(w.title, message)).run()
+                compared_names = [subjects.BASELINE, *(name for name in missing if name != subjects.BASELINE)]
+                rows = measuring.Measurement(workload.name, compared_names, start, effort, lambda message, w=workload: tell(w.title, message)).run()
                 report.add(rows)
                 report.save(folder)
                 (folder / f"{NAME}.md").write_text(tables.markdown(report))
@@ -147,7 +147,7 @@ def run(report: Report, workloads: Sequence[Workload], start: measuring.Start, e
 
 
 def announce(workload: Workload, rows: Sequence[Row]) -> None:
-    """A line on a workload that is done."""
+    """Print a line on a finished workload."""
     timed = [f"{row.subject} {tables.warm(row).replace('**', '')}, first {tables.first(row)}" for row in rows if row.ok]
     others = [f"{row.subject} {row.state}" for row in rows if not row.ok]
     console.print(f"{workload.title}: {'; '.join(timed + others)}", markup=False, soft_wrap=True)
@@ -155,7 +155,7 @@ def announce(workload: Workload, rows: Sequence[Row]) -> None:
 
 @contextmanager
 def bar(steps: int) -> Any:
-    """tell(title, what, done) moves a bar on a terminal, and says nothing elsewhere."""
+    """Yield tell(title, message, done), which moves a bar on a terminal and does nothing elsewhere."""
     columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=steps)

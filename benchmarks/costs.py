@@ -1,4 +1,4 @@
-"""What the scripts that measure Dovetail alone share: a clock, a table with a title, and where it is kept."""
+"""Shared by the scripts that measure Dovetail alone: a clock, a table with a title, output files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ console = Console(highlight=False)
 
 
 def seconds(fn: Callable[[], object], times: int = 1) -> float:
-    """Seconds that one call takes, over `times` calls."""
+    """Return the seconds of one call, over `times` calls."""
     again = range(times)
     began = time.perf_counter()
     for _ in again:
@@ -29,7 +29,7 @@ def seconds(fn: Callable[[], object], times: int = 1) -> float:
 
 
 def progress(steps: Iterable[Any], what: str) -> Iterable[Any]:
-    """`steps`, with a bar on a terminal."""
+    """Yield `steps`, with a bar on a terminal."""
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield from bar.track(steps)
@@ -47,7 +47,7 @@ class Costs:
     figures: dict[str, Any]  # the same numbers, unrounded, in seconds
 
     def write(self, folder: Path) -> None:
-        """Shown on the terminal, and kept in `folder` as JSON and as Markdown."""
+        """Print the table, and write it to `folder` as JSON and as Markdown."""
         about = {"date": machine.today(), "commit": machine.commit(), **machine.machine()}
         self.show(about)
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class Costs:
 
 
 def script(measure: Callable[[], Iterable[Costs]]) -> Callable[[], None]:
-    """`measure` as a command: what it gives is written to out/, to --out FOLDER, or with --keep to benchmarks/results."""
+    """Return `measure` as a command that writes its tables to out/, to --out FOLDER, or with --keep to benchmarks/results."""
 
     @click.command(context_settings={"help_option_names": ["-h", "--help"]})
     @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("out"), show_default=True, help="Where to write.")

@@ -19,21 +19,21 @@ PEERS = {"breaks, eager kernels": "eager", "breaks, compiled": "inductor"}  # ba
 
 
 def branch(x):
-    """One branch."""
+    """Run one branch."""
     if x.sum() > 0:
         return x * 2
     return x - 1
 
 
 def branches(x, y):
-    """Eight branches in a row."""
+    """Run eight branches in a row."""
     for value in x:
         y = y + 1 if value > 0 else y * 0.5
     return y
 
 
 def newton(a):
-    """A square root, to a tolerance."""
+    """Compute a square root to a tolerance."""
     x, error = torch.ones_like(a), torch.tensor(1.0)
     while error > 1e-5:
         new = 0.5 * (x + a / x)
@@ -77,7 +77,7 @@ class Decoder(nn.Module):
 
 
 def workloads() -> dict[str, tuple[Callable, list[tuple]]]:
-    """The functions and the arguments that calls go through, by title."""
+    """Return the functions and the arguments of their calls, by title."""
     torch.manual_seed(0)
     signs = [torch.randn(8) for _ in range(6)]
     return {

@@ -53,7 +53,7 @@ WHAT = {
 
 
 def install(folder: Path) -> None:
-    """Twenty distributions with one module each, as pip leaves them."""
+    """Create twenty distributions with one module each, as pip installs them."""
     for i in range(PLUGINS):
         (folder / f"dovetail_plugin_{i}.py").write_text(PLUGIN.format(i=i))
         info = folder / f"dovetail_plugin_{i}-1.0.dist-info"
@@ -65,7 +65,7 @@ def install(folder: Path) -> None:
 
 @script
 def main() -> Iterator[Costs]:
-    """What finding and loading 20 plugins takes, each time in a new process."""
+    """Measure finding and loading 20 plugins, each time in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         install(Path(folder))
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

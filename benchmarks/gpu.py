@@ -1,4 +1,4 @@
-"""Kernels and models on a GPU, by eager PyTorch, torch.compile and Dovetail: seconds, and the part of the copy bandwidth that they reach.
+"""Kernels and models on a GPU, by eager PyTorch, torch.compile and Dovetail: seconds, and the share of the copy bandwidth that they reach.
 
     python benchmarks/gpu.py --out FOLDER --seconds 240
 
@@ -24,12 +24,12 @@ import dovetail
 
 ROUNDS = 15
 A_ROUND = 0.02  # seconds
-FAR = 0.05  # the difference from which the table tells
+FAR = 0.05  # least difference that the table shows
 
 
 @dataclass(frozen=True)
 class Row:
-    """One subject of one case: seconds of a call, the bytes that it has to move, how far from eager's its results are, what kept it from running.
+    """One subject of one case: seconds of a call, the bytes that it has to move, the difference of its results from eager's, or why it did not run.
 
     `difference` is the norm of the difference by that of eager's result, the largest of all results and gradients.
     """
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """A function of tensors; `bytes` are those that it has to read and write, 0 where that is not what bounds it."""
+    """A function of tensors; `bytes` are those that it has to read and write, 0 where memory does not bound it."""
 
     name: str
     fn: Callable[..., Any]
@@ -56,7 +56,7 @@ class Case:
 
 
 class Clock:
-    """Times calls on a device, and knows when to stop."""
+    """Times calls on a device, within a limit."""
 
     def __init__(self, device: str, limit: float):
         self.device, self.end = device, time.monotonic() + limit
@@ -66,12 +66,12 @@ class Clock:
         return self.end - time.monotonic()
 
     def wait(self) -> None:
-        """Until everything that was launched is done."""
+        """Wait until everything that was launched is done."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
     def seconds(self, fn: Callable[[], Any], times: int) -> float:
-        """Seconds of one call, over `times` calls."""
+        """Return the seconds of one call, over `times` calls."""
         self.wait()
         began = time.perf_counter()
         for _ in range(times):
@@ -80,7 +80,7 @@ class Clock:
         return (time.perf_counter() - began) / times
 
     def median(self, fn: Callable[[], Any]) -> float:
-        """The median over rounds, after warming up."""
+        """Return the median seconds of a call over rounds, after warming up."""
         for _ in range(3):
             fn()
         times = max(int(A_ROUND / max(self.seconds(fn, 1), 1e-7)), 1)
@@ -88,7 +88,7 @@ class Clock:
 
 
 def step(fn: Callable[..., Any], args: tuple, parameters: tuple) -> torch.Tensor:
-    """Forward and backward, without gradients from before."""
+    """Run forward and backward, with gradients reset."""
     for p in parameters:
         p.grad = None
     out = fn(*args)
@@ -97,7 +97,7 @@ def step(fn: Callable[..., Any], args: tuple, parameters: tuple) -> torch.Tensor
 
 
 def results(case: Case, fn: Callable[..., Any]) -> list[torch.Tensor]:
-    """What a call gives, and the gradients that it leaves."""
+    """Return the results of a call, and the gradients."""
     if case.train:
         return [step(fn, case.args, case.parameters), *(p.grad for p in case.parameters)]
     with torch.no_grad():
@@ -106,7 +106,7 @@ def results(case: Case, fn: Callable[..., Any]) -> list[torch.Tensor]:
 
 
 def difference(case: Case, fn: Callable[..., Any]) -> float:
-    """How far the results of `fn` are from eager's."""
+    """Return how far the results of `fn` are from eager's."""
     pairs = zip(results(case, fn), results(case, case.fn), strict=True)
     return max(((a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-12)).item() for a, b in pairs)
 
@@ -128,21 +128,21 @@ def gelu(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def adamw(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """One step of AdamW on one tensor."""
+    """Compute one step of AdamW on one tensor."""
     m = m * 0.9 + g * 0.1
     v = v * 0.95 + g * g * 0.05
     return p * (1 - 1e-4) - 1e-3 * (m * 1.1) / ((v * 1.05).sqrt() + 1e-8), m, v
 
 
 def kernels(device: str, small: bool) -> list[Case]:
-    """Operations that memory bounds, and cross-entropy over a large vocabulary."""
+    """Return memory-bound operations, and cross-entropy over a large vocabulary."""
     rows, width = (64, 256) if small else (8192, 8192)
     dtype = torch.float32 if small else torch.bfloat16
     x, y = (torch.randn(rows, width, device=device, dtype=dtype) for _ in range(2))
     w, b = (torch.randn(width, device=device, dtype=dtype) for _ in range(2))
     size = x.numel() * x.element_size()
     state = [torch.rand(rows * width, device=device) for _ in range(4)]
-    made = [
+    cases = [
         Case("softmax", lambda x: torch.softmax(x, -1), (x,), 2 * size),
         Case("layer_norm", layer_norm, (x, w, b), 2 * size),
         Case("rms_norm", rms_norm, (x, w), 2 * size),
@@ -152,13 +152,13 @@ def kernels(device: str, small: bool) -> list[Case]:
         Case("AdamW", adamw, tuple(state), 7 * state[0].numel() * 4),
     ]
     trained = x.clone().requires_grad_(), w.clone().requires_grad_(), b.clone().requires_grad_()
-    made.append(Case("layer_norm, training", layer_norm, trained, 5 * size, True, trained))
+    cases.append(Case("layer_norm, training", layer_norm, trained, 5 * size, True, trained))
     classes = 1000 if small else 128256
     logits = torch.randn(rows, classes, device=device, dtype=dtype).requires_grad_()
     target = torch.randint(classes, (rows,), device=device)
     loss_bytes = 3 * logits.numel() * logits.element_size()
-    made.append(Case(f"cross_entropy {rows}x{classes}, training", lambda x, t: F.cross_entropy(x, t), (logits, target), loss_bytes, True, (logits,)))
-    return made
+    cases.append(Case(f"cross_entropy {rows}x{classes}, training", lambda x, t: F.cross_entropy(x, t), (logits, target), loss_bytes, True, (logits,)))
+    return cases
 
 
 class GPTLayer(torch.nn.Module):
@@ -213,7 +213,7 @@ class LlamaLayer(torch.nn.Module):
 
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary positions."""
+    """Apply rotary positions."""
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat([-b, a], -1) * sin
 
@@ -239,7 +239,7 @@ class Llama(torch.nn.Module):
 
 
 class Loss(torch.nn.Module):
-    """The cross-entropy of what a model says, its last dimension being the classes."""
+    """The cross-entropy of a model's logits, classes in the last dimension."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
@@ -250,17 +250,17 @@ class Loss(torch.nn.Module):
 
 
 def models(device: str, small: bool) -> list[Case]:
-    """GPT and Llama, training and inference."""
+    """Return GPT and Llama, for training and inference."""
     torch.manual_seed(0)
     dtype = torch.float32 if small else torch.bfloat16
     vocabulary, context, layers, heads, width, batch = (64, 16, 1, 2, 32, 2) if small else (8192, 1024, 6, 12, 768, 8)
     tokens, following = (torch.randint(vocabulary, (batch, context), device=device) for _ in range(2))
-    made = []
+    cases = []
     for name, kind in {"GPT": GPT, "Llama": Llama}.items():
         loss = Loss(kind(vocabulary, width, heads, layers, context)).to(device=device, dtype=dtype)
-        made.append(Case(f"{name}, training", loss, (tokens, following), 0, True, tuple(loss.parameters())))
-        made.append(Case(f"{name}, inference", loss.model, (tokens,)))
-    return made
+        cases.append(Case(f"{name}, training", loss, (tokens, following), 0, True, tuple(loss.parameters())))
+        cases.append(Case(f"{name}, inference", loss.model, (tokens,)))
+    return cases
 
 
 SUBJECTS: dict[str, Callable[[Callable], Callable]] = {
@@ -268,11 +268,11 @@ SUBJECTS: dict[str, Callable[[Callable], Callable]] = {
     "dovetail": dovetail.jit,
     "torch.compile": torch.compile,
 }
-NEEDED = {"eager": 5, "dovetail": 15, "torch.compile": 25}  # seconds that have to be left for a subject to start
+NEEDED = {"eager": 5, "dovetail": 15, "torch.compile": 25}  # seconds left that a subject needs to start
 
 
 def measured(case: Case, subject: str, clock: Clock, copy: float) -> Row:
-    """One subject of one case."""
+    """Measure one subject of one case."""
     if clock.left < NEEDED[subject]:
         return Row(case.name, subject, message="not measured: no time left")
     try:
@@ -291,19 +291,19 @@ def measured(case: Case, subject: str, clock: Clock, copy: float) -> Row:
 
 
 def copy_bandwidth(clock: Clock, small: bool) -> float:
-    """Bytes a second, read and written, of a copy of 1 GiB."""
+    """Return the bytes per second, read and written, of a copy of 1 GiB."""
     source = torch.empty(2**20 if small else 2**30, dtype=torch.uint8, device=clock.device)
     target = torch.empty_like(source)
     return 2 * source.numel() / clock.median(lambda: target.copy_(source))
 
 
 def markdown(rows: list[Row], about: dict[str, Any]) -> str:
-    """The table."""
+    """Format the table."""
     lines = [f"# {about['device']}", "", f"torch {about['torch']}, triton {about['triton']}; a copy moves {about['copy'] / 1e9:.0f} GB/s.", ""]
     lines += ["| case | " + " | ".join(SUBJECTS) + " |", "|---|" + "---|" * len(SUBJECTS)]
     for case in dict.fromkeys(row.case for row in rows):
-        found = {row.subject: row for row in rows if row.case == case}
-        cells = [_cell(found[subject]) if subject in found else "" for subject in SUBJECTS]
+        by_subject = {row.subject: row for row in rows if row.case == case}
+        cells = [_cell(by_subject[subject]) if subject in by_subject else "" for subject in SUBJECTS]
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -317,7 +317,7 @@ def _cell(row: Row) -> str:
 
 
 def about(clock: Clock, copy: float) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return what the figures depend on: device, versions, date."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -329,7 +329,7 @@ def about(clock: Clock, copy: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure everything, and write what was found after every subject, so that a run that is cut short leaves its part."""
+    """Measure everything, and write the results after every subject, so that an interrupted run keeps its part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--seconds", type=float, default=240.0)
@@ -343,7 +343,7 @@ def main() -> None:
     facts = about(clock, copy)
     options.out.mkdir(parents=True, exist_ok=True)
     cases = kernels(device, options.small) + models(device, options.small)
-    for subjects in (("eager", "dovetail"), ("torch.compile",)):  # what takes longest comes when the others have been measured
+    for subjects in (("eager", "dovetail"), ("torch.compile",)):  # the slowest to compile comes last
         for case in cases:
             for subject in subjects:
                 rows.append(measured(case, subject, clock, copy))

@@ -24,7 +24,7 @@ c = time.perf_counter(); print(json.dumps({"torch": b - a, "dovetail": c - b, "m
 
 @script
 def main() -> Iterator[Costs]:
-    """What importing takes, each time in a new process."""
+    """Measure imports, each time in a new process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     run = partial(subprocess.check_output, [sys.executable, "-c", PROGRAM], text=True, env=environment)
     run()  # so that there is bytecode, as there is for users after the first time

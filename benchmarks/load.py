@@ -1,4 +1,4 @@
-"""What a small kernel takes while other processes use all cores: Dovetail beside eager.
+"""The time of a small kernel while other processes use all cores: Dovetail beside eager.
 
 One busy process for each core runs beside the calls.  A mean says more than a median here: threads that wait for one that is not running
 make a few calls take milliseconds.
@@ -23,7 +23,7 @@ BUSY = "while True: sum(range(100_000))"
 
 
 def milliseconds(call: Callable[[], object], calls: int) -> list[float]:
-    """Return what each of `calls` calls takes, after three that warm up."""
+    """Return the time of each of `calls` calls, after three for warming up."""
     times = []
     for _ in range(calls + 3):
         began = time.perf_counter()
@@ -36,25 +36,25 @@ def measured() -> dict[str, list[float]]:
     """Return the milliseconds of each call by the state of the cores and the subject."""
     case = SUITE.workloads["chain-256"].build()
     subjects = {"eager": case.call(case.fn), "Dovetail": case.call(dovetail.jit(case.fn))}
-    found = {}
+    times_by_state = {}
     for state, count in (("quiet", 0), ("busy", torch.get_num_threads())):
         others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
         try:
             time.sleep(0.5 * bool(others))
-            found |= {f"{name}, cores {state}": milliseconds(call, CALLS[name]) for name, call in subjects.items()}
+            times_by_state |= {f"{name}, cores {state}": milliseconds(call, CALLS[name]) for name, call in subjects.items()}
         finally:
             for other in others:
                 other.kill()
                 other.wait()
-    return found
+    return times_by_state
 
 
 @script
 def main() -> Iterator[Costs]:
     """Time a small kernel on quiet and on busy cores."""
-    found = measured()
-    rows = [(name, *(f"{of(times):.3f} ms" for of in (mean, median, max))) for name, times in found.items()]
-    figures = {name: mean(times) / 1e3 for name, times in found.items()}
+    times_by_state = measured()
+    rows = [(name, *(f"{of(times):.3f} ms" for of in (mean, median, max))) for name, times in times_by_state.items()]
+    figures = {name: mean(times) / 1e3 for name, times in times_by_state.items()}
     how = f"An elementwise chain of 256 x 256, {torch.get_num_threads()} threads; cores are busy with one other process for each thread."
     yield Costs("load", "A small kernel under load", how, ("", "mean", "median", "longest"), rows, figures)
 

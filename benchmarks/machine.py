@@ -16,7 +16,7 @@ KEPT = Path(__file__).parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """The processor and the versions; nothing that tells whose machine it is."""
+    """Return processor and versions; nothing that identifies the machine."""
     return {
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
@@ -32,7 +32,7 @@ def today() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a + where the files are not those of it; "unknown" outside a checkout."""
+    """Return the commit that is measured, with a + where files differ from it; "unknown" outside a checkout."""
     told = [git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "--untracked-files=no")]
     return "unknown" if None in told else told[0] + ("+" if told[1] else "")
 
@@ -56,13 +56,13 @@ def cpu_model() -> str:
 
 
 def written(about: dict[str, Any]) -> str:
-    """Names and values on one line."""
+    """Format names and values on one line."""
     named = {key: " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value for key, value in about.items()}
     return ", ".join(f"{key} {value}" for key, value in named.items() if value not in (None, ""))
 
 
 def span(seconds: float) -> str:
-    """A duration with three digits: 1.42 us, 35.0 ms, 11.5 s."""
+    """Format a duration with three digits: 1.42 us, 35.0 ms, 11.5 s."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

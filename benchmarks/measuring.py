@@ -11,7 +11,7 @@ from rows import Row
 from subjects import BASELINE
 from workloads import Workload
 
-DEAR = 3.0  # seconds: a first call that takes longer is measured once
+DEAR = 3.0  # seconds; a first call that takes longer is measured once
 STARTING = 1.5  # seconds that a process takes to import what it needs
 PEERS_STARTING = 3.0  # and to import a peer that compiles
 
@@ -30,27 +30,27 @@ FULL = Effort(rounds=15, a_round=0.2, warm=0.5, firsts=3)
 QUICK = Effort(rounds=7, a_round=0.05, warm=0.1, firsts=1)
 
 
-class Asked(Protocol):
-    """What answers requests as a `processes.Worker` does."""
+class Client(Protocol):
+    """The interface of `processes.Worker`."""
 
     def ask(self, **request: Any) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
 
-Start = Callable[[str, str], Asked]  # of a workload and a subject
+Start = Callable[[str, str], Client]  # of a workload and a subject
 
 
 class Measurement:
-    """The subjects of one workload, the baseline first; `tell` is given a word on what happens."""
+    """A measurement of the subjects of one workload, the baseline first; `tell` is called with its progress."""
 
     def __init__(self, workload: str, subjects: Sequence[str], start: Start, effort: Effort, tell: Callable[[str], None] = lambda message: None):
         self.workload, self.start, self.effort, self.tell = workload, start, effort, tell
         self.rows = {name: Row(workload, name) for name in subjects}
-        self.workers: dict[str, Asked] = {}
+        self.workers: dict[str, Client] = {}
 
     def run(self) -> list[Row]:
-        """A row for each subject, whatever became of it."""
+        """Return a row for each subject, also for those that failed."""
         try:
             for name in self.rows:
                 self.tell(f"{name}, first call")
@@ -70,7 +70,7 @@ class Measurement:
         return list(self.rows.values())
 
     def first(self, name: str) -> None:
-        """Starts the process of `name`, which is kept if its first call is right; and others for more first calls, where they are cheap."""
+        """Start the process of `name`, kept if its first call is right; repeat cheap first calls in other processes."""
         row = self.rows[name]
         try:
             self.workers[name] = self.start(self.workload, name)
@@ -101,28 +101,28 @@ class Measurement:
         row.calls = max(1, round(self.effort.a_round / message["call"]))
 
     def round(self, number: int) -> None:
-        """A turn for everyone; who begins changes from round to round."""
+        """Time each subject once; the order rotates from round to round."""
         names = list(self.workers)
         begin = number % max(len(names), 1)
         for name in names[begin:] + names[:begin]:
             self.ask(name, "round", calls=self.rows[name].calls, then=lambda row, message: row.rounds.append(message["call"]))
 
     def compare(self) -> None:
-        """Each subject's speed beside the baseline's in the same round."""
+        """Compute each subject's speed relative to the baseline's in the same round."""
         baseline = self.rows.get(BASELINE)
         for row in self.rows.values():
             if row.ok and baseline is not None and baseline.ok:
                 row.speeds = [theirs / mine for theirs, mine in zip(baseline.rounds, row.rounds, strict=True)]
 
     def peak(self, name: str) -> None:
-        """The peak is left out where asking for it goes wrong: the times are good all the same."""
+        """Measure peak memory; a failure leaves it out and keeps the times."""
         try:
             self.rows[name].peak = self.workers[name].ask(do="peak")["peak"]
         except Gone as end:
             self.rows[name].message = f"no peak: {end}"
 
     def ask(self, name: str, what: str, then: Callable[[Row, dict[str, Any]], None], **more: Any) -> None:
-        """One request; where the process is gone, its row says so, and has no times."""
+        """Send one request; where the process is gone, its row has the reason and no times."""
         row = self.rows[name]
         try:
             then(row, self.workers[name].ask(do=what, **more))
@@ -135,7 +135,7 @@ class Measurement:
 
 
 def estimate(workload: Workload, subjects: Sequence[str], effort: Effort) -> float:
-    """The seconds that a Measurement will take, about; nothing is faster than eager in it."""
+    """Estimate the seconds of a Measurement, assuming that no subject is faster than eager."""
     call, total = workload.seconds, 0.0
     for name in subjects:
         peer = name in ("torch.compile", "lightning-thunder")

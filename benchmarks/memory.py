@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def peak(fn: Callable[[], object]) -> int:
-    """The most bytes of PyTorch's that are in use at once during a call, beyond those in use before it.  Temporaries inside of kernels count."""
+    """Return the peak of PyTorch's memory during a call in bytes, beyond that in use before it.  Temporaries inside kernels count."""
     empty_pools()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         fn()
@@ -28,7 +28,7 @@ def peak(fn: Callable[[], object]) -> int:
 
 
 def empty_pools() -> None:
-    """Executors let go of the blocks that they keep for later calls, which would otherwise look as if a call needed none."""
+    """Free the blocks that executors pool for later calls: otherwise calls seem to need no memory."""
     for name, module in list(sys.modules.items()):
         if name.startswith("dovetail") and hasattr(getattr(module, "POOL", None), "clear"):
             module.POOL.clear()

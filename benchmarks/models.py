@@ -15,59 +15,59 @@ VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 8192, 256, 384, 6, 6  # of every tra
 
 
 def gpt() -> ModuleType:
-    """The example with the GPT, so that there is one."""
+    """Return the example module that defines the GPT."""
     return loaded("gpt", "examples/gpt.py")
 
 
 def zoo() -> ModuleType:
-    """The models that the tests compile."""
+    """Return the module with the models of the tests."""
     return loaded("zoo", "tests/models/zoo.py")
 
 
 def loaded(name: str, path: str) -> ModuleType:
-    """The file at `path`, below the repository's root, as a module."""
+    """Import the file at `path`, below the repository's root, as a module."""
     if name not in sys.modules:
-        found = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / path)
-        sys.modules[name] = importlib.util.module_from_spec(found)
-        found.loader.exec_module(sys.modules[name])
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
 
 
 def six_layers() -> nn.Module:
-    """The GPT of every benchmark."""
+    """Return the GPT of every benchmark."""
     return gpt().GPT(gpt().Shape(vocabulary=VOCABULARY, context=CONTEXT, layers=LAYERS, heads=HEADS, width=WIDTH))
 
 
 def llama() -> nn.Module:
-    """Grouped queries, rotary positions, SwiGLU."""
+    """Return a Llama: grouped queries, rotary positions, SwiGLU."""
     return zoo().Llama(vocabulary=VOCABULARY, width=WIDTH, heads=HEADS, groups=2, layers=LAYERS, context=CONTEXT)
 
 
 def tokens() -> Tensor:
-    """A batch of 4 x 256."""
+    """Return a batch of 4 x 256 tokens."""
     return torch.randint(VOCABULARY, (4, CONTEXT))
 
 
 def mlp() -> nn.Module:
-    """Four layers, d=64."""
+    """Return an MLP of four layers, d=64."""
     return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 64))
 
 
 def digits() -> nn.Module:
-    """A classifier of 28 x 28 pixels, as first exercises have it."""
+    """Return a classifier of 28 x 28 pixels, as in first exercises."""
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 class Loss(nn.Module):
-    """The cross-entropy of what a model says, its last dimension being the classes."""
+    """The cross-entropy of a model's logits, classes in the last dimension."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
-        message = self.model(x)
-        return F.cross_entropy(message.flatten(0, -2), wanted.flatten())
+        logits = self.model(x)
+        return F.cross_entropy(logits.flatten(0, -2), wanted.flatten())
 
 
 class Encoder(nn.Module):
@@ -120,14 +120,14 @@ class ResNet(nn.Module):
 
 
 def adamw_shapes() -> list[tuple[int, ...]]:
-    """Those of the parameters in the GPT's layers: 72 tensors, 10.6 million numbers."""
+    """Return the shapes of the parameters of the GPT's layers: 72 tensors, 10.6 million numbers."""
     d = WIDTH
     of_a_layer = [(d,), (d,), (3 * d, d), (3 * d,), (d, d), (d,), (d,), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,)]
     return of_a_layer * LAYERS
 
 
 def adamw(parameters: list[Tensor], gradients: list[Tensor], means: list[Tensor], squares: list[Tensor], step: Tensor) -> None:
-    """One step of AdamW, in place, with the defaults of torch.optim.AdamW; `step` counts them."""
+    """Run one step of AdamW in place, with the defaults of torch.optim.AdamW; `step` counts the steps."""
     step += 1
     of_mean, of_square = 1 - 0.9**step, 1 - 0.999**step
     for p, g, m, v in zip(parameters, gradients, means, squares):

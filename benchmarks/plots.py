@@ -1,4 +1,4 @@
-"""A report as pictures: speed beside eager, and what the first call takes."""
+"""A report as pictures: speed relative to eager, and times of first calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Value, Label = Callable[[Row], float | None], Callable[[float], str]
 
 
 def bars(report: Report, subjects: list[str], value: Value, label: Label, base: float) -> tuple[Figure, Axes]:
-    """A group of bars from `base` on for each workload, the first at the top, each with its number, or its state where it has none."""
+    """Draw a group of bars from `base` on for each workload, the first on top, labelled with their values or states."""
     workloads = report.workloads
     figure = Figure(figsize=(9, 1.4 + len(workloads) * (0.1 + 0.14 * len(subjects))), layout="constrained")
     axes = figure.add_subplot(xscale="log")
@@ -35,11 +35,11 @@ def bars(report: Report, subjects: list[str], value: Value, label: Label, base: 
     for i, workload in enumerate(workloads):
         for j, subject in enumerate(subjects):
             row, at = report.row(workload, subject), i + (j - (len(subjects) - 1) / 2) * thick
-            found = value(row) if row is not None and row.ok else None
-            if found is not None:
-                axes.barh(at, found - base, height=0.9 * thick, left=base, color=colour(report, subject))
-            message = label(found) if found is not None else "" if row is None else row.state
-            end, left = found or base, found is not None and found < base
+            number = value(row) if row is not None and row.ok else None
+            if number is not None:
+                axes.barh(at, number - base, height=0.9 * thick, left=base, color=colour(report, subject))
+            message = label(number) if number is not None else "" if row is None else row.state
+            end, left = number or base, number is not None and number < base
             beside = {"xytext": (-3 if left else 3, 0), "textcoords": "offset points", "ha": "right" if left else "left"}
             axes.annotate(message, (end, at), va="center", fontsize=7, **beside)
     axes.set_yticks(range(len(workloads)), [report.titles[name] for name in workloads])
@@ -55,7 +55,7 @@ def bars(report: Report, subjects: list[str], value: Value, label: Label, base: 
 
 def speed(report: Report) -> Figure:
     subjects = [name for name in report.measured if name != BASELINE]
-    figure, axes = bars(report, subjects, lambda row: row.speed, lambda found: f"{found:.2f}x", 1.0)
+    figure, axes = bars(report, subjects, lambda row: row.speed, lambda speed: f"{speed:.2f}x", 1.0)
     axes.axvline(1.0, color=COLOURS[BASELINE], linewidth=1.2)
     axes.set_xlabel("calls while eager makes one (log scale); bars to the right are faster than eager", fontsize=8)
     axes.set_title("A warm call, beside eager", fontsize=10)
@@ -73,11 +73,11 @@ def first_call(report: Report) -> Figure:
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
-    """The pictures, written to `folder`; the same report gives the same files."""
-    made = []
+    """Write the pictures to `folder` and return their paths; the same report gives the same files."""
+    paths = []
     with matplotlib.rc_context({"svg.hashsalt": NAME, "svg.fonttype": "none"}):
         for name, figure in {"speed": speed(report), "first_call": first_call(report)}.items():
             for form in FORMATS:
-                made.append(folder / f"{NAME}_{name}.{form}")
-                figure.savefig(made[-1], dpi=130, metadata={"Date": None} if form == "svg" else None)
-    return made
+                paths.append(folder / f"{NAME}_{name}.{form}")
+                figure.savefig(paths[-1], dpi=130, metadata={"Date": None} if form == "svg" else None)
+    return paths

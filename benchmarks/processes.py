@@ -1,4 +1,4 @@
-"""Subjects in processes of their own: asked, waited for, and buried."""
+"""Worker processes, one for each subject: requests, timeouts, clean-up."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-CACHES = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # where compilers keep what they made
+CACHES = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # caches of compilers
 
 PATIENCE = 10.0  # seconds that a process may take to end once it has closed its output
 
 
 class Gone(Exception):
-    """A process that will not answer any more: `state` is "crash", "timeout" or "error", the text a sentence."""
+    """A process that no longer answers: `state` is "crash", "timeout" or "error", the text a sentence."""
 
     def __init__(self, state: str, message: str):
         super().__init__(message)
@@ -54,7 +54,7 @@ class Worker:
         self.unread = b""
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """The answer to a request."""
+        """Send a request and return the answer."""
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
@@ -63,17 +63,17 @@ class Worker:
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """The next answer that the process writes; Gone where there is none in time, or it tells of an error."""
+        """Return the next answer.  Raises Gone where none comes in time, or the answer is an error."""
         end, message = time.monotonic() + self.timeout, None
         while not isinstance(message, dict):
-            with suppress(ValueError):  # what a library prints is no answer
+            with suppress(ValueError):  # libraries may print to standard output
                 message = json.loads(self.line(end))
         if "error" in message:
             raise Gone("error", message["error"])
         return message
 
     def line(self, end: float) -> bytes:
-        """The next line, if it comes before `end`."""
+        """Return the next line.  Raises Gone where none comes before `end`."""
         while b"\n" not in self.unread:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))
             if not ready:
@@ -86,7 +86,7 @@ class Worker:
         return line
 
     def gone(self) -> Gone:
-        """How the process ended, and the last that it said."""
+        """Return a Gone that tells how the process ended, with its last line of stderr."""
         try:
             code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -97,7 +97,7 @@ class Worker:
         return Gone("crash", ": ".join([how, *last])[:300])
 
     def close(self) -> None:
-        """The end of the process, of those that it started, and of what it kept."""
+        """End the process and those that it started, and delete its files."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -118,7 +118,7 @@ class Started:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What is set for the processes."""
+        """The environment variables of the processes."""
         threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
         paths = os.pathsep.join(str(Path(path).resolve()) for path in self.plugins)
         return threads | ({"DOVETAIL_PLUGINS": paths} if paths else {})

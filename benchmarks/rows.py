@@ -12,10 +12,10 @@ from typing import Any
 
 from subjects import BASELINE
 
-FORMAT = 1  # of the JSON; a reader refuses what it does not know
+FORMAT = 1  # of the JSON; other formats are refused
 NAME = "comparison"  # of the files
 
-# state: what it says of a subject of a workload
+# state of a subject of a workload: its meaning
 STATES = {
     "ok": "right, and timed",
     "wrong": "its result, its gradients or what it writes are not eager's",
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def spread(self) -> float | None:
-        """The distance between the quartiles, by the median."""
+        """The distance between the quartiles, divided by the median."""
         if not self.ok:
             return None
         low, high = quartiles(self.rounds)
@@ -67,11 +67,11 @@ class Row:
 
     @property
     def speed(self) -> float | None:
-        """How many calls it makes while eager makes one: the median over the rounds; None where eager was not timed."""
+        """The speed relative to eager: the median over the rounds; None where eager was not timed."""
         return statistics.median(self.speeds) if self.ok and self.speeds else None
 
     def data(self) -> dict[str, Any]:
-        """The row with what follows from its numbers."""
+        """Return the row as data, with derived numbers."""
         derived = {"first": self.first, "median": self.median, "spread": self.spread, "speed": self.speed}
         if self.ok:
             derived["minimum"], derived["quartiles"] = min(self.rounds), list(quartiles(self.rounds))
@@ -79,7 +79,7 @@ class Row:
 
 
 def quartiles(values: list[float]) -> tuple[float, float]:
-    """The first and the third, interpolated; of one value itself twice."""
+    """Return the first and third quartile, interpolated; of one value itself twice."""
     if len(values) < 2:
         return values[0], values[0]
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -94,7 +94,7 @@ class Report:
     settings: dict[str, Any]
     titles: dict[str, str]  # of the workloads, by name
     subjects: list[str]
-    absent: dict[str, str] = field(default_factory=dict)  # subjects that are not there, and why
+    absent: dict[str, str] = field(default_factory=dict)  # subjects that are missing, and why
     rows: list[Row] = field(default_factory=list)
 
     def row(self, workload: str, subject: str) -> Row | None:
@@ -106,7 +106,7 @@ class Report:
 
     @property
     def measured(self) -> list[str]:
-        """The subjects that are there."""
+        """The subjects that are present."""
         return [name for name in self.subjects if name not in self.absent]
 
     @property
@@ -116,17 +116,17 @@ class Report:
         return [name for name in self.titles if name in there]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """New rows; one that exists is kept."""
+        """Add rows; existing ones are kept."""
         there = self.by_key
         self.rows += [row for row in rows if (row.workload, row.subject) not in there]
 
     def text(self) -> str:
-        """The report as `comparison.schema.json` describes it."""
+        """Return the report as JSON, as `comparison.schema.json` describes it."""
         from_fields = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
         return json.dumps({"format": FORMAT, **from_fields, "summary": summaries(self), "rows": [row.data() for row in self.rows]}, indent=1)
 
     def save(self, folder: Path) -> None:
-        """Written whole or not at all, so that a run that is ended can be continued."""
+        """Write the report atomically, so that an interrupted run can be continued."""
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f".{NAME}.json.{os.getpid()}"
         unfinished.write_text(self.text() + "\n")
@@ -134,13 +134,13 @@ class Report:
 
     @classmethod
     def load(cls, file: Path) -> Report:
-        """The report in a file; a ValueError says what is wrong with another file."""
-        message = json.loads(file.read_text())
-        if not isinstance(message, dict) or message.get("format") != FORMAT:
-            raise ValueError(f"{file} is no comparison of format {FORMAT}")
+        """Return the report in a file.  Raises ValueError where it holds none."""
+        data = json.loads(file.read_text())
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ValueError(f"{file} is not a comparison of format {FORMAT}")
         known = {f.name for f in fields(Row)}
-        rows = [Row(**{name: value for name, value in row.items() if name in known}) for row in message["rows"]]
-        return cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
+        rows = [Row(**{name: value for name, value in row.items() if name in known}) for row in data["rows"]]
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Against:
 
 
 def against(report: Report, subject: str, other: str) -> Against | None:
-    """`subject` beside `other`; None where no row has both."""
+    """Compare `subject` with `other`; None where no row has both."""
     pairs = [(report.row(name, subject), report.row(name, other)) for name in report.workloads]
     both = [(mine, theirs) for mine, theirs in pairs if mine and theirs and mine.speed and theirs.speed]
     if not both:
@@ -179,8 +179,8 @@ def summaries(report: Report) -> list[dict[str, Any]]:
 
 
 def summary(report: Report) -> list[Against]:
-    """Every Dovetail beside eager and each of the peers."""
+    """Compare every Dovetail subject with eager and each of the peers."""
     ours = [name for name in report.measured if name.startswith("dovetail")]
     peers = [name for name in report.measured if name not in ours]
-    found = [against(report, mine, peer) for mine in ours for peer in sorted(peers, key=lambda name: name != BASELINE)]
-    return [each for each in found if each is not None]
+    comparisons = [against(report, mine, peer) for mine in ours for peer in sorted(peers, key=lambda name: name != BASELINE)]
+    return [each for each in comparisons if each is not None]

@@ -28,7 +28,7 @@ class Subject:
 
 
 def subject(name: str) -> Subject:
-    """The subject of that name; "dovetail:llvm+torch" is Dovetail with those executors, in that order.  A ValueError says what there is."""
+    """Return the subject of that name; "dovetail:llvm+torch" is Dovetail with those executors, in that order.  Raises ValueError for other names."""
     kind, _, chosen = name.partition(":")
     if kind == "dovetail":
         executors = chosen.split("+") if chosen else None
@@ -39,15 +39,15 @@ def subject(name: str) -> Subject:
         return Subject(name, lambda fn: importlib.import_module("thunder").jit(fn), ("thunder",))
     if name == BASELINE:
         return Subject(name, lambda fn: fn)
-    raise ValueError(f"no subject is called {name}; there is {', '.join(NAMES)}, and dovetail:NAME+NAME, with executors of your choice")
+    raise ValueError(f"unknown subject {name}; expected one of {', '.join(NAMES)}, or dovetail:NAME+NAME with executors of your choice")
 
 
 def absent(name: str) -> str:
-    """Why a subject cannot be there, as a sentence; "" where it can."""
+    """Return why a subject cannot run, as a sentence; "" where it can."""
     if name != "lightning-thunder":
         return ""
     if importlib.util.find_spec("thunder") is None:
-        return f"not installed; 0.2.6, the last that was tried, wants names that torch {torch.__version__} no longer has"
+        return f"not installed; 0.2.6, the last that was tried, needs names that torch {torch.__version__} no longer has"
     try:
         importlib.import_module("thunder")
     except Exception as error:
@@ -56,19 +56,19 @@ def absent(name: str) -> str:
 
 
 def version(name: str) -> str:
-    """The version of what a subject is."""
+    """Return the version of a subject."""
     if name.startswith("dovetail"):
         return dovetail.__version__
     return importlib.metadata.version("lightning-thunder") if name == "lightning-thunder" else torch.__version__
 
 
 def executors() -> dict[str, str]:
-    """Dovetail's executors that can be asked here, and their versions."""
+    """Return Dovetail's executors that are available here, and their versions."""
     return {ex.name: str(ex.version or "") for ex in dovetail.extend.advanced.executors()}
 
 
 def ran(compiled: Any) -> dict[str, int]:
-    """How many lines of the programs of the last call each of Dovetail's executors ran; nothing for other compilers."""
+    """Return how many lines of the last call's programs each executor of Dovetail ran; empty for other compilers."""
     if not hasattr(compiled, "_cache"):
         return {}
     groups = (dovetail.last_traces, dovetail.last_backward_traces, dovetail.last_epilogue_traces)

@@ -15,7 +15,7 @@ TITLE = "Dovetail beside its peers"
 
 
 def warm(row: Row) -> str:
-    """The median, the spread between the quartiles, the speed beside eager."""
+    """Format the median, the spread between the quartiles and the speed relative to eager."""
     message = f"{span(row.median)} ±{row.spread / 2:.0%}"
     return message if row.subject == BASELINE or row.speed is None else f"{message} (**{row.speed:.2f}x**)"
 
@@ -28,26 +28,26 @@ def peak(row: Row) -> str:
     return "-" if row.peak is None else f"{row.peak / MIB:.1f} MiB"
 
 
-# heading: (what a cell says, what the table shows)
+# heading: (formatter of a cell, caption)
 TABLES: dict[str, tuple[Callable[[Row], str], str]] = {
     "A warm call": (
         warm,
         "The median over the rounds, half of the distance between the quartiles, and how many calls it makes while eager makes one.",
     ),
     "The first call": (first, "In a new process and with empty caches, compiling included, importing not; the median where there were several."),
-    "Memory": (peak, "The most that a call holds at once of what it allocates, blocks in pools included."),
+    "Memory": (peak, "The most memory that a call holds at once of what it allocates, pooled blocks included."),
 }
 
 
 def cells(report: Report, cell: Callable[[Row], str]) -> Iterator[list[str]]:
-    """A row of text for each workload: its title, and what there is to say of each subject."""
+    """Yield a row of text for each workload: its title, and a cell for each subject."""
     for name in report.workloads:
-        found = [report.row(name, subject) for subject in report.measured]
-        yield [report.titles[name], *("" if row is None else cell(row) if row.ok else row.state for row in found)]
+        rows = [report.row(name, subject) for subject in report.measured]
+        yield [report.titles[name], *("" if row is None else cell(row) if row.ok else row.state for row in rows)]
 
 
 def reasons(report: Report) -> list[str]:
-    """A sentence for each subject that is not there, and for each row without times."""
+    """Return a sentence for each missing subject, and for each row without times."""
     message = [f"{name} is not in the tables: {why}." for name, why in report.absent.items()]
     return message + [
         f"{row.subject}, {report.titles[row.workload]}: {row.state}, {STATES[row.state]}: {row.message}"
@@ -58,7 +58,7 @@ def reasons(report: Report) -> list[str]:
 
 
 def markdown(report: Report) -> str:
-    """The whole report as one page."""
+    """Format the whole report as one page."""
     lines = [f"# {TITLE}", "", *(f"- {each}" for each in summary(report)), "", written(report.about), "", how(report), ""]
     for heading, (cell, shows) in TABLES.items():
         lines += [f"## {heading}", "", shows, "", f"| {' | '.join(['', *report.measured])} |", "|---|" + "---:|" * len(report.measured)]
@@ -77,7 +77,7 @@ def how(report: Report) -> str:
 
 
 def show(report: Report, console: Console) -> None:
-    """The tables, what was not measured, and the summary."""
+    """Print the tables, what was not measured, and the summary."""
     for heading, (cell, _) in TABLES.items():
         table = Table(title=heading, title_justify="left")
         table.add_column("")

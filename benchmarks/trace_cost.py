@@ -21,7 +21,7 @@ SIZES = (1_000, 10_000, 40_000)
 
 
 def program(lines: int) -> Trace:
-    """A chain of `lines` prims, each line read by the next."""
+    """Return a chain of `lines` prims, each line read by the next."""
     trace = Trace("computation")
     x = trace.tensor(TensorSpec((8, 8), dovetail.dtypes.float32))
     trace.inputs = [x]
@@ -34,7 +34,7 @@ def program(lines: int) -> Trace:
 
 
 def growth() -> tuple[list[tuple], dict[str, dict[int, float]]]:
-    """A row for each thing done to a program, with what it takes for a line at each size."""
+    """Return a row for each pass over a program, with its time per line at each size."""
     steps: dict[str, Callable[[Trace], object]] = {"record": lambda t: program(len(t.lines)), "print": str, "compile": to_callable}
     steps |= {"check": check, "dce": dce, "cse": cse, "release": release}
     programs = {size: program(size) for size in SIZES}
@@ -47,7 +47,7 @@ def growth() -> tuple[list[tuple], dict[str, dict[int, float]]]:
 
 
 def model() -> tuple[list[tuple], dict[str, float]]:
-    """What the 6-layer GPT takes to trace, for each of its torch operations and each of its prims."""
+    """Measure tracing of the 6-layer GPT, per torch operation and per prim."""
     gpt, tokens = models.six_layers().eval().requires_grad_(False), models.tokens()
     dovetail.make_trace(gpt)(tokens)
     took = statistics.median(seconds(lambda: dovetail.make_trace(gpt)(tokens)) for _ in range(REPEATS))
@@ -68,7 +68,7 @@ def prim_lines(lines: list) -> list:
 
 @script
 def main() -> Iterator[Costs]:
-    """What tracing costs, for a model and for programs of growing size."""
+    """Measure the cost of tracing, for a model and for programs of growing size."""
     torch.set_grad_enabled(False)
     gc.disable()  # as it is while dovetail.jit compiles: the collector walks growing programs again and again
     rows, figures = model()

@@ -1,10 +1,10 @@
-"""A process with one subject and one workload, which does what it is asked to, a line of JSON for each request and each answer.
+"""A process with one subject and one workload, which answers requests, each and its answer a line of JSON.
 
     python benchmarks/worker.py WORKLOAD SUBJECT THREADS DEFINITIONS
 
-It says when it is ready.  Requests: {"do": "first"}, the first call, checked against eager;
+It reports when it is ready.  Requests: {"do": "first"}, the first call, checked against eager;
 {"do": "warm", "seconds": 0.5}, calls until that time is over; {"do": "round", "calls": 10}, the seconds of a call; {"do": "peak"}, bytes.
-What raises is answered by {"error": sentence}, and is the end.  THREADS 0 leaves their number to torch; DEFINITIONS is the module with
+An exception is answered by {"error": sentence}, and ends the process.  THREADS 0 leaves their number to torch; DEFINITIONS is the module with
 the workloads (SUITE) and, where it has one, the subjects (subject).
 """
 
@@ -38,7 +38,7 @@ class Work:
         self.call: Callable[[], Any] | None = None
 
     def first(self) -> dict[str, Any]:
-        """The seconds of the first call, compiling included, and what is wrong about it or about the second, if anything is."""
+        """Return the seconds of the first call, compiling included, and what is wrong with its result or the second call's."""
         own = self.mine.eager if self.subject.name == subjects.BASELINE else None
         began = time.perf_counter()
         compiled = own or self.subject.compile(self.mine.fn)
@@ -48,7 +48,7 @@ class Work:
         return {"first": took, "wrong": self.wrong(result), "ran": subjects.ran(compiled)}
 
     def wrong(self, result: Any) -> str:
-        """What is wrong about the result of the first call, or about a second; "" where nothing is."""
+        """Describe what is wrong with the result of the first call or of a second; "" where nothing is."""
         eager, tolerance = self.workload.build(), self.workload.tolerance
         for calls, when in enumerate(("", ", in the second call, on other numbers"), 1):
             mine = self.mine.outcome(self.call() if when else result)
@@ -61,7 +61,7 @@ class Work:
         return ""
 
     def exact(self, calls: int) -> Outcome:
-        """What eager gives in that many calls, on the same numbers with more digits."""
+        """Return eager's outcome after that many calls, on the same numbers in higher precision."""
         case = self.workload.build(exact=True)
         for _ in range(calls - 1):
             case.call(case.fn)()
@@ -69,7 +69,7 @@ class Work:
         return case.outcome(case.call(case.fn)())
 
     def warm(self, seconds: float) -> dict[str, float]:
-        """Calls until `seconds` are over, at least two; the fastest says what a call takes."""
+        """Call until `seconds` are over, at least twice; return the fastest time of a call."""
         end, taken, n = time.perf_counter() + seconds, [], 1
         while len(taken) < 2 or time.perf_counter() < end:
             taken.append(self.round(n)["call"])
@@ -95,13 +95,13 @@ class Work:
 
 
 def difference(mine: Outcome, eagers: Outcome, exact: Outcome, tolerance: float) -> str:
-    """What is wrong about an outcome, as a sentence; "" where nothing is.
+    """Describe what is wrong with an outcome, as a sentence; "" where nothing is.
 
-    It may be as far from what is exact as `tolerance` of its largest magnitude, and twice as far as eager's is.
+    It may be off by `tolerance` of the largest exact magnitude, plus twice eager's error.
     """
     if alone := mine.keys() ^ eagers.keys():
         name = min(alone)
-        return f"{name} is eager's alone" if name in eagers else f"{name} is nothing that eager has"
+        return f"{name} is missing" if name in eagers else f"{name} is not among eager's"
     for name, theirs in eagers.items():
         got = mine[name]
         if (got.shape, got.dtype) != (theirs.shape, theirs.dtype):
@@ -109,17 +109,17 @@ def difference(mine: Outcome, eagers: Outcome, exact: Outcome, tolerance: float)
         allowed = tolerance * largest(exact[name]) + 2 * largest(theirs - exact[name])
         apart = largest(got - exact[name])
         if not apart <= allowed:  # nan is wrong
-            return f"{name} is {apart:.1e} from what is right, and {allowed:.1e} would be allowed"
+            return f"{name} is off by {apart:.1e}; {allowed:.1e} is allowed"
     return ""
 
 
 def largest(x: Tensor) -> float:
-    """The largest magnitude; 0 of nothing."""
+    """Return the largest magnitude; 0 of an empty tensor."""
     return x.abs().max().item() if x.numel() else 0.0
 
 
 def serve(requests: TextIO, answers: TextIO, workload: str, subject: str, threads: str, definitions: str) -> None:
-    """Answers requests until there are none."""
+    """Answer requests until there are none."""
 
     def answer(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)
@@ -134,8 +134,8 @@ def serve(requests: TextIO, answers: TextIO, workload: str, subject: str, thread
         work = Work(defined.SUITE.workloads[workload], chosen)
         answer(ready=True)
         for line in requests:
-            asked = json.loads(line)
-            answer(**getattr(work, asked.pop("do"))(**asked))
+            request = json.loads(line)
+            answer(**getattr(work, request.pop("do"))(**request))
     except Exception as error:
         message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         answer(error=f"{type(error).__name__}: {message}"[:300])
@@ -143,7 +143,7 @@ def serve(requests: TextIO, answers: TextIO, workload: str, subject: str, thread
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # libraries may print to standard output
     sys.path.insert(0, str(Path(__file__).parent))
     serve(sys.stdin, answers, *sys.argv[1:])
 

@@ -1,7 +1,7 @@
-"""What is timed: each workload is one small definition.
+"""The workloads that are timed, each one small definition.
 
-A definition builds a `Case`: what the compilers are given, and what a call of it is.  It is built more than once in a process, from the
-same seed: for the subject, for eager, and, where they differ, for eager on the same numbers with more digits, which says who is right.
+A definition builds a `Case`: the function to compile, and how to call it.  It is built more than once in a process, from the
+same seed: for the subject, for eager, and, where they differ, for eager on the same numbers in higher precision, which decides who is right.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WIDER = {torch.float32: torch.float64, torch.bfloat16: torch.float32}  # what says who is right
+WIDER = {torch.float32: torch.float64, torch.bfloat16: torch.float32}  # precision of the reference
 SHORT = {torch.float32: "f32", torch.bfloat16: "bf16"}
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1e-2}  # of a result's largest magnitude
 
@@ -40,7 +40,7 @@ class Case:
     eager: Callable[..., Any] | None = None
 
     def call(self, compiled: Callable[..., Any]) -> Callable[[], Any]:
-        """One call, with `compiled` in place of `fn`; it returns the result."""
+        """Return a call with `compiled` in place of `fn`, which returns the result."""
         return partial(self.step, compiled) if self.leaves else partial(compiled, *self.args)
 
     def step(self, compiled: Callable[..., Any]) -> Tensor:
@@ -51,14 +51,14 @@ class Case:
         return result
 
     def change(self) -> None:
-        """Other numbers where a caller would have them: the inputs' own, in reverse."""
-        given = [x for x in self.args if isinstance(x, Tensor)] if self.inputs is None else self.inputs
+        """Put other numbers into the inputs: their own, in reverse."""
+        inputs = [x for x in self.args if isinstance(x, Tensor)] if self.inputs is None else self.inputs
         with torch.no_grad():
-            for x in given:
+            for x in inputs:
                 x.copy_(x.flatten().flip(0).view_as(x))
 
     def cast(self, dtype: torch.dtype) -> Case:
-        """This case with its floating numbers in `dtype`, in place."""
+        """Convert the floating-point tensors of this case to `dtype`, in place."""
         modules = [self.fn] if isinstance(self.fn, nn.Module) else []
         held = [*self.args, *self.leaves, *self.state, self.cotangent, *(x for m in modules for x in (*m.parameters(), *m.buffers()))]
         for x in held:
@@ -67,15 +67,15 @@ class Case:
         return self
 
     def outcome(self, result: Any) -> dict[str, Tensor]:
-        """Everything that a call of it decides, by name: results, gradients, state."""
+        """Return everything that a call computes, by name: results, gradients, state."""
         results = list(_tensors(result))
-        found = {f"result {i}": x for i, x in enumerate(results)}
-        found |= {f"gradient {i}": x.grad for i, x in enumerate(self.leaves) if x.grad is not None}
-        return {name: x.detach().clone() for name, x in (found | {f"state {i}": x for i, x in enumerate(self.state)}).items()}
+        tensors = {f"result {i}": x for i, x in enumerate(results)}
+        tensors |= {f"gradient {i}": x.grad for i, x in enumerate(self.leaves) if x.grad is not None}
+        return {name: x.detach().clone() for name, x in (tensors | {f"state {i}": x for i, x in enumerate(self.state)}).items()}
 
 
 def _tensors(nest: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dicts, in order."""
+    """Yield the tensors in nested tuples, lists and dicts, in order."""
     if isinstance(nest, Tensor):
         yield nest
     elif isinstance(nest, (tuple, list, dict)):
@@ -101,7 +101,7 @@ class Workload:
         return TOLERANCE[self.dtype]
 
     def build(self, *, exact: bool = False) -> Case:
-        """The case, always of the same numbers; `exact` has those of its own dtype with more digits."""
+        """Return the case, always with the same numbers; with `exact`, in higher precision."""
         torch.manual_seed(0)
         case = self.define()
         if self.dtype is not torch.float32:
@@ -116,22 +116,22 @@ class Suite:
     workloads: dict[str, Workload] = field(default_factory=dict)
 
     def workload(self, name: str, title: str, *, dtypes: Iterable[torch.dtype] = (torch.float32,), **more: Any) -> Callable:
-        """Adds the function below, which makes a Case in float32, once for each of `dtypes`; those after the first are not quick."""
+        """Return a decorator that adds a function from () to a Case in float32, once for each of `dtypes`; those after the first are not quick."""
 
         def add(define: Callable[[], Case]) -> Callable[[], Case]:
             for i, dtype in enumerate(dtypes):
                 full = name if not i else f"{name}-{SHORT[dtype]}"
-                message = title if not i else f"{title}, {SHORT[dtype]}"
-                self.workloads[full] = Workload(full, message, define, dtype, **more | {"quick": more.get("quick", False) and not i})
+                full_title = title if not i else f"{title}, {SHORT[dtype]}"
+                self.workloads[full] = Workload(full, full_title, define, dtype, **more | {"quick": more.get("quick", False) and not i})
             return define
 
         return add
 
     def chosen(self, patterns: Sequence[str], quick: bool) -> list[Workload]:
-        """Those whose name fits one of `patterns`; without patterns all, or the quick ones.  A pattern that fits none is a ValueError."""
+        """Return the workloads that match a pattern; without patterns all, or the quick ones.  Raises ValueError where one matches none."""
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in self.workloads):
-                raise ValueError(f"no workload is called {pattern}; there is {', '.join(self.workloads)}")
+                raise ValueError(f"no workload matches {pattern}; expected one of {', '.join(self.workloads)}")
         if patterns:
             return [w for name, w in self.workloads.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
         return [w for w in self.workloads.values() if w.quick or not quick]
@@ -216,7 +216,7 @@ def cross_entropy_train() -> Case:
 
 
 def saturated() -> Tensor:
-    """Numbers whose exponentials are below the normal ones in float32, for the most part."""
+    """Return numbers with exponentials that are mostly subnormal in float32."""
     return torch.randn(512, 512) * 40 - 60
 
 
@@ -285,7 +285,7 @@ def inference(model: nn.Module, x: Tensor) -> Case:
 
 
 def training(model: nn.Module, x: Tensor, wanted: Tensor) -> Case:
-    """A step without an optimizer: forward, cross-entropy, backward; buffers, where the model writes them, are its state."""
+    """Return a step without an optimizer: forward, cross-entropy, backward; buffers that the model writes are its state."""
     loss = models.Loss(model.train())
     return Case(loss, (x, wanted), leaves=list(loss.parameters()), state=list(loss.buffers()))
 
@@ -307,7 +307,7 @@ def mlp_train() -> Case:
 
 @workload("mlp-step", "MLP 784-128-10, training step with Adam, batch 32", seconds=1e-3, compiling=40, quick=True)
 def mlp_step() -> Case:
-    """All of a step is compiled: forward, backward() and optimizer.step()."""
+    """Return a step that is compiled whole: forward, backward() and optimizer.step()."""
     model, x, labels = models.digits(), torch.randn(32, 784), torch.randint(10, (32,))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
@@ -374,7 +374,7 @@ def vit_train() -> Case:
 
 @workload("adamw", "AdamW step, 10.6 M parameters", seconds=0.03, compiling=40)
 def adamw() -> Case:
-    """Eager is the fused step of torch.optim; what is compiled is the step written out."""
+    """Return an optimizer step: eager is torch.optim's fused one, the compiled one is written out."""
     parameters, gradients = ([torch.randn(shape) for shape in models.adamw_shapes()] for _ in range(2))
     means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     for p, g in zip(parameters, gradients):

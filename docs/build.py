@@ -44,14 +44,14 @@ VALUES = {  # what those values mean that have no docstring
 
 
 def public(module: ModuleType) -> list[str]:
-    """What `module` offers: its __all__, else what it imports under the same name on purpose (`from x import a as a`)."""
+    """Return the public names of `module`: its __all__, else its explicit re-exports (`from x import a as a`)."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__, key=str.lower)
     return sorted(set(re.findall(r"^from \S+ import (\w+) as \1$", inspect.getsource(module), re.MULTILINE)), key=str.lower)
 
 
 def api() -> str:
-    """Every public name with its signature and the first sentence of its docstring."""
+    """Format every public name with its signature and the first sentence of its docstring."""
     rows = ["# The public API", "", NOTE, "", "Whatever is not on this page may change without notice.", ""]
     rows += ["## `dovetail`", "", "For everyone.", "", *table((name, getattr(dovetail, name)) for name in public(dovetail))]
     rows += ["## `dovetail.extend`", "", "For authors of executors, operations and grad rules.", ""]
@@ -75,7 +75,7 @@ def api() -> str:
 
 
 def family(symbol: Symbol) -> str:
-    """The file that a prim stands in."""
+    """Return the file that defines a prim."""
     return symbol.meta.__module__.rpartition(".")[2]
 
 
@@ -85,7 +85,7 @@ def table(named: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def signature(value: Any) -> str:
-    """How `value` is called, without annotations; nothing for what is not called."""
+    """Return the signature of `value` without annotations; empty where it has none."""
     fn: Callable = value.meta if isinstance(value, Symbol) else value
     if not inspect.isroutine(fn):
         return ""
@@ -94,13 +94,13 @@ def signature(value: Any) -> str:
 
 
 def first_line(value: Any) -> str:
-    """The first paragraph of the docstring, on one line."""
+    """Return the first paragraph of the docstring, on one line."""
     doc = value.doc if isinstance(value, Symbol) else inspect.getdoc(value) or ""
     return doc.strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
 def figures() -> str:
-    """What `make bench` measured last, in one table."""
+    """Format the last results of `make bench` as one table."""
     kept = json.loads((RESULTS / "comparison.json").read_text())
     rows = {(row["workload"], row["subject"]): row for row in kept["rows"]}
     subjects = [name for name in kept["subjects"] if name not in kept["absent"]]
@@ -116,7 +116,7 @@ def figures() -> str:
 
 
 def overall(beside: dict) -> str:
-    """Geometric means over all rows, and the rows in which Dovetail is slower."""
+    """Format geometric means over all rows, and the rows in which Dovetail is slower."""
     slower = ", ".join(f"`{name}`" for name in beside["slower"]) or "none"
     ratio = beside["first"]
     first_calls = f"first calls {ratio:.2g} times shorter" if ratio >= 1 else f"first calls {1 / ratio:.2g} times longer"
@@ -125,7 +125,7 @@ def overall(beside: dict) -> str:
 
 
 def warm(row: dict) -> str:
-    """A row's time, and its speed beside eager's; its state where it was not timed."""
+    """Format a row's time and its speed relative to eager; its state where it was not timed."""
     if "median" not in row:
         return row.get("state", "-")
     speed = "" if row["subject"] == "eager" or "speed" not in row else f" ({row['speed']:.2f}x)"
@@ -137,7 +137,7 @@ def first(row: dict) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration with two digits or three."""
+    """Format a duration with two or three digits."""
     unit, size = next(((unit, size) for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)) if seconds >= size), ("ns", 1e-9))
     return f"{seconds / size:.3g} {unit}"
 
@@ -169,7 +169,7 @@ def ecosystem() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Each page that is made, and its text."""
+    """Return each generated page and its text."""
     head = [
         "# Options",
         "",

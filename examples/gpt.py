@@ -92,7 +92,7 @@ class GPT(nn.Module):
 
 
 def start(module: nn.Module) -> None:
-    """Small weights, so that the first guess is that all tokens are as likely."""
+    """Initialize with small weights, so that all tokens start equally likely."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
@@ -115,7 +115,7 @@ class Characters:
 
 
 def corpus(most: int = 3_000_000) -> str:
-    """The source of Python's standard library."""
+    """Return the source of Python's standard library."""
     text, size = [], 0
     for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         text.append(file.read_text(encoding="utf-8", errors="ignore"))
@@ -126,7 +126,7 @@ def corpus(most: int = 3_000_000) -> str:
 
 
 def batches(data: Tensor, length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Random pieces of `data`, and the same a token further on."""
+    """Draw random pieces of `data`, and the same shifted by one token."""
     while True:
         starts = torch.randint(len(data) - length - 1, (size, 1))
         pieces = data[starts + torch.arange(length + 1)]
@@ -147,7 +147,7 @@ class Run:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1)
 
     def step(self, tokens: Tensor, following: Tensor, rate: float) -> None:
-        """Forward, backward and update; torch.optim and the clipping are eager's own."""
+        """Run forward, backward and update; torch.optim and the clipping stay eager."""
         began = time.perf_counter()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -183,7 +183,7 @@ def sample(model: Callable[[Tensor], Tensor], prompt: Tensor, count: int, temper
 
 
 def show_training(ours: Run, eager: Run, shape: Shape, picture: Path) -> None:
-    """The loss curves side by side, as a table and in `picture`."""
+    """Show the loss curves side by side, as a table and in `picture`."""
     steps = len(ours.losses)
     apart = [abs(a - b) / b for a, b in zip(ours.losses, eager.losses, strict=True)]
     table = Table(title=f"Loss in nats a character; guessing would be {math.log(shape.vocabulary):.2f}", title_justify="left")
@@ -225,7 +225,7 @@ def seconds(fn: Callable[[], object]) -> float:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """A bar that moves for as long as something takes whose length nobody knows."""
+    """Show a moving bar while something of unknown duration runs."""
     columns = (SpinnerColumn(), TextColumn(what), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task("", total=None)
@@ -234,7 +234,7 @@ def waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def fresh_cache() -> Iterator[None]:
-    """While open, torch.compile finds nothing that it compiled before."""
+    """Give torch.compile an empty cache while open."""
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -246,7 +246,7 @@ def fresh_cache() -> Iterator[None]:
 
 
 def peer(model: GPT, tokens: Tensor) -> tuple[Callable | None, str]:
-    """The model compiled by torch.compile and what its first call took; or None and why there is none."""
+    """Return the model compiled by torch.compile and the time of its first call; or None and the reason."""
     compiled = torch.compile(model)
     try:
         with waiting("torch.compile, first call"), fresh_cache():
@@ -256,7 +256,7 @@ def peer(model: GPT, tokens: Tensor) -> tuple[Callable | None, str]:
 
 
 def timings(subjects: dict[str, Callable[[Tensor], Tensor]], tokens: Tensor, rounds: int = 25) -> dict[str, float]:
-    """The median time of a call, all subjects taking turns."""
+    """Return the median time of a call for each subject, taking turns."""
     taken: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in track(range(rounds), description="timing calls", console=console):
         for name, fn in subjects.items():
@@ -265,7 +265,7 @@ def timings(subjects: dict[str, Callable[[Tensor], Tensor]], tokens: Tensor, rou
 
 
 def excerpt(program: str, rows: int) -> str:
-    """The first lines of a program, without its imports and the types of its inputs."""
+    """Return the first lines of a program, without its imports and the types of its inputs."""
     lines = program.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("def "))
     body = [line for line in lines[begin + 1 :] if not line.startswith("    # ")]
@@ -273,7 +273,7 @@ def excerpt(program: str, rows: int) -> str:
 
 
 def decomposed(program: str, operation: str) -> str:
-    """The first line of a program that calls `operation`, with what it decomposes to."""
+    """Return the first line of a program that calls `operation`, with its decomposition."""
     lines = program.splitlines()
     begin = next((i for i, line in enumerate(lines) if f"{operation}(" in line), 0)
     end = next((i for i in range(begin + 1, len(lines)) if not lines[i].startswith("        # ")), len(lines))
@@ -281,7 +281,7 @@ def decomposed(program: str, operation: str) -> str:
 
 
 def show_python(text: str) -> None:
-    """Python in colour; long lines are left to the terminal, or whole where the output goes elsewhere."""
+    """Print Python in colour; the terminal wraps long lines, other outputs get them whole."""
     console.print(Syntax(text, "python", theme="ansi_dark", background_color="default").highlight(text), soft_wrap=True)
 
 

@@ -69,7 +69,7 @@ def main(wanted: str, torch: str, level: str, workers: int, folder: Path, distri
 
 
 def checkout(target: Path) -> tuple[str, bool]:
-    """Copy the repository as it is now, so that nobody edits it meanwhile; return the commit, and whether files differ from it."""
+    """Copy the repository as it is now, so that later edits do not affect the run; return the commit, and whether files differ from it."""
     commit = git("rev-parse", "HEAD").strip()
     shutil.rmtree(target, ignore_errors=True)
     git("clone", "--quiet", "--no-checkout", str(ROOT), str(target))

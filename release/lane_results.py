@@ -1,4 +1,4 @@
-"""What lanes found, and the table of it in CONTRIBUTING.md."""
+"""The results of lanes, and their table in CONTRIBUTING.md."""
 
 from __future__ import annotations
 

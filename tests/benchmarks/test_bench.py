@@ -77,7 +77,7 @@ def test_rows_of_other_code_or_another_machine_are_not_continued(asked, run, tmp
     replace(before, about=before.about | {key: "another"}).save(tmp_path)
 
     message = run("--only", "mlp-1", "--subjects", "dovetail", "--continue", status=1)
-    assert f"was measured with {key} another; run without --continue to begin anew" in message
+    assert f"was measured with {key} another; run without --continue to start again" in message
     assert len(asked) == 1
 
 
@@ -90,8 +90,8 @@ def test_other_settings_are_not_continued(asked, run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--only", "gtp"), "no workload is called gtp; there is add-4"),
-        (("--subjects", "jax"), "no subject is called jax; there is eager, torch.compile"),
+        (("--only", "gtp"), "no workload matches gtp; expected one of add-4"),
+        (("--subjects", "jax"), "unknown subject jax; expected one of eager, torch.compile"),
         (("--plugin", "plugins/nowhere"), "does not exist"),
     ],
 )

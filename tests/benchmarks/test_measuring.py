@@ -138,5 +138,5 @@ def test_a_quick_run_is_planned_to_end_within_five_minutes():
 
 def test_patterns_choose_workloads_and_an_unknown_one_is_an_error():
     assert [w.name for w in SUITE.chosen(("gpt*",), quick=True)] == ["gpt", "gpt-bf16", "gpt-train", "gpt-train-bf16"]
-    with pytest.raises(ValueError, match="no workload is called gtp; there is add-4"):
+    with pytest.raises(ValueError, match="no workload matches gtp; expected one of add-4"):
         SUITE.chosen(("gtp",), quick=False)

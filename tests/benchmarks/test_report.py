@@ -45,7 +45,7 @@ In a new process and with empty caches, compiling included, importing not; the m
 
 ## Memory
 
-The most that a call holds at once of what it allocates, blocks in pools included.
+The most memory that a call holds at once of what it allocates, pooled blocks included.
 
 |  | eager | torch.compile | dovetail |
 |---|---:|---:|---:|
@@ -87,7 +87,7 @@ def test_a_report_is_read_back_as_it_was_written(report, tmp_path):
 def test_another_file_is_refused(tmp_path):
     (tmp_path / "comparison.json").write_text('{"format": 7}')
 
-    with pytest.raises(ValueError, match="no comparison of format 1"):
+    with pytest.raises(ValueError, match="not a comparison of format 1"):
         Report.load(tmp_path / "comparison.json")
 
 
