@@ -1,4 +1,4 @@
-"""A second executor, for `torch.nn.functional.scaled_dot_product_attention` whole, where nvFuser's option `sdpa` is on.
+"""A second executor, for the whole operation `torch.nn.functional.scaled_dot_product_attention`, enabled by nvFuser's option `sdpa`.
 
 nvFuser calls PyTorch's flash attention for it.  The forward keeps the logarithm of each row's sum of exponentials for the backward, and
 the state of its generator, which is of unsigned integers there and of int64, bit for bit, here; without dropout it draws nothing.
@@ -30,10 +30,10 @@ WIDEST = 256  # elements of a head that flash attention takes
 def attention_executor(
     regions: Executor, devices: Iterable[str] = ("cuda",), module: Callable[[], ModuleType] = availability.module
 ) -> OperatorExecutor:
-    """Make the executor; the options of `regions` say whether it takes anything."""
+    """Return the executor; the options of `regions` enable it."""
 
     def available() -> Verdict:
-        return regions.available() is True or f"runs where {regions.name} does, which says what is missing"
+        return regions.available() is True or f"needs what {regions.name} needs; see its entry"
 
     ex = OperatorExecutor(NAME, version=__version__, last_resort=True, available=available)
     ex.after = regions.after
@@ -76,7 +76,7 @@ def takes(
 
 
 def _forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, causal: bool, scale: float | None) -> tuple[TensorSpec, ...]:
-    """Describe attention [batch, heads, length, width]; for the backward, the logarithm of each row's sum, and a generator's state, two tensors."""
+    """Return the specs of attention [batch, heads, length, width], and for the backward of each row's log-sum-exp and the generator's state."""
     state = TensorSpec((2,), dtypes.int64, query.device), TensorSpec((), dtypes.int64, query.device)
     return query.fresh(), query.fresh(query.shape[:3], dtypes.float32), *state
 
@@ -94,7 +94,7 @@ def _backward(
     causal: bool,
     scale: float | None,
 ) -> tuple[TensorSpec, ...]:
-    """Describe the cotangents of query, key and value."""
+    """Return the specs of the cotangents of query, key and value."""
     return query.fresh(), key.fresh(), value.fresh()
 
 
@@ -128,7 +128,7 @@ class Attention:
         self._module, self.definitions = module, dict[Any, Definition]()
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, scale: float | None) -> tuple:
-        """Compute flash attention, and what its backward needs."""
+        """Compute flash attention, and the tensors that its backward needs."""
         out, sums, seed, offset = self._run("forward", (query, key, value), causal, scale)
         return out.contiguous(), sums.contiguous(), seed.view(torch.int64), offset.view(torch.int64)
 

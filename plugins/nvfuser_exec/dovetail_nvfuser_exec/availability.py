@@ -1,4 +1,4 @@
-"""Whether this machine can run nvFuser: found out from metadata as far as that goes, since a wheel for another torch may crash the process."""
+"""Whether this machine can run nvFuser: decided from metadata where possible, since a wheel for another torch may crash the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.extend.advanced import ExecutorError
 
 MODULE = "nvfuser_direct"
 FLOOR = Version("0.2.34.dev0")
-PYTHONS = ((3, 10), (3, 12))  # that there are wheels for; Dovetail itself wants 3.11 or later
+PYTHONS = ((3, 10), (3, 12))  # for which wheels exist; Dovetail itself needs 3.11 or later
 TORCHES = ((2, 8), (2, 9), (2, 10))
 ENVIRONMENT = "make an environment of Python 3.12 and torch 2.10 for CUDA 12.8, and there pip install --pre nvfuser-cu128-torch210"
 _WHEEL = re.compile(r"nvfuser[-_]cu(\d+)(\d)[-_]torch(\d)(\d+)$")
@@ -47,7 +47,7 @@ def _wheel(dist: importlib.metadata.Distribution) -> Wheel | None:
 
 
 def available() -> bool | str:
-    """Return True, or what this machine lacks and what would help.  nvFuser is imported only where everything else is there."""
+    """Return True, or what this machine lacks and how to fix it.  nvFuser is imported only where everything else is present."""
     message = fits()
     if message is True and not torch.cuda.is_available():
         return "needs a CUDA device with its driver, and PyTorch sees none; check nvidia-smi and CUDA_VISIBLE_DEVICES"
@@ -61,7 +61,7 @@ def fits() -> bool | str:
         return _absent(wheel)
     version = torch.__version__
     if wheel is None:
-        return True  # built from source: importing it will say
+        return True  # built from source: importing it shows whether it fits
     if Version(wheel.version) < FLOOR:
         return f"expected nvFuser 0.2.34 or later, and {wheel.name} {wheel.version} is installed; pip install --pre --upgrade {wheel.name}"
     if wheel.torch is not None and wheel.torch != torch_version():
@@ -73,24 +73,24 @@ def fits() -> bool | str:
 
 
 def _absent(wheel: Wheel | None) -> str:
-    """Return what to do where there is no `nvfuser_direct`."""
+    """Return the refusal where `nvfuser_direct` is missing, with the way out."""
     if wheel is not None:
         return f"expected {MODULE}, which {wheel.name} {wheel.version} does not bring; pip uninstall {wheel.name}, then {_install()}"
     return f"nvFuser is not installed; {_install()}"
 
 
 def _install() -> str:
-    """Return the command that installs nvFuser into this environment, or into one that there are wheels for."""
+    """Return the command that installs nvFuser into this environment, or into one with wheels."""
     python, torch_is = sys.version_info[:2], torch_version()
     if python in PYTHONS and torch_is in TORCHES:
         cuda = "130" if (torch.version.cuda or "").startswith("13") else "128"
         return f"pip install --pre nvfuser-cu{cuda}-torch{_dotted(torch_is).replace('.', '')}"
-    why = f"there is none for Python {_dotted(python)} with torch {torch.__version__}, only for Python 3.12 with torch 2.8 to 2.10"
+    why = f"there is no wheel for Python {_dotted(python)} with torch {torch.__version__}, only for Python 3.12 with torch 2.8 to 2.10"
     return f"{why}; {ENVIRONMENT}"
 
 
 def _other(wheel: Wheel) -> str:
-    """Return the way out where nvFuser and torch do not belong together."""
+    """Return the way out where nvFuser and torch do not fit together."""
     ours = f"pip install torch=={_dotted(wheel.torch)}.*"
     return f"{ours}, or {_install()}" if torch_version() in TORCHES else ours
 
@@ -110,7 +110,7 @@ def module() -> ModuleType:
     """Import `nvfuser_direct`; any failure of it is an ExecutorError that names both versions."""
     try:
         return importlib.import_module(MODULE)
-    except Exception as error:  # undefined symbols, a library that is missing: whatever it is, it has to be said
+    except Exception as error:  # undefined symbols, a missing library: any failure is reported
         wheel = installed()
         what = f"{wheel.name} {wheel.version}" if wheel is not None else MODULE
         built = f", built for torch {_dotted(wheel.torch)}," if wheel is not None and wheel.torch is not None else ""

@@ -13,7 +13,7 @@ KNOWN = ", ".join(dtype.short for dtype in DTYPES)
 MOST_DIMS = 8
 
 REASONS: dict[str, str] = {
-    **dict.fromkeys(("argmax", "argmin", "sort", "topk", "cummax", "cummin"), "leaves to others what finds positions"),
+    **dict.fromkeys(("argmax", "argmin", "sort", "topk", "cummax", "cummin"), "has no operation that returns positions"),
     **dict.fromkeys(
         ("uniform", "normal", "bernoulli", "exponential", "randint", "randperm", "multinomial"), "leaves draws to the device's generator"
     ),
@@ -21,8 +21,8 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("index_add", "index_put", "scatter_add", "embedding_backward"), "has no operation that adds up at repeated positions"),
     **dict.fromkeys(("index", "index_copy"), "has no operation for positions in several dimensions"),
     **dict.fromkeys(("convolution", "convolution_input_grad", "convolution_weight_grad"), "leaves convolutions to cuDNN"),
-    **dict.fromkeys(("flip", "put_slice", "put_diagonal", "diagonal", "unfold", "fold_add"), "has no operation that arranges elements so"),
-    **dict.fromkeys(("view_as_complex", "view_as_real", "complex", "conj", "real", "imag"), "computes with real numbers here"),
+    **dict.fromkeys(("flip", "put_slice", "put_diagonal", "diagonal", "unfold", "fold_add"), "has no operation that permutes elements this way"),
+    **dict.fromkeys(("view_as_complex", "view_as_real", "complex", "conj", "real", "imag"), "supports real numbers only here"),
     "scatter": "has no scatter whose result can be sliced or joined",
     "bitcast": "has no operation that reads bits as another dtype",
     "floordiv": "has no floor division, whose rounding eager PyTorch defines",
@@ -69,12 +69,12 @@ def _tensor(p: Any) -> Verdict:
     if spec.rank > MOST_DIMS:
         return f"takes tensors of at most {MOST_DIMS} dimensions, and {p.name} has {spec.rank}"
     if spec.numel == 0:
-        return f"expected elements to compute with, and {p.name} is {spec}"
+        return f"expected at least one element, and {p.name} is {spec}"
     return True
 
 
 def _kind(line: BoundSymbol) -> Verdict:
-    """Return whether the operation exists for these dtypes, and every number is known or an operand."""
+    """Return whether the operation exists for these dtypes, and every number is a constant or an operand."""
     name, spec = line.symbol.name, operand(line)
     if spec.dtype.kind not in RULES[name].kinds:
         return f"has no {name} of {spec.dtype.short}"
@@ -89,7 +89,7 @@ def _kind(line: BoundSymbol) -> Verdict:
 
 
 def operand(line: BoundSymbol) -> TensorSpec:
-    """Return the spec that an operation's dtype is chosen by: of its first operand, or of its result where it has none."""
+    """Return the spec that determines an operation's dtype: of its first operand, or of its result where it has none."""
     args = line.args[1:] if line.symbol.name == "where" else line.args
     flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [a.spec for a in flat if type(getattr(a, "spec", None)) is TensorSpec]
@@ -134,7 +134,7 @@ def _pads(line: BoundSymbol) -> Verdict:
         return "pads around a tensor, not between its elements"
     x, low, high = line.args[0].spec, line.kwargs["low"], line.kwargs["high"]
     left = all([n + min(a, 0) + min(b, 0) > 0 for n, a, b in zip(x.shape, low, high, strict=True)])
-    return left or f"crops at most what is there, got low {low} and high {high} for {x}"
+    return left or f"crops at most the whole dimension, got low {low} and high {high} for {x}"
 
 
 def _embedding(line: BoundSymbol) -> Verdict:

@@ -23,7 +23,7 @@ from dovetail_nvfuser_exec.translators import RULES, Builder, Call
 
 
 class Definition:
-    """What nvFuser compiles, for as long as some region holds it.  nvFuser keeps a kernel for each kind of call in it."""
+    """An nvFuser definition, alive as long as some region holds it.  nvFuser caches its kernels in it."""
 
     def __init__(self, fd: Any):
         self.fd, self.lock = fd, Lock()
@@ -31,7 +31,7 @@ class Definition:
     def __call__(
         self, inputs: list, device: torch.device | None = None, enable: Iterable[str] = (), disable: Iterable[str] = ()
     ) -> list[torch.Tensor]:
-        """Run the definition on tensors and numbers; one thread at a time, since nvFuser compiles within."""
+        """Run the definition on tensors and numbers; one thread at a time, since nvFuser compiles during the call."""
         with self.lock, torch.no_grad():
             return self.fd.execute(inputs, device=device, _enable_options=list(enable), _disable_options=list(disable))
 
@@ -41,7 +41,7 @@ class Definition:
 
 
 class Memory(NamedTuple):
-    """A tensor that a definition makes, as the region promises it."""
+    """The shape, strides and dtype that the region promises for a result."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
@@ -82,7 +82,7 @@ def _owned(x: torch.Tensor, promised: Memory, shared: set[int]) -> torch.Tensor:
 
 
 class Definitions:
-    """Definitions by what they compute, for as long as regions hold them: layers of a model that are alike share one."""
+    """Definitions by structure, alive as long as regions hold them: equal layers of a model share one."""
 
     def __init__(self) -> None:
         self.by_key: WeakValueDictionary[Any, Definition] = WeakValueDictionary()
@@ -103,7 +103,7 @@ class Definitions:
 
 
 def define(nv: ModuleType, program: Program, layouts: list[tuple]) -> Definition:
-    """Build the definition of a program.  An error in it leaves the `with` quietly: nvFuser prints those that pass through it."""
+    """Build the definition of a program.  Errors are raised after the `with`: nvFuser prints those that pass through it."""
     failed = None
     with nv.FusionDefinition() as fd:
         try:
@@ -154,9 +154,9 @@ def input_like(fd: Any, types: Any, dtype: str, *known: tuple) -> Any:
 
 
 def _laid_out(b: Builder, x: Any, order: tuple[int, ...] | None, inputs: list[tuple]) -> Any:
-    """Put the dimensions of x into this order in memory, slowest first; nvFuser counts them from the fastest.
+    """Lay out x in memory with its dimensions in this order, slowest first; nvFuser counts them from the fastest.
 
-    Row-major is what it does by itself, unless an input is not.
+    nvFuser's default is row-major, unless an input is not.
     """
     if order is None:
         if x.ndim < 2 or all(known[3] == tuple(range(len(known[3]) - 1, -1, -1)) for known in inputs):

@@ -1,4 +1,4 @@
-"""The executor: regions of lines that nvFuser has operations for become definitions, which it compiles when they are first run."""
+"""The executor: regions of lines that nvFuser supports become definitions, which it compiles at their first run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail_nvfuser_exec.program import computing
 from dovetail_nvfuser_exec.translators import DTYPES
 
 OPTIONS = {
-    "least": 2,  # operations that compute, which a definition is worth
+    "least": 2,  # least number of operations that compute, for a region to become a definition
     "matmul": False,
     "linear": False,
     "sdpa": False,
@@ -28,15 +28,15 @@ OPTIONS = {
 
 
 class NvfuserExecutor(FusionExecutor):
-    """Runs elementwise operations, reductions, scans and what moves elements between them on CUDA devices, by nvFuser.
+    """Run elementwise operations, reductions, scans and data movement between them on CUDA devices with nvFuser.
 
-    `options` are what its options are where configuration says nothing.
+    `options` are defaults, which configuration overrides.
     """
 
     def __init__(self, devices: Iterable[str] = ("cuda",), **options: Any) -> None:
         declared = {"dtypes": list(DTYPES), "devices": list(devices), "available": availability.available}
         super().__init__("nvfuser", version=__version__, last_resort=True, **declared)
-        # behind the reference: nvFuser exists for a few pairs of Python and torch, so it is asked where it is named
+        # behind the reference: nvFuser exists for a few pairs of Python and torch, so it runs only where the user names it
         self.after = ("torch", "inductor")
         self.options = OPTIONS | options
         self.definitions = Definitions()
@@ -46,7 +46,7 @@ class NvfuserExecutor(FusionExecutor):
         return verdict(line, options_of(self))
 
     def worth(self, region: Trace) -> Verdict:
-        """Return whether a region computes enough; views and copies are better for one that only moves elements."""
+        """Return whether a region computes enough; one that only moves elements is faster as views and copies."""
         least = options_of(self)["least"]
         return computing(region) >= least or f"expected a region of at least {least} operations that compute, by the option `least`"
 

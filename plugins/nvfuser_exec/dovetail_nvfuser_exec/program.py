@@ -1,6 +1,6 @@
-"""A region as nvFuser is to see it: steps in a row, which values leave it in memory of their own, and the views of those that it gives.
+"""A region as nvFuser sees it: its steps, the values that it stores, and the views of those that it returns.
 
-nvFuser gives results memory of its own, without gaps.  What the region promises as a view is made from that, or from an input, outside.
+nvFuser allocates its results, without gaps.  Results that the region promises as views are created from those, or from inputs, outside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Maker = Callable[[tuple, list], torch.Tensor]  # (inputs, results) -> one output
 
 
 class Step(NamedTuple):
-    """A prim, and which of its results lines of the region show: those are rounded to their dtype."""
+    """A prim, and those of its results that are values of the region's lines: they are rounded to their dtype."""
 
     line: BoundSymbol
     shown: tuple[bool, ...]
@@ -33,11 +33,11 @@ class Stored(NamedTuple):
 
 
 class Program:
-    """The steps of a region that something needs, the inputs that those read, what is stored, and how each output is made."""
+    """The live steps of a region, the inputs that they read, the values that are stored, and how each output is created."""
 
     def __init__(self, region: Trace):
         self.region = region
-        self.bases: dict[Any, tuple[Any, int]] = {p: (p, 0) for p in region.inputs}  # what each value is a view of, from which element on
+        self.bases: dict[Any, tuple[Any, int]] = {p: (p, 0) for p in region.inputs}  # the base and offset of each value that is a view
         steps = [step for line in region.lines for step in self._steps(line)]
         self._unread(steps)
         written = [(step.line.args[0], step.line.args[1]) for step in steps if step.line.symbol.name == "copy_"]
@@ -54,7 +54,7 @@ class Program:
 
     @property
     def static(self) -> bool:
-        """Whether sizes are written into the definition: where some step changes sizes, nvFuser has to know which become 1."""
+        """Whether sizes are constants of the definition: where some step changes sizes, nvFuser needs to know which become 1."""
         return any([step.line.symbol.name in RESIZES for step in self.steps])
 
     def _steps(self, line: BoundSymbol) -> Iterator[Step]:
@@ -68,7 +68,7 @@ class Program:
             yield Step(inner, tuple([p in shown for p in inner.writes]))
 
     def _unread(self, steps: list[Step]) -> None:
-        """Raise where something reads an input after it was written: a definition has its old value."""
+        """Raise where a step reads an input after it was written: a definition reads its old value."""
         written = set()
         for step in steps:
             stale = [p.name for p in step.line.reads if self.bases.get(p, (p, 0))[0] in written]
@@ -83,7 +83,7 @@ class Program:
         return x
 
     def _maker(self, p: Any, input_places: dict[Any, int], result_places: dict[Any, int]) -> Maker:
-        """Return a function that makes an output: a result, or a view of one or of an input."""
+        """Return a function that creates an output: a result, or a view of one or of an input."""
         (base, offset), shape, steps = self.bases[p], p.spec.shape, p.spec.steps
         if base in input_places:
             at = input_places[base]
@@ -135,7 +135,7 @@ def layout(spec: Any, describe: Callable[[list[int], list[int]], tuple], static:
 
 
 def _needed(steps: list[Step], ends: list[Any]) -> list[Step]:
-    """Return the steps that some of `ends` is computed from."""
+    """Return the steps that `ends` depend on."""
     live, needed = set(ends), []
     for step in reversed(steps):
         if any([p in live for p in step.line.writes]):

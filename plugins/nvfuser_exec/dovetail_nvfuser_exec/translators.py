@@ -1,7 +1,7 @@
-"""What each prim is in nvFuser's operations.
+"""The translation of each prim to nvFuser's operations.
 
-nvFuser computes with float16 and bfloat16 in float32 and leaves results there, so a value of a low dtype is either of it, or "wide": a
-float32 that is not rounded yet.  Arithmetic widens its operands; what only moves elements keeps them as they are.  `settle` rounds.
+nvFuser computes with float16 and bfloat16 in float32 and leaves results there, so a value of a low-precision dtype is either of it, or "wide": a
+float32 that is not rounded yet.  Arithmetic widens its operands; data movement keeps them.  `settle` rounds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dovetail.langs.torch import TO_TORCH
 
 DTYPES = {float64: "Double", float32: "Float", float16: "Half", bfloat16: "BFloat16", int64: "Int", int32: "Int32", bool_: "Bool"}
 LOW = frozenset({float16, bfloat16})
-NUMBERS = {"float": "Double", "int": "Int", "bool": "Bool"}  # what a number that the program computes is
+NUMBERS = {"float": "Double", "int": "Int", "bool": "Bool"}  # kinds of numbers that the program computes
 
 FLOAT, INT, BOOL = frozenset({"float"}), frozenset({"int"}), frozenset({"bool"})
 NUMERIC, INTEGERS, REAL = FLOAT | INT, INT | BOOL, FLOAT | INT | BOOL
 
 
 class Builder:
-    """A definition in the making, `fd`, and nvFuser's names for dtypes, `types`."""
+    """A definition under construction, `fd`, and nvFuser's names for dtypes, `types`."""
 
     def __init__(self, fd: Any, types: Any):
         self.fd, self.ops, self.types = fd, fd.ops, types
@@ -42,7 +42,7 @@ class Builder:
         return x.dtype() in (self.types.Half, self.types.BFloat16)
 
     def wide(self, x: Any) -> Any:
-        """Cast x for arithmetic: to float32 where it is of a low dtype; numbers are left alone."""
+        """Cast x for arithmetic: to float32 where it is of a low dtype; numbers stay unchanged."""
         return self.cast(x, float32) if hasattr(x, "dtype") and self.is_low(x) else x
 
     def settle(self, x: Any, dtype: DType, shown: bool) -> Any:
@@ -50,9 +50,9 @@ class Builder:
         return x if dtype in LOW and not shown and x.dtype() == self.types.Float else self.cast(x, dtype)
 
     def number(self, value: Any, dtype: DType, rounded: bool = False) -> Any:
-        """Convert a Python number among operands of `dtype`, where eager PyTorch rounds it to that, or not."""
+        """Convert a Python number among operands of `dtype`, rounded to that where eager PyTorch rounds it."""
         if type(value) not in (bool, int, float):
-            return value  # one that the program computes
+            return value  # a number that the program computes
         if dtype is bool_:
             return self.fd.define_scalar(bool(value), dtype=self.types.Bool)
         if dtype.kind == "float":
@@ -71,7 +71,7 @@ class Call(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """For which kinds of dtype there is a translation, and what it is: (builder, call) -> value or values."""
+    """The kinds of dtype with a translation, and the translation: (builder, call) -> value or values."""
 
     kinds: frozenset[str]
     build: Callable[[Builder, Call], Any]
@@ -87,7 +87,7 @@ def _arithmetic(op: str, rounded: bool = False) -> Callable[[Builder, Call], Any
 
 
 def _by_kind(rounded: bool = False, **ops: str) -> Callable[[Builder, Call], Any]:
-    """Return an operation that has another name for some kinds of dtype."""
+    """Return a translation to another operation for each kind of dtype."""
     builds = {kind: _arithmetic(op, rounded) for kind, op in ops.items()}
     return lambda b, call: builds[call.dtype.kind](b, call)
 
@@ -198,7 +198,7 @@ def _iota(b: Builder, call: Call) -> Any:
 
 
 def _product(op: str) -> Callable[[Builder, Call], Any]:
-    """Return sums of products, of operands in their own dtype."""
+    """Return a translation to a sum of products, of operands in their own dtype."""
     return lambda b, call: getattr(b.ops, op)(*[b.cast(x, call.dtype) for x in call.args])
 
 
@@ -219,7 +219,7 @@ _SAME_NAME = """
     exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid
     erf erfc erfinv lgamma reciprocal isnan isinf isfinite signbit div nextafter
 """
-OPT_IN: dict[str, dict[str, Rule]] = {  # options that take prims, with those
+OPT_IN: dict[str, dict[str, Rule]] = {  # options, and the prims that they enable
     "matmul": {"matmul": Rule(FLOAT, _product("matmul"))},
     "linear": {"linear": Rule(FLOAT, _product("linear"))},
     "embedding": {"embedding": Rule(FLOAT, _embedding)},
@@ -266,5 +266,5 @@ RULES: dict[str, Rule] = {
     **{name: rule for rules in OPT_IN.values() for name, rule in rules.items()},
 }
 VIEWS = frozenset({"broadcast_in_dim", "reshape", "squeeze", "transpose", "strided_slice", "detach"})
-MOVES = VIEWS | {"clone", "stride_order", "pad", "cat", "full", "iota", "take", "take_along_axis", "embedding", "copy_"}  # and compute nothing
+MOVES = VIEWS | {"clone", "stride_order", "pad", "cat", "full", "iota", "take", "take_along_axis", "embedding", "copy_"}  # without computing
 RESIZES = frozenset({"reshape", "strided_slice", "pad", "cat", "take", "take_along_axis", "embedding"})

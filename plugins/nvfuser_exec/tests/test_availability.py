@@ -64,7 +64,7 @@ def test_absent_where_there_is_none_for_this_python_and_torch(monkeypatch):
     message = availability.available()
 
     assert message.startswith(
-        "nvFuser is not installed; there is none for Python 3.13 with torch 2.13.0+cpu, only for Python 3.12 with torch 2.8 to 2.10;"
+        "nvFuser is not installed; there is no wheel for Python 3.13 with torch 2.13.0+cpu, only for Python 3.12 with torch 2.8 to 2.10;"
     )
     assert message.endswith("make an environment of Python 3.12 and torch 2.10 for CUDA 12.8, and there pip install --pre nvfuser-cu128-torch210")
 

@@ -17,7 +17,7 @@ from dovetail_onednn_exec.epilogues import EPILOGUES
 from dovetail_onednn_exec.measure import BESIDE
 
 Ways = dict[str, Callable[[], Tensor]]
-FEWEST = 64  # sizes are not cut below this
+FEWEST = 64  # sizes are not halved below this
 
 
 def bucket(n: int) -> int:
@@ -38,7 +38,7 @@ def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
 class Product:
     """x [rows, inner] times the transpose of weight [columns, inner], plus bias, then an epilogue.
 
-    `x_turned` and `weight_turned`: whether each lies in memory column by column.
+    `x_turned` and `weight_turned`: whether each is column-major.
     """
 
     dtype: torch.dtype
@@ -52,7 +52,7 @@ class Product:
 
     @property
     def key(self) -> str:
-        """The key of cases that are measured together."""
+        """The key that this case shares with cases of similar sizes: they are measured once."""
         layouts = "".join("t" if turned else "n" for turned in (self.x_turned, self.weight_turned))
         sizes = "x".join(str(bucket(n)) for n in (self.rows, self.inner, self.columns))
         return f"linear {_short(self.dtype)} 2^{sizes} {layouts}{' bias' * self.bias}{' ' * bool(self.epilogue)}{self.epilogue}"

@@ -20,9 +20,9 @@ NAME = "onednn"
 MODES = ("measure", "frozen", "always", "never")
 OPTIONS: dict[str, Any] = {"choose": "measure", "pack": False, "margin": 1.05, "folder": ""}
 CROWD, PAUSE = 3, 30.0  # measurements, and seconds
-LONGEST = 0.002  # seconds that one run of a measurement takes, about
+LONGEST = 0.002  # seconds of one run of a measurement, about
 PROBE = Product(torch.float32, 256, 384, 256)
-CLEARLY = 2 / 3  # of the rounds are won by what is faster
+CLEARLY = 2 / 3  # share of the rounds that the faster way has to win
 
 
 class Choices:

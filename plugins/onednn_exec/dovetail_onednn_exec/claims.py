@@ -1,6 +1,6 @@
-"""Which calls oneDNN can compute: each function makes a case of a call's arguments, or a sentence that says why not.
+"""Which calls oneDNN can compute: each function returns the case of a call's arguments, or the reason of a refusal.
 
-They look at specs alone; whether a case is worth it is decided elsewhere, for a symbolic size by the one that was traced.
+They read specs alone; `choices` decides whether a case is worth it, for a symbolic size by the one that was traced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def matmul_prim(a: Any, b: Any) -> Product | str:
 
 
 def matmul(input: Any, other: Any) -> Product | str:
-    """Return the case of torch.matmul: rows that all meet one matrix."""
+    """Return the case of torch.matmul: rows [..., k] by one matrix."""
     a, b = input.spec, other.spec
     if b.rank != 2:
         return f"expected rows [..., k] and one matrix [k, m], got {a} and {b}: {BATCHES}"
@@ -131,7 +131,7 @@ def _product(x: TensorSpec, weight: TensorSpec, bias: bool) -> Product | str:
     turned = _by_columns(x), _by_columns(weight)
     for one, by_columns in zip((x, weight), turned, strict=True):
         if one.strides is not None and not by_columns:
-            return f"expected matrices that lie in memory by rows or by columns, without gaps, got {one}"
+            return f"expected dense row-major or column-major matrices, got {one}"
     columns, inner = weight.shape
     if x.shape[-1:] != (inner,):
         return f"multiplies rows of as many elements, got {x} and {weight}"

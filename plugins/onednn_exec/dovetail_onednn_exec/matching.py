@@ -35,7 +35,7 @@ FUNCTIONS = {
 
 
 def fuse_epilogues(trace: Trace, wanted: Callable[[BoundSymbol], bool]) -> Trace:
-    """Return the trace with each linear layer and the function after it as one line, in the place of the second, where `wanted` accepts it."""
+    """Return the trace with each linear layer and the function after it as one line, in place of the second, where `wanted` accepts it."""
     readers = Counter(p for line in trace.lines for p in dict.fromkeys(line.reads))
     readers.update(_proxies(trace.outputs))
     free = {line.out: line for line in trace.lines if line.symbol is LINEAR and len(line.writes) == 1 and readers[line.out] == 1}
@@ -79,7 +79,7 @@ def _match_add(line: BoundSymbol, free: dict[Any, BoundSymbol]) -> tuple[BoundSy
 
 
 def _same(shape: tuple, other: tuple) -> bool:
-    """Return whether two shapes are equal whatever their symbols are, without a condition where they are not."""
+    """Return whether two shapes are equal for all values of their symbols; record no condition."""
     return len(shape) == len(other) and all([a is b or (type(a) is int and type(b) is int and a == b) for a, b in zip(shape, other, strict=True)])
 
 

@@ -66,7 +66,7 @@ def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | No
 
 
 def speed(work: int, way: Callable[[], Tensor]) -> float:
-    """Return how much of `work` is done per second."""
+    """Return the amount of `work` done per second."""
     with _undisturbed():
         way()
         return work / min(_time(way, 1) for _ in range(3))

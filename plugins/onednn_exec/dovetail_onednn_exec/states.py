@@ -26,7 +26,7 @@ class Packed(NamedTuple):
     of: weakref.ref
     version: int
     address: int
-    places: memoryview  # to be read only while the weight is there
+    places: memoryview  # read only while the weight is alive
     sample: bytes
     packed: Tensor
 
@@ -80,7 +80,7 @@ def _places(weight: Tensor) -> memoryview:
 
 
 class State:
-    """What products and convolutions share: the first call looks up which way is fastest, without measuring."""
+    """The base of products and convolutions: the first call looks up which way is fastest, without measuring."""
 
     __slots__ = ("options", "packs", "plain", "weight")
 

@@ -37,7 +37,7 @@ def processor() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return everything that times depend on."""
+    """Return a description of everything that times depend on."""
     limits = {name: os.environ[name] for name in OF_LIBRARIES if name in os.environ}
     return {"cpu": processor(), "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads(), **limits}
 
