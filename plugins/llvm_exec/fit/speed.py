@@ -13,6 +13,7 @@ from vmath_accuracy import BINARY
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import host
+from dovetail_llvm_exec.ir.values import vector
 from dovetail_llvm_exec.vmath import FUNCTIONS
 
 COUNT, REPEATS, ROUNDS = 4096, 50, 15
@@ -29,7 +30,7 @@ def repeated(name: str, element: str) -> tuple[jit.Kernel, Callable[..., None]]:
     b = module.function("apply", "void", [(f"x{i}", "ptr") for i in range(arity + 1)])
     *inputs, out = b.params
     with ir.for_range(b, 0, REPEATS), ir.for_range(b, 0, COUNT, lanes) as i:
-        xs = [b.load(ir.vector(element, lanes), b.address(x, element, i)) for x in inputs]
+        xs = [b.load(vector(element, lanes), b.address(x, element, i)) for x in inputs]
         b.store(FUNCTIONS[name](b, *xs), b.address(out, element, i))
     b.ret()
     kernel = jit.Compiler().compile(module.text(), "apply")

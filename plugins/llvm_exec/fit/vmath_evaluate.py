@@ -13,13 +13,14 @@ import numpy as np
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import Target, host
+from dovetail_llvm_exec.ir.values import Value, vector
 
-Function = Callable[..., ir.Value]
+Function = Callable[..., Value]
 
 
 def loop(target: Target, function: Function, arity: int, element: str, lanes: int) -> str:
     """Return the IR of `apply(x0, ..., out, n)`: out[i] = function(x0[i], ...) for i below n, which the number of lanes divides."""
-    type = ir.vector(element, lanes)
+    type = vector(element, lanes)
     module = ir.Module(target)
     b = module.function("apply", "void", [*((f"x{i}", "ptr") for i in range(arity)), ("out", "ptr"), ("n", "i64")])
     *inputs, out, n = b.params

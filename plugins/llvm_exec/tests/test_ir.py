@@ -11,10 +11,11 @@ import pytest
 from dovetail_llvm_exec.ir import jit, values
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import host
+from dovetail_llvm_exec.ir.values import bits_of, element_of, integer_like, lanes_of, mangled, vector
 
 COMPILER = jit.Compiler()
 W = 8
-F, M = ir.vector("float", W), ir.vector("i1", W)
+F, M = vector("float", W), vector("i1", W)
 
 
 def run(body, *arrays: np.ndarray) -> None:
@@ -32,10 +33,10 @@ def mapped(write, x: np.ndarray, y: np.ndarray, result: np.dtype, element: str, 
     out = np.zeros(W, dtype=result)
 
     def body(b, px, py, po):
-        type = ir.vector(element, W)
+        type = vector(element, W)
         value = write(b, b.load(type, px), b.load(type, py))
-        b.store(b.cast("zext", value, ir.vector("i8", W)) if value.type == M else value, po)
-        assert ir.element_of(value.type) == out_element
+        b.store(b.cast("zext", value, vector("i8", W)) if value.type == M else value, po)
+        assert element_of(value.type) == out_element
 
     run(body, x, y, out)
     return out
@@ -198,7 +199,7 @@ def test_masked_memory_is_not_touched():
     mask = np.array([1, 0, 1, 1, 0, 0, 0, 1], dtype=bool)
 
     def body(b, px, pm, po):
-        chosen = b.compare("ne", b.load(ir.vector("i8", W), pm), 0)
+        chosen = b.compare("ne", b.load(vector("i8", W), pm), 0)
         b.masked_store(b.add(b.masked_load(F, px, chosen, b.constant(9.0, F)), 1.0), po, chosen)
 
     run(body, source, mask, target)
@@ -210,7 +211,7 @@ def test_gather_and_scatter():
     index = np.array([3, 99, 0, 7, 7, 50, 2, 1], dtype=np.int64)
 
     def body(b, px, pi, po):
-        where = b.load(ir.vector("i64", W), pi)
+        where = b.load(vector("i64", W), pi)
         b.scatter(b.gather(F, b.address(px, "float", where)), b.address(po, "float", where))
 
     run(body, source, index, target)
@@ -226,7 +227,7 @@ def test_gather_and_scatter():
 )
 def test_reductions(op, x, expected):
     out, element = np.zeros(1, dtype=x.dtype), "float" if x.dtype == np.float32 else "i32"
-    run(lambda b, px, po: b.store(b.reduce(op, b.load(ir.vector(element, W), px)), po), x, out)
+    run(lambda b, px, po: b.store(b.reduce(op, b.load(vector(element, W), px)), po), x, out)
     np.testing.assert_array_equal(out, np.array([expected], dtype=x.dtype))
 
 
@@ -243,13 +244,13 @@ def test_a_table_is_written_once():
 
 def test_scalars_are_written_as_vectors_are():
     out = np.zeros(1, dtype=np.float32)
-    run(lambda b, px, po: b.store(b.reduce("add", b.muladd(b.load(ir.vector("float", 1), px), 2.0, 1.0)), po), X, out)
+    run(lambda b, px, po: b.store(b.reduce("add", b.muladd(b.load(vector("float", 1), px), 2.0, 1.0)), po), X, out)
     assert out[0] == X[0] * 2 + 1
 
 
 def test_types():
-    assert ir.vector("float", 1) == "float"
-    assert (ir.element_of("<16 x float>"), ir.lanes_of("<16 x float>"), ir.bits_of("<16 x float>")) == ("float", 16, 32)
-    assert (ir.element_of("i64"), ir.lanes_of("i64"), ir.bits_of("ptr")) == ("i64", 1, 64)
-    assert ir.integer_like("<4 x double>") == "<4 x i64>"
-    assert (ir.mangled("<8 x bfloat>"), ir.mangled("ptr"), ir.mangled("<2 x ptr>"), ir.mangled("i8")) == ("v8bf16", "p0", "v2p0", "i8")
+    assert vector("float", 1) == "float"
+    assert (element_of("<16 x float>"), lanes_of("<16 x float>"), bits_of("<16 x float>")) == ("float", 16, 32)
+    assert (element_of("i64"), lanes_of("i64"), bits_of("ptr")) == ("i64", 1, 64)
+    assert integer_like("<4 x double>") == "<4 x i64>"
+    assert (mangled("<8 x bfloat>"), mangled("ptr"), mangled("<2 x ptr>"), mangled("i8")) == ("v8bf16", "p0", "v2p0", "i8")

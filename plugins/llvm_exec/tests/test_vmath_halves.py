@@ -12,6 +12,7 @@ import torch
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import host
+from dovetail_llvm_exec.ir.values import vector
 from dovetail_llvm_exec.vmath import halves
 
 TARGETS = {"instructions": host(), "integers": replace(host(), half=False, bfloat=False, quick_bfloat=False)}
@@ -25,7 +26,7 @@ def mapped(target, write, source: str, result: str, x: torch.Tensor, out: torch.
     b = module.function("f", "void", [("x", "ptr"), ("out", "ptr"), ("n", "i64")])
     px, po, n = b.params
     with ir.for_range(b, 0, n, lanes) as i:
-        b.store(write(b, b.load(ir.vector(source, lanes), b.address(px, source, i))), b.address(po, result, i))
+        b.store(write(b, b.load(vector(source, lanes), b.address(px, source, i))), b.address(po, result, i))
     b.ret()
     kernel = jit.Compiler().compile(module.text(), "f")
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(kernel.address)(x.data_ptr(), out.data_ptr(), x.numel())

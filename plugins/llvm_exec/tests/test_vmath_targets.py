@@ -13,6 +13,7 @@ from vmath_evaluate import assembly, calls
 
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import host, named
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.vmath import FUNCTIONS, coefficients
 
 MACHINES = [
@@ -44,7 +45,7 @@ def test_no_function_calls_another(triple, cpu, width, element):
 
 
 def test_a_call_would_be_found():
-    def careless(b: ir.Builder, x: ir.Value) -> ir.Value:
+    def careless(b: ir.Builder, x: Value) -> Value:
         return b.fma(x, x, x)  # no instruction on the oldest x86-64
 
     assert calls(assembly(named("x86_64-linux-gnu", "x86-64"), careless, 1, "float")) == ["fmaf"]

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import torch
 
 from dovetail_llvm_exec.ir import jit
-from dovetail_llvm_exec.ir.module import Module, Value
+from dovetail_llvm_exec.ir.module import Module
 from dovetail_llvm_exec.ir.target import Target
+from dovetail_llvm_exec.ir.values import Value
 
 METH_FASTCALL = 0x80
 PAYLOAD = bytes.__basicsize__ - 1  # where a bytes object holds its bytes, which a zero follows

@@ -12,7 +12,7 @@ from dovetail_llvm_exec.call import entry_sizes, settled
 from dovetail_llvm_exec.call.builtin import NULL
 from dovetail_llvm_exec.call.entry_sizes import SizeInstructions
 from dovetail_llvm_exec.call.settled import SettledInstructions
-from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.ir.values import Value
 
 GRAD_MODE = "_ZN3c108GradMode10is_enabledEv"  # bool c10::GradMode::is_enabled()
 DISPATCH_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"  # int64_t c10::impl::TorchDispatchModeTLS::stack_len()

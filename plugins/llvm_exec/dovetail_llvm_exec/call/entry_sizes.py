@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.extend import BoundSymbol
 from dovetail.prims.sizes import Atom, Size
 from dovetail_llvm_exec.call.builtin import Builtin
-from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.ir.values import Value
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 

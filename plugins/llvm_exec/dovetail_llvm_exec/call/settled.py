@@ -17,7 +17,7 @@ from dovetail.extend.advanced import Proxy
 from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import Builtin
-from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.ir.values import Value
 
 Check = list[int]  # the number of the instruction, and its operands a, x, y
 

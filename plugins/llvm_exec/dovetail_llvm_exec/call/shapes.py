@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from dovetail.extend.advanced import CannotFuse
 from dovetail.prims.sizes import Size
-from dovetail_llvm_exec.ir.module import Builder, Module, Value
+from dovetail_llvm_exec.ir.module import Builder, Module
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.program import total_cost
 from dovetail_llvm_exec.loops.stage import Cost
 from dovetail_llvm_exec.region.graph import Graph

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from dovetail_llvm_exec.call.builtin import Builtin
 from dovetail_llvm_exec.call.shapes import HEAD
-from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.ir.values import Value
 
 WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const at::TensorBase&)
 NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"  # bool at::native::is_neg(const at::Tensor&)

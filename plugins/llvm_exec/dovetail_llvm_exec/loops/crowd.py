@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail_llvm_exec.ir.module import Builder, Value
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value
 
 LEAST, MOST = 32, 4096  # calls alone after a disturbance
 CYCLES = 3.0  # of the clock in a nanosecond, about

@@ -7,7 +7,8 @@ from typing import Any
 
 from dovetail.dtypes import DType
 from dovetail.prims.sizes import Size, hint_of
-from dovetail_llvm_exec.ir.module import Builder, Value, lanes_of, vector
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, lanes_of, vector
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.philox import DRAWS
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, parts, walk

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 from dovetail import dtypes
-from dovetail_llvm_exec.ir.module import Builder, Value
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.region.exprs import Draw
 from dovetail_llvm_exec.vmath import FUNCTIONS
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dovetail.prims.sizes import Size
-from dovetail_llvm_exec.ir.module import Builder, Module, Value
+from dovetail_llvm_exec.ir.module import Builder, Module
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.crowd import Crowd
 from dovetail_llvm_exec.loops.elements import Elements
 from dovetail_llvm_exec.loops.rows import Rows

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import DType, bool_
-from dovetail_llvm_exec.ir.module import Builder, Value, lanes_of, vector
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, lanes_of, vector
 from dovetail_llvm_exec.region.groups import Result
 from dovetail_llvm_exec.scalars.kinds import number
 from dovetail_llvm_exec.scalars.ops import Op, extreme

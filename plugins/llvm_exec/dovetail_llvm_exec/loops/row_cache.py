@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from dovetail.dtypes import bool_, float32
 from dovetail.prims.sizes import Size
-from dovetail_llvm_exec.ir.module import Module, Value
+from dovetail_llvm_exec.ir.module import Module
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.region.exprs import Buffer, Expr, parts, walk

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from dovetail.dtypes import float32
 from dovetail.prims.sizes import Size, is_symbolic
-from dovetail_llvm_exec.ir.module import Builder, Value
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.reducers import Partial, Reducer, reducer_of, summed, tree

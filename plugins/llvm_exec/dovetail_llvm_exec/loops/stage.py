@@ -13,7 +13,8 @@ from typing import NamedTuple
 from dovetail.dtypes import DType
 from dovetail.extend.advanced import ExecutorError
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
-from dovetail_llvm_exec.ir.module import Builder, Module, Value, vector
+from dovetail_llvm_exec.ir.module import Builder, Module
+from dovetail_llvm_exec.ir.values import Value, vector
 from dovetail_llvm_exec.loops.axes import Axis, merged
 from dovetail_llvm_exec.loops.nest import Access, Nest
 from dovetail_llvm_exec.loops.row_cache import Store, release_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dovetail.dtypes import float32
-from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.nest import Nest
 from dovetail_llvm_exec.loops.reducers import Partial, Reducer, reducer_of, summed, tree
 from dovetail_llvm_exec.loops.row_cache import Store

@@ -8,8 +8,8 @@ from typing import Any
 
 from dovetail import dtypes
 from dovetail.dtypes import DType
-from dovetail_llvm_exec.ir.module import Builder, Value, is_float, like, vector
-from dovetail_llvm_exec.ir.values import to_float32
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, is_float, like, to_float32, vector
 from dovetail_llvm_exec.vmath import halves
 
 STORED = {

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import DType, bool_, float16
-from dovetail_llvm_exec.ir.module import Builder, Value, like
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, like
 from dovetail_llvm_exec.scalars import kinds
 from dovetail_llvm_exec.scalars.costs import POWERS
 from dovetail_llvm_exec.vmath import FUNCTIONS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail_llvm_exec.ir.module import Value
+from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.vmath import error, exponential, hyperbolic, inverse, logarithm, power, roots, rounding, trigonometric
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {

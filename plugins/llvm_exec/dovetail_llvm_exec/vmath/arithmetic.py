@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from dovetail_llvm_exec.ir.module import Builder, Value, bits_of, element_of, mangled
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, bits_of, element_of, mangled
 
 Pair = tuple[Value, Value]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail_llvm_exec.ir.module import Builder, Value, element_of
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, element_of
 from dovetail_llvm_exec.vmath.arithmetic import polynomial, rounding_sum, scaled, scaled_quickly, two_product
 from dovetail_llvm_exec.vmath.coefficients import ERF, ERF_TAIL, ERFC, ERFC_LOG2, EXP2, EXP2_ROUGH, TAIL_LOG2, TAIL_LOG2_ROUGH
 from dovetail_llvm_exec.vmath.exponential import exp_reduced, reduced

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from dovetail_llvm_exec.ir.module import Builder, Value, element_of
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, element_of
 from dovetail_llvm_exec.vmath.arithmetic import LN2, parts, polynomial, power_of_two, ratio, rounding_sum, scaled, scaled_quickly
 from dovetail_llvm_exec.vmath.coefficients import EXP, EXP2, EXPM1
 

@@ -6,7 +6,8 @@ ends the process where vectors of either format are moved under a mask.
 
 from __future__ import annotations
 
-from dovetail_llvm_exec.ir.module import Builder, Value, like
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, like
 from dovetail_llvm_exec.vmath.arithmetic import float_bits
 
 QUIET = 0x7FC00000  # a NaN

@@ -5,7 +5,8 @@ Near 0 the first two are odd polynomials; further out they come from one exp.  T
 
 from __future__ import annotations
 
-from dovetail_llvm_exec.ir.module import Builder, Value, element_of
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, element_of
 from dovetail_llvm_exec.vmath.arithmetic import format_of, infinity, nan, polynomial, ratio, scaled, scaled_quickly, two_sum
 from dovetail_llvm_exec.vmath.coefficients import SINH, TANH
 from dovetail_llvm_exec.vmath.exponential import exp_reduced, reduced, sigmoid

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail_llvm_exec.ir.module import Builder, Value, element_of
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, element_of
 from dovetail_llvm_exec.vmath.arithmetic import PI, format_of, nan, polynomial, rounded_parts
 from dovetail_llvm_exec.vmath.coefficients import ASIN, ATAN
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dovetail_llvm_exec.ir.module import Builder, Value, element_of, integer_like
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, element_of, integer_like
 from dovetail_llvm_exec.vmath.arithmetic import (
     LN2,
     LN10,

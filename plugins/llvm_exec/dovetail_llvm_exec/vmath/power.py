@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dovetail_llvm_exec.ir.module import Builder, Value, bits_of, element_of
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, bits_of, element_of
 from dovetail_llvm_exec.vmath.arithmetic import (
     LN2,
     Pair,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail_llvm_exec.ir.module import Builder, Value
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value
 
 
 def sqrt(b: Builder, x: Value) -> Value:

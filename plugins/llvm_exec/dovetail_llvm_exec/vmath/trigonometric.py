@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from dovetail_llvm_exec.ir.module import Builder, Value, bits_of, element_of, lanes_of
+from dovetail_llvm_exec.ir.module import Builder
+from dovetail_llvm_exec.ir.values import Value, bits_of, element_of, lanes_of
 from dovetail_llvm_exec.vmath.arithmetic import (
     PI,
     constant_pair,
