@@ -74,7 +74,7 @@ class Partitioned:
 def tensor_parallel(module: nn.Module, mesh: Any, plan: Mapping[str, str], *, sharded: bool = False, **options: Any) -> Any:
     """Compile a module for ranks that each have a part of the weights of some linear layers and embeddings.
 
-    Those parameters become DTensors in place; make the optimizer afterwards.  What follows for other values follows from the program: they
+    Parameters become DTensors in place; make the optimizer afterwards.  What follows for other values follows from the program: they
     are computed in parts as far as rules go, and made whole where there is none, so the module itself needs no change.
 
     Args:
@@ -120,15 +120,18 @@ class Pieces:
     data: Any = None
     both: Any = None
 
-    def of(self, p: nn.Parameter, dim: int | None) -> torch.Tensor | None:
-        """Return the DTensor of a parameter that is cut along `dim`, None for whole; None where each rank has all of it."""
+    def of(self, p: nn.Parameter, dim: int | None) -> torch.Tensor:
+        """Return the DTensor of a parameter that is cut along `dim`, None for whole.
+
+        A whole one is a DTensor, too, since torch refuses operations with both, as the norm of all gradients.
+        """
         from torch.distributed.tensor import DTensor, Replicate, Shard  # 3 s, and who shards needs it
 
-        if p.dim() == 0 or (dim is None and self.data is None):
-            return None
         local = p.detach() if dim is None else p.detach().chunk(self.mesh.size(), dim)[self.mesh.get_local_rank()].contiguous()
         mesh, placements = self.mesh, [Replicate() if dim is None else Shard(dim)]
-        if self.data is not None:
+        if self.data is not None and p.dim() == 0:
+            mesh, placements = self.both, [Replicate(), Replicate()]
+        elif self.data is not None:
             local = rows_of(local, self.data.size(), self.data.get_local_rank())
             mesh, placements = self.both, [*placements, Shard(0)]
         return DTensor.from_local(local, mesh, placements, run_check=False, shape=p.shape, stride=p.stride())
@@ -163,8 +166,8 @@ def _cut_parameters(module: nn.Module, pieces: Pieces, words: Mapping[str, str])
     """Replace parameters by DTensors."""
     new, places, cuts = dict[int, nn.Parameter](), list(places_of(module)), cuts_of(module, words, pieces.mesh.size())
     for _, _, _, p in places:
-        if id(p) not in new and (cut := pieces.of(p, cuts[id(p)])) is not None:
-            new[id(p)] = nn.Parameter(cut, requires_grad=p.requires_grad)
+        if id(p) not in new:
+            new[id(p)] = nn.Parameter(pieces.of(p, cuts[id(p)]), requires_grad=p.requires_grad)
     for _, part, attribute, p in places:
         if id(p) in new:
             part._parameters[attribute] = new[id(p)]

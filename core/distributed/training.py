@@ -54,6 +54,11 @@ class Sharded:
         return sharded_steps(computation, {p: (p, x) for p, x in tensors.items()}, self.module, group=self.group, ranks=self.ranks, keep=self.keep)
 
 
+def in_rows(x: torch.Tensor) -> bool:
+    """Return whether the ranks have some rows of x each: a number has none."""
+    return is_dtensor(x) and x.dim() > 0
+
+
 def sharded_steps(
     program: Trace, tensors: Mapping[Proxy, tuple[Proxy, torch.Tensor]], module: nn.Module, *, group: str, ranks: int, keep: bool
 ) -> list[Trace]:
@@ -65,10 +70,10 @@ def sharded_steps(
     unit = {id(p): named[name] for name, p in module.named_parameters()}
     units: dict[int, list[Proxy]] = {}
     for p, x in tensors.values():
-        if is_dtensor(x):
+        if in_rows(x):
             units.setdefault(unit[id(x)], []).append(p)
-    local = {p: local_spec(x) for p, x in tensors.values() if is_dtensor(x)}
-    plain = [p for p, x in tensors.values() if isinstance(x, nn.Parameter) and not is_dtensor(x)]
+    local = {p: local_spec(x) for p, x in tensors.values() if in_rows(x)}
+    plain = [p for p, x in tensors.values() if isinstance(x, nn.Parameter) and not in_rows(x)]
     steps = [shard(program, list(units.values()), local, group=group, ranks=ranks, keep=keep)]
     if plain:
         steps.append(replicate(steps[-1], plain, group=group, ranks=ranks, bucket_bytes=BUCKET << 20))

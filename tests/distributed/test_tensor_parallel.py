@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import LLAMA_LAYERS, PLANS, language_model, optimizer_of, train
+from small_models import LLAMA_LAYERS, PLANS, language_model, optimizer_of, tokens_of, train
 from torch import distributed
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -33,16 +33,34 @@ def trains(plan: str, steps: int, data: int, dtype: torch.dtype = torch.float64,
     alone, near = language_model(plan, dtype), {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     expected = train(alone, optimizer_of(alone.parameters()), range(steps))
     fast, optimizer, part = wrapped(plan, data, dtype, sharded)
-    held = sum([p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in fast.parameters()])
+    held = sum([p.to_local().numel() for p in fast.parameters()])
     losses = train(fast, optimizer, range(steps), *part)
     torch.testing.assert_close(losses, expected, **near)
     cut = 0
     for p, q in zip(fast.parameters(), alone.parameters(), strict=True):
-        cut += hasattr(p, "full_tensor")
-        torch.testing.assert_close(p.full_tensor().detach() if hasattr(p, "full_tensor") else p, q, **near)
+        cut += any([placement.is_shard() for placement in p.placements])
+        torch.testing.assert_close(p.full_tensor().detach(), q, **near)
     names = [line.symbol.name for line in dovetail.last_traces(fast)[-1].lines if line.symbol.module == "dist"]
     counted = ("all_reduce", "all_gather", "reduce_scatter", "gather_shards")
     return {name: names.count(name) for name in counted if name in names} | {"cut": cut, "held": held}
+
+
+def clipped() -> float:
+    """Compare training with clipped gradients and an optimizer that steps all parameters at once; return the norm of the last gradients."""
+    alone, (fast, _, part) = language_model("llama"), wrapped("llama", 1)
+    norms = {}
+    for model in (alone, fast):
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2, foreach=True)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(tokens_of(step, *part[:2])).backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        norms[model] = getattr(norm, "full_tensor", lambda norm=norm: norm)()
+    torch.testing.assert_close(norms[fast], norms[alone], rtol=1e-10, atol=0)
+    for p, q in zip(fast.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(p.full_tensor().detach(), q, rtol=1e-9, atol=1e-9)
+    return norms[alone].item()
 
 
 def saved(folder: str, plan: str, steps: int, data: int, sharded: bool) -> None:
@@ -112,6 +130,10 @@ def test_rows_of_parts_on_four_ranks(four: Ranks, plan: str) -> None:
     for counts in four.run(trains, plan, 20, 2, torch.float64, True):
         assert counts["gather_shards"] > 2
         assert counts["held"] < 0.4 * whole  # norms and what no rule cuts are held by two ranks each
+
+
+def test_gradients_of_parts_are_clipped_together(two: Ranks) -> None:
+    assert all([norm > 0.1 for norm in two.run(clipped)])
 
 
 def test_a_checkpoint_of_parts_is_resumed(two: Ranks) -> None:
