@@ -41,6 +41,13 @@ class ArrayChoices:
         """Return whether an array can become an input."""
         return self.restarts and id(array) not in self.by_value
 
+    def create(self, arrays: Mapping[Proxy, Any] | None) -> bool:
+        """Return whether another attempt may go better, with new arrays traced; `arrays` is None where the program uses none."""
+        if not self.restarts or self.creates or arrays is None:
+            return False
+        self.creates = True
+        return True
+
     def give_up(self) -> bool:
         """Return whether another attempt may go better, with the arrays that were inputs guarded by their content."""
         if not self.inputs or self.gave_up:
@@ -54,8 +61,7 @@ class ArrayChoices:
         """Return whether another attempt may need no value of the proxy that `error` names; `arrays` is None where the program uses none."""
         if not self.restarts or arrays is None:
             return False
-        if not self.creates:
-            self.creates = True
+        if self.create(arrays):
             return True
         needed = arrays_behind(error.proxy, trace, arrays)
         self.by_value |= {id(array): array for array in needed}

@@ -54,7 +54,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
             if not choices.learn(error, trace, environment.array_inputs):
                 raise
         except Unsupported:
-            if not choices.give_up():
+            if not (choices.create(environment.array_inputs) or choices.give_up()):
                 raise
         finally:
             environment.array_inputs = None

@@ -153,8 +153,10 @@ class CallHooks(ValueHooks):
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
             guard_same(tracker, function)
             return tracker.call(function.__wrapped__, args, kwargs, frame)
-        if function.__name__ == "_wrapit":  # of NumPy
-            return self.call_numpy(tracker, function, args, kwargs, frame)
+        if function.__name__ == "_wrapit" or function.__module__ == "numpy":  # as np.full, which is in Python
+            result = self.call_numpy(tracker, function, args, kwargs, frame)
+            if result is not NULL:
+                return result
         code = function.__code__
         if is_own_code(code) or not is_ours(code):
             return NULL

@@ -19,7 +19,7 @@ from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.tensor_methods import replaced_operator
 from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map
 from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
@@ -105,6 +105,16 @@ class ValueHooks(ArrayHooks):
             if result is not None:
                 return result
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
+
+    def sized(self, operands: tuple) -> tuple:
+        numbers = dict.fromkeys([x for x in leaves(operands) if self.is_number(x)])
+        session = self.environment.session
+        if not numbers:
+            return operands
+        if session is None or not session.is_open:
+            raise no_value(next(iter(numbers)))
+        values = {x: symint(session.size(x)) if x.spec.kind == "int" else session.number(x) for x in numbers}
+        return tree_map(lambda x: values[x] if self.is_number(x) else x, operands)
 
     def counted(self, bounds: list[Any]) -> Any:
         session = self.environment.session

@@ -116,6 +116,19 @@ def test_a_number_that_is_a_size_is_a_symbol_once_it_differs():
     assert graph_of(fn).eager_calls == 0 and sum([len(d.edges) for d in decisions if d.place is not None]) <= 2
 
 
+def test_a_number_in_a_shape_that_is_joined_is_a_symbol_once_it_differs():
+    def pooled(x, groups):
+        count = int(groups.max()) + 1
+        return x.new_zeros(x.size()[:0] + (count,) + x.size()[1:]).index_add_(0, groups, x), (1, *x.shape) + (count,)
+
+    fn, generator = compiled(pooled), torch.Generator().manual_seed(0)
+    for count in (2, 3, 5, 4, 6):
+        groups = torch.randint(0, count, (6,), generator=generator)
+        groups[0] = count - 1
+        agrees(fn, pooled, torch.randn(6, 4, generator=generator), groups)
+    assert graph_of(fn).eager_calls == 0 and sum([len(d.edges) for d in graph_of(fn).decisions if d.place is not None]) <= 2
+
+
 def scaled(x, y, flag):
     z = x + y
     if flag > 0:

@@ -160,6 +160,69 @@ def test_values_are_asked_for_between_pieces():
         assert same(compiled(x), fn(x))
 
 
+NUMBERS = {
+    "np.linspace": lambda n: np.linspace(0, n - 1, 5).round()[::-1].copy(),
+    "np.linspace of whole numbers": lambda n: np.linspace(1, n, 4, dtype=np.int64),
+    "np.linspace of nothing between": lambda n: np.linspace(n, n, 3, endpoint=False),
+    "np.array": lambda n: np.array([[n, 2.0], [1, n]]),
+    "np.asarray": lambda n: np.asarray(n)[None],
+    "np.round": lambda n: np.round(n / 3),
+    "np.sqrt": lambda n: np.sqrt(n),
+    "np.log": lambda n: np.log(np.maximum(n, 1e-10)),
+    "np.full": lambda n: np.full(3, n),
+    "np.interp": lambda n: np.interp(n, [0.0, 5.0], [1.0, 2.0]),
+    "an operator": lambda n: np.arange(3.0) * n,
+    "an operator on the left": lambda n: n - np.arange(3, dtype=np.float32),
+    "an operator of whole numbers": lambda n: np.arange(3, dtype=np.int32) + n,
+    "a comparison": lambda n: np.arange(9.0) < n,
+}
+
+
+@pytest.mark.parametrize("kind", ["int", "float"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numpy_computes_with_numbers_of_the_program(name, kind):
+    def fn(t):
+        return torch.as_tensor(NUMBERS[name](t.max().item() if kind == "int" else float(t.float().mean())))
+
+    compiled = dovetail.jit(fn)
+    for length in (4, 4, 4, 9):
+        x = torch.randint(1, 9, (length,))
+        assert same(compiled(x), fn(x))
+    assert compiled.cache_info() == (2, 2, 2)  # nothing depends on the numbers
+
+
+def into(write):
+    """Return a function that writes into an array that it makes."""
+
+    def fn(x):
+        held = np.zeros(4)
+        write(held, x.numpy())
+        return torch.from_numpy(held)
+
+    return fn
+
+
+WRITES = {
+    "np.copyto": into(lambda held, x: np.copyto(held, x.sum())),
+    "np.full": lambda x: torch.from_numpy(np.full(3, x.numpy().max())),
+    "out=": into(lambda held, x: np.add(x.sum(), 1, out=held)),
+    "fill": into(lambda held, x: held.fill(x.max())),
+    "an item": into(lambda held, x: held.__setitem__(0, x.max())),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_value_is_written_into_an_array_that_is_made_inside(name):
+    compiled = dovetail.jit(WRITES[name])
+    for x in (tensor(), tensor() + 1, -tensor()):
+        assert same(compiled(x), WRITES[name](x))
+
+
+def test_a_value_that_is_written_into_a_constant_array_is_refused():
+    with pytest.raises(Unsupported, match="a write of a traced value into a ndarray is not traced: it is computed while tracing"):
+        dovetail.jit(into(lambda held, x: np.copyto(np.arange(4.0), x.sum())))(tensor())
+
+
 def shared_constant(x):
     held = np.arange(4.0)
     result = torch.from_numpy(held)

@@ -28,7 +28,7 @@ from dovetail.frontend.generators import guard_same
 from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
 from dovetail.langs.torch import LANGUAGE as TORCH
 from dovetail.prims import Symbol
-from dovetail.trace import Proxy, TensorProxy, is_proxy, leaves, prims_of, tree_map, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, prims_of, tree_map, user_line
 from dovetail.trace.aliases import root_of, view_bases
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
     from dovetail.frontend.torch_recorder import TorchRecorder
 
+_SCALARS = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
 _REQUIRES_GRAD = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 _WRAPPED = {  # operators of a tensor with an array on its right: NumPy computes, and makes a tensor of the result
     operator.add: np.add,
@@ -48,6 +49,11 @@ _WRAPPED = {  # operators of a tensor with an array on its right: NumPy computes
     operator.truediv: np.true_divide,
     operator.itruediv: np.true_divide,
     operator.matmul: np.matmul,
+}
+_UFUNCS = {
+    **{operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply, operator.truediv: np.true_divide, operator.pow: np.power},
+    **{operator.floordiv: np.floor_divide, operator.mod: np.remainder, operator.eq: np.equal, operator.ne: np.not_equal},
+    **{operator.lt: np.less, operator.le: np.less_equal, operator.gt: np.greater, operator.ge: np.greater_equal},
 }
 _WRAPIT = getattr(sys.modules.get("numpy._core.fromnumeric") or sys.modules.get("numpy.core.fromnumeric"), "_wrapit", None)
 
@@ -176,6 +182,8 @@ class Arrays:
         for x in operands:
             self.need(tracker, x)
         args, kwargs = tree_map(self._operand, (args, kwargs))
+        if not any([_is_array(x) for x in leaves((args, kwargs))]):  # beside arrays, numbers of Python's take part in promotion in their own way
+            args, kwargs = tree_map(self._of_number, (args, kwargs))
         wrap = tensors and isinstance(getattr(function, "__self__", function), np.ufunc)
         if wrap and (type(function) is not np.ufunc or "out" in kwargs):
             raise Unsupported(f"a ufunc's method or out= with a tensor is not traced; pass x.numpy()\n  called at {user_line()}")
@@ -192,6 +200,15 @@ class Arrays:
 
     def _operand(self, x: Any) -> Any:
         return self.of_tensor(x) if isinstance(x, TensorProxy) else x
+
+    def _of_number(self, x: Any) -> Any:
+        """Return the scalar that NumPy makes of a number that the program computes; anything else as it is."""
+        if type(x) is not NumberProxy or x.spec.kind not in _SCALARS:
+            return x
+        call = [torch.full, (), x]
+        scalar = self.of_tensor(self.recorder._recorded(self.recorder._by_table, call, {"dtype": _SCALARS[x.spec.kind]}))
+        scalar.scalar = True
+        return scalar
 
     def _wrapped(self, tracker: Tracker, array: Any) -> Any:
         """Return a result of a ufunc of tensors as `torch.Tensor.__array_wrap__` does: as a tensor, of uint8 in the place of truth values."""
@@ -215,6 +232,8 @@ class Arrays:
             return self.on_numpy(tracker, _WRAPPED[op], args, {}, None)
         for x in args:
             self.need(tracker, x)
+        if op in _UFUNCS and any([type(x) is NumberProxy for x in args]):  # of an array that is a constant, which does not look for such numbers
+            return self.on_numpy(tracker, _UFUNCS[op], args, {}, None)
         with self.speaking():
             return self.recorder._operate(op, *args)
 
@@ -272,7 +291,12 @@ def _speaks_numpy(function: Any, args: Sequence[Any]) -> bool:
 
 
 def _as_tensor(arrays: Arrays, tracker: Tracker, data: Any, dtype: Any = None, device: Any = None) -> Any:
-    return _converted(arrays.to_tensor(tracker, data), dtype, device)
+    return _converted(_of_any(arrays, tracker, data), dtype, device)
+
+
+def _of_any(arrays: Arrays, tracker: Tracker, data: Any) -> Any:
+    """Return the tensor that shares the memory of an array, or a new one of a scalar of NumPy's."""
+    return _tensor(arrays, tracker, data) if getattr(data, "scalar", False) else arrays.to_tensor(tracker, data)
 
 
 def _asarray(
@@ -280,7 +304,7 @@ def _asarray(
 ) -> Any:
     if requires_grad:
         raise Unsupported("torch.asarray with requires_grad=True is not traced; convert the array outside the compiled function")
-    tensor = _converted(arrays.to_tensor(tracker, obj), dtype, device)
+    tensor = _converted(_of_any(arrays, tracker, obj), dtype, device)
     return TORCH["clone"](tensor) if copy else tensor
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from dovetail import prims
+from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.numpy.symbol import FROM_NUMPY, FUNCTIONS, array, dtype_of, full, numpy_dtype, numpysymbol
+from dovetail.langs.numpy.symbol import FROM_NUMPY, FUNCTIONS, array, dtype_of, full, not_traced, numpy_dtype, numpysymbol, weak
 from dovetail.trace import NumberProxy, TensorProxy, leaves
 
 
@@ -53,6 +53,29 @@ def zeros(shape: Any, dtype: Any = float):
 def ones(shape: Any, dtype: Any = float):
     """Ones."""
     return full(shape, 1, np.dtype(float) if dtype is None else dtype)
+
+
+@numpysymbol("numpy.linspace", scalar="never")
+def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None):
+    """`num` numbers at equal distances between two scalars."""
+    first, last = array(start), array(stop)
+    if retstep or first.spec.shape or last.spec.shape or not isinstance(num, int):
+        raise not_traced("numpy.linspace of arrays, with retstep= or of a traced length", "write it with np.arange")
+    require(num >= 0, "Number of samples, {}, must be non-negative.", num, error=ValueError)
+    common = dtype_of(np.result_type(weak(first), weak(last), float(num)))
+    first, last = core.convert(first, common), core.convert(last, common)
+    parts = max(num - 1 if endpoint else num, 0)
+    steps = core.convert(prims.iota(length=num, start=0, step=1, dtype=dtypes.int64, device=first.spec.device), common)
+    delta = core.sub(last, first)
+    step = core.div(delta, parts) if parts else delta
+    by_step = core.mul(steps, step)
+    values = core.where(core.eq(step, 0), core.mul(core.div(steps, parts), delta), by_step) if parts else by_step  # steps that underflow to 0
+    values = core.add(values, first)
+    if endpoint and num > 1:
+        values = core.where(core.eq(steps, num - 1), last, values)
+    if dtype is None:
+        return values
+    return core.convert(core.floor(values) if dtype_of(dtype).kind == "int" else values, dtype_of(dtype))
 
 
 CREATION = {np.zeros: 1, np.ones: 1, np.empty: 1, np.full: 2}  # function -> the place of its dtype among its arguments

@@ -246,9 +246,6 @@ def array(x: Any, dtype: DType | None = None) -> TensorProxy:
 @numpysymbol("numpy.copyto")
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True):
     """Write `src` into `dst`, broadcast, under one of NumPy's casting rules, where `where` holds."""
-    if not isinstance(dst, TensorProxy):
-        why = "it is computed while tracing; make it with np.zeros, np.ones, np.empty or np.full, which are traced"
-        raise not_traced(f"a write of a traced value into a {type(dst).__name__}", why)
     allowed = np.can_cast(weak(src) if isinstance(src, TensorProxy) else np.min_scalar_type(src), weak(dst), casting)
     require(allowed, "Cannot cast output from {} to {} with casting rule {!r}; convert with astype", weak(src), weak(dst), casting, error=TypeError)
     value = array(src, dst.spec.dtype)
@@ -258,10 +255,26 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True):
     copy_(dst, value if where is True else core.where(array(where), value, dst))
 
 
+def _copied_to(dst: Any, *args: Any, **kwargs: Any) -> None:
+    """Call np.copyto while tracing."""
+    return copyto(_target(dst), *args, **kwargs)
+
+
+FUNCTIONS[np.copyto] = _copied_to
+
+
+def _target(dst: Any) -> TensorProxy:
+    """Return an array that traced values are written into; one that is no part of the program would be a constant of it, and stay as it is."""
+    if not isinstance(dst, TensorProxy):
+        why = "it is computed while tracing; make it with np.zeros, np.ones, np.empty or np.full, which are traced"
+        raise not_traced(f"a write of a traced value into a {type(dst).__name__}", why)
+    return dst
+
+
 def write(x: Any, value: TensorProxy, *, casting: str = "same_kind") -> TensorProxy:
     """Write `value` into x, an array or the tuple of one that ufuncs take as out=; return x."""
     x = x[0] if isinstance(x, tuple) else x
-    copyto(x, value, casting=casting)
+    copyto(_target(x), value, casting=casting)
     return x
 
 

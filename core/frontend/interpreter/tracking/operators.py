@@ -75,7 +75,10 @@ class Operators:
             x, y = self.copied(self.effects.shadow(x)), self.copied(self.effects.shadow(y))
             self.probe(x, *y)
         seen = self.plain if op in _LOOK_THROUGH else self.shallow
-        return super().native_operator(op, seen(x), seen(y))
+        x, y = seen(x), seen(y)
+        if type(x) in self.recorder.atoms or type(y) in self.recorder.atoms:  # as torch.Size, which asks for the value of what is joined to it
+            x, y = self.recorder.sized((x, y))
+        return super().native_operator(op, x, y)
 
     def inplace(self, op: Callable, x: Any, y: Any) -> Any:
         if self.recorder.is_tensor(x):

@@ -132,6 +132,10 @@ class Recorder:
         """Return call(function, args, kwargs, frame), where need be with values in the place of the numbers among `args`."""
         return call(function, args, kwargs, frame)
 
+    def sized(self, operands: tuple) -> tuple:
+        """Return operands of the framework's C code with values or sizes in the place of the numbers in them."""
+        return operands
+
     def formatted(self, tensor: Any) -> Any:
         """Return what is written out for a tensor, before its value is asked for: for one without dimensions its number."""
         return tensor
