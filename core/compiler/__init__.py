@@ -1,1 +1,1 @@
-"""What compiles a call, runs it, and keeps what was compiled; `pipeline.py` is where to start reading."""
+"""Compile a call, run it, and cache what was compiled; read `pipeline.py` first."""

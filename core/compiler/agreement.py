@@ -20,7 +20,7 @@ from dovetail.trace import TensorProxy, Trace
 from dovetail.trace.passes.overlap import starts
 
 _OWN = frozenset({"rank", "outputs", "inputs"})  # keywords that differ between ranks
-_ROWS = frozenset({collectives.all_to_all, collectives.gather_shards})  # in which each rank has as many rows as it has
+_ROWS = frozenset({collectives.all_to_all, collectives.gather_shards})  # in which ranks may differ in their number of rows
 
 
 def agree(programs: Iterable[Trace]) -> None:
@@ -64,7 +64,7 @@ def _compare(store: Any, group: str, lines: list[str]) -> None:
 
 
 def _compare_with(store: Any, members: tuple[int, ...], other: int, number: int, lines: list[str]) -> None:
-    """Look for `lines` among what another rank has published: at the same lines of the user's, or as the last that it published."""
+    """Look for `lines` among those that another rank has published: at the same user lines, or as its last."""
     at, rank, theirs = 1, distributed.get_rank(), list[str]()
     while True:
         key = _key(members, other, at)
@@ -86,7 +86,7 @@ def _compare_with(store: Any, members: tuple[int, ...], other: int, number: int,
 
 
 def _code(lines: list[str]) -> list[str]:
-    """Return the collectives without the lines of the user's: ranks may run the same from different branches."""
+    """Return the collectives without user lines: ranks may run equal collectives from different branches."""
     return [line.partition("  # ")[0] for line in lines]
 
 

@@ -1,4 +1,4 @@
-"""The public function `dovetail.jit`, and what its result offers."""
+"""The public function `dovetail.jit`, and the functions that inspect a compiled function."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def jit(
         cache: which calls run a program again: "guards", those that it fits; "same input", all of them, unchecked; "none" compiles each call.
         dynamic: which sizes are symbols, so that one program runs them all: True, the sizes and ints above 1 in the arguments; False, those alone
             that `dovetail.mark_dynamic` names; None is the option of that name.
-        decisions: what becomes of a function that needs the value of a tensor, as for an `if`: "graph" compiles it piece by piece, "eager" runs it
+        decisions: how to compile a function that needs the value of a tensor, as for an `if`: "graph" compiles it piece by piece, "eager" runs it
             in eager mode, "error" refuses it and names the line; None is the option of that name.
 
     Raises:
@@ -139,12 +139,12 @@ def last_traces(fn: Any) -> list[Trace]:
 
 
 def last_backward_traces(fn: Any) -> list[Trace]:
-    """Return the backward of the last call, from what was split off to what runs; nothing where nothing required grad."""
+    """Return the backward of the last call, pass by pass, to the one that runs; empty where nothing required grad."""
     return list(last_entry(fn).backward_traces)
 
 
 def last_epilogue_traces(fn: Any) -> list[Trace]:
-    """Return what wrote inputs and made views after the last call's computation, from its first form to what ran; nothing where nothing aliases."""
+    """Return the epilogue of the last call, which writes inputs and creates views, pass by pass; empty where nothing aliases."""
     return list(last_entry(fn).epilogue_traces)
 
 

@@ -1,4 +1,4 @@
-"""The programs of one compiled function: which of them fits a call, when one is compiled, and which calls are trials."""
+"""The cache of one compiled function: which program fits a call, when one is compiled, and which calls are trials."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counts(NamedTuple):
 class CacheInfo(Counts):
     """How many calls ran a program that was compiled before, how many compiled one or a part of one, and how many programs there are.
 
-    A call whose program could not be compiled is neither.  Threads may lose a hit.
+    A call that runs eagerly, since its program could not be compiled, is neither.  Threads may lose a hit.
 
     Attributes:
         decisions: how many decisions the programs have together.
@@ -198,13 +198,13 @@ class Cache:
         entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, **more)
         declared = self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])
         if compiles and declared and not entry.graph.sizes.active:
-            self.warn_of_sizes(f"its sizes are compiled one by one, since symbols do not do for what it does before the value at {need.where}")
+            self.warn_of_sizes(f"each size is compiled separately, since what it does before the value at {need.where} does not work on symbols")
         entry.graph.eager = None if compiles else 'decisions is "eager"'
         entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
         return entry
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
-        """Compile the function with symbols for the sizes that move; with ints where what it does cannot be done with symbols."""
+        """Compile the function with symbols for the sizes that change; with ints where it does not work on symbols."""
         sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
         try:
             entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
@@ -213,7 +213,7 @@ class Cache:
                 raise
             entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
             self.sizes.seen |= sizes.seen
-            self.warn_of_sizes(f"its sizes are compiled one by one, since tracing it with symbolic sizes raised {type(error).__name__}: {error}")
+            self.warn_of_sizes(f"each size is compiled separately, since tracing it with symbolic sizes raised {type(error).__name__}: {error}")
             return entry
         for sentence in self.sizes.note(sizes):
             self.warn_of_sizes(sentence)
@@ -224,7 +224,7 @@ class Cache:
         return self.dynamic is None and options.DYNAMIC.read() == "automatic" and not self.needs_plain_sizes(executors)
 
     def needs_plain_sizes(self, executors: Priority) -> bool:
-        """Return whether a program of this function has work of an executor that takes no symbolic sizes, and would lose it with them."""
+        """Return whether a program of this function has work by an executor without support for symbolic sizes, which would lose it."""
         plain = {ex.name for ex in executors if not ex.symbolic}
         return bool(plain) and any([line.implementation is not None and line.implementation.executor in plain for line in self.lines()])
 
@@ -286,7 +286,7 @@ class Cache:
         return OTHER_ORDER
 
     def record_miss(self, reasons: list[str]) -> None:
-        """Note why a program was compiled; warn once when that has happened too often."""
+        """Record why a program was compiled; warn once when that has happened too often."""
         self.compiled_at = self.calls
         self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
         limit = options.RECOMPILE_LIMIT.read()
@@ -304,7 +304,7 @@ class Cache:
         )
 
     def record_exploration(self, reason: str) -> None:
-        """Note why a call compiled another part of its program."""
+        """Record why a call compiled another part of its program."""
         self.explored.append(reason)
         if self.calls != self.compiled_at:
             self.exploring.add(self.calls)
@@ -374,7 +374,7 @@ class Cache:
                 self.invalidate()
 
     def retire(self, entry: Entry, reason: str) -> None:
-        """Give a program up: the next call compiles another."""
+        """Evict a program: the next call compiles another."""
         with self.lock:
             self.entries = tuple([other for other in self.entries if other is not entry])
             self.retired.append(reason)
@@ -388,7 +388,7 @@ class Cache:
 
 
 def name_of(fn: Callable) -> str:
-    """Return the name that messages have for a function or a module."""
+    """Return the name of a function or a module for messages."""
     return getattr(fn, "__qualname__", type(fn).__name__)
 
 

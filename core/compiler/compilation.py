@@ -1,4 +1,4 @@
-"""How passes are run: what a pass may ask for, and the runner that all programs go through."""
+"""How passes are run: the arguments that a pass may request, and the runner for all programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pass = Callable[..., Any]  # from a trace, and fields of the compilation, to a t
 class Distribution(Protocol):
     """How the parameters of a module lie on the ranks of a mesh, and what follows for its programs."""
 
-    def knows(self, x: torch.Tensor) -> bool:
+    def owns(self, x: torch.Tensor) -> bool:
         """Return whether x is a DTensor that programs may take."""
 
     def rewrite(self, computation: Trace, tensors: Mapping[Proxy, torch.Tensor]) -> list[Trace]:
@@ -31,13 +31,13 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class Compilation:
-    """What is known while the programs of one call are compiled; a pass gets the fields that its parameters name.
+    """The arguments of the passes over the programs of one call; a pass gets the fields that its parameters name.
 
     Attributes:
         executors: who runs operations, in priority order.
         passes: the user's, from `jit(passes=[...])`.
         recompute: which values the backward computes again: "none", "balanced" or "all".
-        account: what trials may cost; None where nothing is tried.
+        account: the budget of trials; None where nothing is tried.
         check: whether executors are held to the run-time contract.
         history: whether results may get a history, since grad mode is on or the program switches it on.
         epilogue: the program that runs eagerly after the computation.
@@ -69,7 +69,7 @@ class Compilation:
 
     @property
     def fused(self) -> bool:
-        """Whether an executor fuses operations, so that cheap ones are computed again for less."""
+        """Whether an executor fuses operations, which makes recomputing cheap ones cheaper."""
         return any([isinstance(ex, FusionExecutor) for ex in self.executors])
 
 
@@ -80,7 +80,7 @@ def parameters(step: Pass) -> tuple[str, ...]:
 
 
 def apply(step: Pass, trace: Trace, compilation: Compilation) -> Any:
-    """Return what one pass makes of `trace`, with the fields of `compilation` that it names.
+    """Return the result of one pass on `trace`, with the fields of `compilation` that it names.
 
     Raises DovetailError where a parameter is no field.
     """
@@ -95,8 +95,8 @@ def apply(step: Pass, trace: Trace, compilation: Compilation) -> Any:
 def run(steps: Iterable[Pass], trace: Trace, compilation: Compilation) -> list[Trace]:
     """Return `trace` and the result of each pass, each run on the result of the one before.
 
-    A pass returns a trace, or a list of traces where it makes several programs in turn, each of which is kept.  One that has nothing to do
-    returns the trace that it got, which is kept once.
+    A pass returns a trace, or a list of traces, each of which is kept.  One that changes nothing returns its argument, which is kept
+    once.
     """
     programs = [trace]
     for step in steps:

@@ -65,11 +65,11 @@ class SegmentCompiler:
         return segment
 
     def order(self, program: Trace) -> Priority:
-        """Return the executors of a program: where sizes are symbols, those that take such."""
+        """Return the executors of a program: where sizes are symbols, those that support them."""
         return self.executors if program.relations is None else SymbolicOrder(self.executors)
 
     def epilogue(self, program: Trace) -> tuple[Callable[..., Any], Sequence[Trace]]:
-        """Compile what writes inputs and makes views at the end of a path."""
+        """Compile the program that writes inputs and creates views at the end of a path."""
         casts = any_autocast()
         with autocast_off():
             steps = lower(EPILOGUE, program, Compilation(self.order(program), self.passes, self.recompute))
@@ -102,9 +102,9 @@ def _inferred(program: Trace, compilation: Compilation) -> Segment:
 
 
 def needed_value(fn: Callable, args: tuple, kwargs: dict, executors: Priority) -> Need | None:
-    """Return where a function that is no straight line needs the first value; None where it is refused for another reason.
+    """Return where a function first needs a value; None where it is refused for another reason.
 
-    Raises what the function itself raises before it needs a value.
+    Raises the errors that the function itself raises before that.
     """
     try:
         with compiling_with(executors):
@@ -142,7 +142,7 @@ def compile_graph(
     graph.arguments = sizes.history, sizes.dynamic
     why = graph.begin(args, kwargs)
     sizes.history.seen |= graph.seen
-    if graph.arguments is not None:  # what changes from now on is a matter of other graphs
+    if graph.arguments is not None:  # later changes concern other graphs
         graph.arguments = replace(sizes.history, seen={}, moving=set(sizes.history.moving), pinned=dict(sizes.history.pinned)), sizes.dynamic
     if why is not None:
         raise TracedValueError(f"{need.error}\n  it cannot be cut there: {why}", need.error.proxy) from None

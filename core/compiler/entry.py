@@ -68,7 +68,7 @@ class Entry:
 
 
 class TrialCall:
-    """A call whose program runs beside the reference, behind the same guards; and when the next such call is due."""
+    """A call that runs its program beside the reference, behind the same guards, and the number of calls until the next one."""
 
     def __init__(self, trial: Trial, prologue: Trace, run: Run):
         self.trial, self.prologue, self.run = trial, prologue, run
@@ -76,7 +76,7 @@ class TrialCall:
 
     @property
     def left(self) -> int:
-        """How many calls it is to the next trial, that one included."""
+        """The number of calls to the next trial, that one included."""
         return max(self.trial.due - self.trial.count, 1)
 
     @left.setter
@@ -110,9 +110,9 @@ def compile_call(
     Args:
         executors: the resolved order; `Priority(executors)` makes a fixed one.
         passes: run last on the computation, or on forward and backward; transforms among them get the pure programs, too.
-        recompute: what the backward computes again rather than save: "none", "balanced" (what is cheap) or "all".
+        recompute: what the backward recomputes rather than saves: "none", "balanced" (what is cheap) or "all".
         interpretation: how `fn` is traced, "bytecode" or "native"; None is the option of that name.
-        account: what trials of the programs may cost; without one nothing is tried.
+        account: the budget of trials; without one nothing is tried.
         sizes: which sizes are symbols; None where all are ints.
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
         distribution: how parameters lie on the ranks of a mesh.
@@ -137,7 +137,7 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     compute, compute_in_trial, trials = _computation(programs)
     finish = GENERATE(programs.epilogue[-1]) if programs.epilogue else None
     if finish is not None and switched and not torch.is_grad_enabled():
-        finish = torch.enable_grad()(finish)  # what was written with grad mode off is written to detached tensors
+        finish = torch.enable_grad()(finish)  # values written with grad mode off go to detached tensors
     prologue = bound(programs.prologue, _joined(acquired, compute, finish))
     trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish)) if compute_in_trial is not None else None
     backward = programs.trained.backward if programs.trained is not None else []
@@ -153,7 +153,7 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
 
 
 def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:
-    """Return what computes the results, the same beside the reference if it is tried, and the trials."""
+    """Return the function that computes the results, the same beside the reference if it is tried, and the trials."""
     compilation, steps = programs.compilation, programs.computation
     if programs.trained is not None:
         built = training(programs.trained, compilation)
@@ -168,7 +168,7 @@ def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:
 
 
 def _of_local_parts(run: Run | None, layouts: Mapping[int, Layout]) -> Run | None:
-    """Return a function that calls `run` with what lies on this rank of the inputs that are DTensors."""
+    """Return a function that calls `run` with the local parts of inputs that are DTensors."""
     return run and (lambda *inputs: run(*local_parts(inputs, layouts)))
 
 
@@ -194,6 +194,6 @@ def bound(prologue: Trace, run: Run) -> Trace:
 
 
 def unguarded(prologue: Trace) -> Trace:
-    """Return a prologue that finds its inputs and checks nothing but torch's modes."""
+    """Return a prologue that unpacks its inputs and checks torch's modes alone."""
     lines = [inner for line in prologue.lines for inner in (line.body if line.symbol is prims.unpack_state else (line,))]
     return replace(prologue, lines=[line for line in lines if not line.symbol.name.startswith("check_") or line.symbol is prims.check_modes])

@@ -21,7 +21,7 @@ def user_passes(trace: Trace, passes: Iterable[Pass]) -> list[Trace]:
 
 
 def check_contract(trace: Trace, check: bool) -> Trace:
-    """Hold every implementation to its contract as it runs, where the option `check` says so."""
+    """Check the contract of every implementation as it runs, where the option `check` is on."""
     return checked(trace) if check else trace
 
 
@@ -53,5 +53,5 @@ def transformed(passes: Iterable[Any], prologue: Trace, computation: Trace, epil
         if isinstance(step, Transform):
             prologue, computation, epilogue = step.programs(prologue, computation, epilogue)
     if not prologue.lines or prologue.lines[-1].symbol is not prims.call_program:
-        raise InvalidTrace("a transform gave a prologue that does not end in prims.call_program, which runs the computation; keep its last line last")
+        raise InvalidTrace("a transform returned a prologue that does not end in prims.call_program, which runs the computation; keep that line last")
     return prologue, computation, epilogue

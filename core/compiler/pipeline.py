@@ -1,17 +1,17 @@
 """Everything that happens to a program, from a call of a Python function to functions that run.  Read this file first.
 
     ACQUIRE         run the function on proxies: record a trace, and guards on what the function read
-    FUNCTIONALIZE   turn writes and views into values: a pure computation, and an epilogue that writes inputs and makes views afterwards
+    FUNCTIONALIZE   turn writes and views into values: a pure computation, and an epilogue that writes inputs and creates views afterwards
     distribution    rewrite the program of one process to that of a rank
     transforms      those of `jit(passes=[...])` may change the prologue, which checks guards and finds inputs, computation and epilogue
-    SIMPLIFY        remove what is dead or computed twice
+    SIMPLIFY        remove dead code and common subexpressions
     DIFFERENTIATE   where a result needs a gradient, compute results and gradients in one joint program
     SPLIT           split that into a forward and a backward
     LOWER           give each line of each program to an executor, then order lines and free memory
     GENERATE        print each program as Python, and compile that
 
 `compile_programs` runs all but the first and the last; `entry.py` calls it, and joins prologue, computation and epilogue to one function.
-A function that needs values of tensors, as for an `if`, is no such straight line: `decisions.py` sends its parts through the pipeline one by one.
+A function that needs values of tensors, as for an `if`, has several such programs: `decisions.py` sends them through the pipeline one by one.
 `training.py` connects forward and backward to eager autograd; the backwards that it compiles later go through `lower` as well.
 
 To add a pass, write a function from trace to trace and name it in a tuple below.  A further parameter is filled with the field of that name
@@ -63,7 +63,7 @@ from dovetail.trace import (
 )
 
 COMPUTATION, FORWARD, BACKWARD, EPILOGUE = ALL = ("computation", "forward", "backward", "epilogue")
-MAIN = (COMPUTATION, FORWARD, BACKWARD)  # what computes; the epilogue only copies and makes views
+MAIN = (COMPUTATION, FORWARD, BACKWARD)  # those that compute; the epilogue only copies and creates views
 
 ACQUIRE = {  # by the option `interpretation`
     "bytecode": bytecode.acquire,  # interpret the function's bytecode, and guard all that it reads
@@ -106,10 +106,10 @@ class Programs:
     """The programs of one call, each with all steps from its first form to the one that runs.
 
     Attributes:
-        prologue: checks the guards, finds the inputs, and runs the rest; `entry.py` tells it what that is.
+        prologue: checks the guards, unpacks the inputs, and runs the rest, which `entry.py` binds to it.
         computation: from the traced program to the computation that runs, or to the forward where there is a backward.
-        epilogue: writes inputs and makes views; empty where there is nothing to do.
-        trained: the forward, the backward and what they come from; None where no gradient is needed.
+        epilogue: writes inputs and creates views; empty where there is nothing to do.
+        trained: forward and backward with their joint program; None where no gradient is needed.
         compilation: the arguments of the passes.
     """
 
@@ -128,7 +128,7 @@ class Trained:
         joint: results and gradients in one program.
         forward: the steps from the computation to the forward that runs.
         backward: the steps from what was split off to the backward that runs.
-        differentiable: a joint program whose every line has a gradient, for gradients of gradients.
+        differentiable: a joint program in which every line has a gradient, for gradients of gradients.
         rules: how lines were differentiated; None for a program that is differentiated by registered rules alone.
     """
 
@@ -225,7 +225,7 @@ def simplify(computation: Trace, compilation: Compilation) -> list[Trace]:
 
 def differentiate(computation: Trace, compilation: Compilation) -> list[JointTrace] | None:
     """Return the steps of the joint program of a pure one; None where no result needs a gradient."""
-    with torch.no_grad():  # what grad rules compute with real tensors is part of no graph
+    with torch.no_grad():  # real tensors that grad rules compute with are part of no graph
         steps = run(DIFFERENTIATE, computation, compilation)[1:]
     return steps if steps[-1].cotangents else None
 
@@ -243,7 +243,7 @@ def lower(program: str, trace: Trace, compilation: Compilation) -> list[Trace]:
 
 
 def _prologue(acquired: Acquired, compilation: Compilation) -> Trace:
-    """Return the guards as a program, which does not know yet what to run."""
+    """Return the guards as a program that is not bound to a computation yet."""
     return run_pass(acquired.prologue, written=list(compilation.written), run=_unbound)
 
 

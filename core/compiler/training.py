@@ -1,4 +1,4 @@
-"""A forward and a backward as one function with a history: what eager autograd calls, and what is compiled when it calls."""
+"""A forward and a backward as one function with a history: the functions that eager autograd calls, and those compiled on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dovetail.trace.passes.grad import registered
 
 @dataclass
 class Training:
-    """What runs a trained computation: `run`, the same with its forward beside the reference, and the trials of both programs."""
+    """A trained computation: `run`, the same with its forward beside the reference, and the trials of both programs."""
 
     run: Bridge
     run_trial: Bridge | None
@@ -40,10 +40,10 @@ class CountedBackward:
 def training(trained: Trained, compilation: Compilation) -> Training:
     """Generate code for a forward and a backward, and connect them to eager autograd.
 
-    The backward for calls in which some cotangents are None, and gradients of gradients, are compiled when they are needed first.
+    The backward for calls in which some cotangents are None, and gradients of gradients, are compiled when they are first needed.
     """
     executors, account, trials = compilation.executors, compilation.account, list[Trial]()
-    later = replace(compilation, environment=None, epilogue=None)  # for what is compiled later: the acquired program is gone by then
+    later = replace(compilation, environment=None, epilogue=None)  # for later compilations: the acquired program is gone by then
     split_off = trained.backward[0]
 
     def generate_backward(steps: list[Trace]) -> Callable[..., Sequence[Any]]:
@@ -75,7 +75,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
 
 
 def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
-    """Compile a pure program, such as a backward, to a function whose results have a history."""
+    """Compile a pure program, such as a backward, to a differentiable function."""
     compilation = replace(compilation, written=(), rules=registered, account=None, stage_bytes=None, layouts={})
     with compiling():
         joint = differentiate(program, compilation)

@@ -43,7 +43,7 @@ class Partitioned:
     norms: tuple[nn.Parameter, ...] = field(default=(), repr=False)  # of layers that compute parts of the sequence
     sharded: bool = False
 
-    def knows(self, x: torch.Tensor) -> bool:
+    def owns(self, x: torch.Tensor) -> bool:
         """Return whether x is a parameter of the module."""
         return any([x is p for p in self.module.parameters()])
 

@@ -26,7 +26,7 @@ class Replicated:
     ranks: int
     bucket_bytes: int
 
-    def knows(self, x: torch.Tensor) -> bool:
+    def owns(self, x: torch.Tensor) -> bool:
         """Return False: all parameters are plain tensors."""
         return False
 
@@ -45,7 +45,7 @@ class Sharded:
     keep: bool
     module: nn.Module = field(repr=False)
 
-    def knows(self, x: torch.Tensor) -> bool:
+    def owns(self, x: torch.Tensor) -> bool:
         """Return whether x is a parameter of the module."""
         return any([x is p for p in self.module.parameters()])
 

@@ -38,7 +38,7 @@ def whole(x: torch.Tensor) -> torch.Tensor:
     """Return x, which may be a DTensor of the distribution: it is traced as the whole tensor.  Raises Unsupported for other subclasses."""
     if not is_dtensor(x):
         return traceable(x)
-    if (distribution := DISTRIBUTION.get()) is None or not distribution.knows(x):
+    if (distribution := DISTRIBUTION.get()) is None or not distribution.owns(x):
         raise Unsupported(
             "a DTensor is not traced, but for the parameters of a module: wrap that by dovetail.distributed.fully_sharded(module, mesh) or "
             "tensor_parallel(module, mesh, plan) rather than by torch's wrappers, compile the module that fully_shard returns, not a function that "

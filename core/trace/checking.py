@@ -28,14 +28,14 @@ def _check_line(line: BoundSymbol, known: set[Proxy], trace: Trace) -> None:
         _require(p not in known, trace, "{} is computed twice, the second time by {}", p, line.symbol)
     if line.symbol.is_prim and Tag.GUARD not in line.symbol.tags:
         _check_meta(line, trace)
-    made_inside: list[Proxy] = []
+    created_inside: list[Proxy] = []
     for inner in line.body:
         _check_line(inner, known, trace)
-        made_inside += inner.writes
+        created_inside += inner.writes
     if line.body:
         for p in line.writes:
             _require(p in known, trace, "{} is a result of {}, and its decomposition does not make it", p, line.symbol)
-        known.difference_update(made_inside)
+        known.difference_update(created_inside)
     known.update(line.writes)
 
 

@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Known:
-    """An executor that another distribution knows of: where it comes from, and the devices that it is for."""
+    """An executor that another distribution names, installed or not: its distribution and its devices."""
 
     name: str
     distribution: str
@@ -60,16 +60,16 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of a scan, each part in an order that no file system decides."""
+class Scan:
+    """The result of a scan, each part sorted, so that it does not depend on the file system."""
 
     candidates: tuple[Candidate, ...]
     rows: tuple[Plugin, ...]  # of plugins that could not be read
     known: tuple[Known, ...]
 
 
-def scan(paths: Iterable[str] = ()) -> Found:
-    """Find every plugin that is installed, and every one at `paths`."""
+def scan(paths: Iterable[str] = ()) -> Scan:
+    """Find all installed plugins, and those at `paths`."""
     candidates: list[Candidate] = []
     rows: list[Plugin] = []
     known: list[Known] = []
@@ -80,7 +80,7 @@ def scan(paths: Iterable[str] = ()) -> Found:
     candidates.sort(key=lambda c: (c.name, not c.file, canonicalize_name(c.distribution), c.value, c.path))
     rows.sort(key=lambda row: (row.name, row.distribution, row.value))
     known.sort(key=lambda k: (k.name, canonicalize_name(k.distribution), k.told_by))
-    return Found(tuple(dict.fromkeys(candidates)), tuple(rows), tuple(known))
+    return Scan(tuple(dict.fromkeys(candidates)), tuple(rows), tuple(known))
 
 
 def _sort(entries: Iterable[Candidate | Plugin], candidates: list[Candidate], rows: list[Plugin]) -> None:
@@ -102,7 +102,7 @@ def distributions() -> Iterator[importlib_metadata.Distribution]:
 
 
 def _name(distribution: importlib_metadata.Distribution) -> str:
-    """The name from the folder's name, which costs no reading, else from the metadata."""
+    """Return the name from the folder's name, which reads no file, else from the metadata."""
     folder = Path(str(getattr(distribution, "_path", ""))).name
     stem, suffix = os.path.splitext(folder)
     if suffix in (".dist-info", ".egg-info") and stem:

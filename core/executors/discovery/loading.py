@@ -68,7 +68,7 @@ def _run(candidate: Candidate) -> tuple:
 
 
 def _guarded(what: str, candidate: Candidate, status: str, fn: Callable[[], Any]) -> Any:
-    """fn(), where any error in plugin code is a Failure.  Not only Exception: compiled extensions raise BaseException, scripts exit."""
+    """Return fn(); any error in plugin code becomes a Failure, also a BaseException of a compiled extension or an exit."""
     try:
         return fn()
     except (KeyboardInterrupt, Failure):
@@ -94,7 +94,7 @@ def message(error: BaseException) -> str:
 
 
 def _not_found(what: str, candidate: Candidate, error: ModuleNotFoundError) -> Failure:
-    """A plugin's own module that is not there is another defect than a module that it imports."""
+    """Return the failure of an import: the plugin's own module is missing, or one that it imports."""
     missing = error.name or ""
     if missing and f"{candidate.module}.".startswith(f"{missing}."):
         reason = f"its entry point names the module {candidate.module}, and there is no {missing}"

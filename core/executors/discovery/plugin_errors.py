@@ -27,7 +27,7 @@ class ContractError(ExecutorError):
 
 
 QUARANTINE: WeakKeyDictionary[Executor, dict[Symbol, str]] = WeakKeyDictionary()  # the registry: executors with a checker that raised, and for what
-ASKED: WeakValueDictionary[str, Executor] = WeakValueDictionary()  # the registry: the executor of each name that programs print
+BY_NAME: WeakValueDictionary[str, Executor] = WeakValueDictionary()  # the registry: the executor of each name that programs print
 
 
 def distribution(ex: Executor) -> tuple[str, str] | None:
@@ -120,7 +120,7 @@ def guarded(what: str, ex: Executor, line: BoundSymbol, where: str | None, run: 
 
 
 def blame(error: Exception) -> None:
-    """Add to `error`, which came out of a compiled program, which line of it failed and which executor ran that; its type stays.
+    """Add a note to an error raised by a compiled program: the line that failed and the executor that ran it; the type stays.
 
     The failing line is identified by its number in the printed program, so that a program which does not fail pays nothing.
     """
@@ -128,7 +128,7 @@ def blame(error: Exception) -> None:
     if failed is None:
         return
     trace, line = failed
-    ex = ASKED.get(line.implementation.executor)
+    ex = BY_NAME.get(line.implementation.executor)
     who = named(ex) if ex is not None else line.implementation.executor
     rows = [f"raised by {who} as it ran {call(line)}, {trace.name}'s {', '.join(p.name for p in line.writes) or 'line'}"]
     rows += [f"called at {line.where}" if line.where else "", way_out(ex) if ex is not None and not isinstance(error, CollectiveError) else ""]

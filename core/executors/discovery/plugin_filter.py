@@ -35,14 +35,14 @@ class Selection:
 def configured() -> Selection:
     """Return the settings of files, the environment and the command line, the same for the whole process."""
     configuration.refresh()
-    disable, disabled_by = _said(options.DISABLE)
-    allow, allowed_by = _said(options.ALLOW)
-    use, used_by = _said(options.USE)
-    return Selection(disable, disabled_by, allow, allowed_by, use, used_by, _said(options.PLUGINS)[0])
+    disable, disabled_by = _setting(options.DISABLE)
+    allow, allowed_by = _setting(options.ALLOW)
+    use, used_by = _setting(options.USE)
+    return Selection(disable, disabled_by, allow, allowed_by, use, used_by, _setting(options.PLUGINS)[0])
 
 
-def _said(option: Option) -> tuple:
-    """The value in the highest layer that holds for every thread, and where it stands."""
+def _setting(option: Option) -> tuple:
+    """Return the value in the highest process-wide layer, and where it is set."""
     layers: list[Setting] = [each for each in options.settings(option) if each.source.layer not in ("use", "jit")]
     return (layers[-1].value, str(layers[-1].source)) if layers else (option.default, "")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dovetail.executors.discovery.plugin_errors import ASKED, ContractError, call, named, way_out
+from dovetail.executors.discovery.plugin_errors import BY_NAME, ContractError, call, named, way_out
 from dovetail.langs.torch import spec_of
 from dovetail.prims import TensorSpec
 from dovetail.prims.sizes import is_symbolic
@@ -44,7 +44,7 @@ def _checked(line: BoundSymbol, position: int) -> BoundSymbol:
 
 
 def _breach(line: BoundSymbol, message: str) -> str:
-    ex = ASKED.get(line.implementation.executor)
+    ex = BY_NAME.get(line.implementation.executor)
     who = line.implementation.executor if ex is None else named(ex)
     names = ", ".join(p.name for p in line.writes)
     rows = [f"{who} broke the contract of {line.symbol}: {message}", f"in {names + ' = ' if names else ''}{call(line)}"]

@@ -14,7 +14,7 @@ from dovetail import options
 from dovetail.errors import ExecutorError, Unclaimed
 from dovetail.executors.contract.declaration import as_verdict, is_claim
 from dovetail.executors.contract.executor import CannotFuse, Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
-from dovetail.executors.discovery.plugin_errors import ASKED, ask, call, guarded, named
+from dovetail.executors.discovery.plugin_errors import BY_NAME, ask, call, guarded, named
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.dispatching.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.executors.ordering.resolve_order import Priority
@@ -69,7 +69,7 @@ class _Claims:
         self.worths: dict[tuple[int, ...], tuple[Verdict, Group]] = {}
         self.fused: dict[tuple[int, ...], tuple[Callable[..., tuple], Group]] = {}
         self.strict = options.forbids("not-claimed")
-        ASKED.update({ex.name: ex for ex in executors})
+        BY_NAME.update({ex.name: ex for ex in executors})
 
     def spent(self, ex: Executor) -> Spent:
         """Return the costs of `ex`; it may be tried without being in the order, as an override's."""

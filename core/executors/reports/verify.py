@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.errors import DovetailError
 from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, FusionExecutor
-from dovetail.executors.discovery.plugin_errors import ASKED, call
+from dovetail.executors.discovery.plugin_errors import BY_NAME, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.compare import LineComparison, Result, restore_written
@@ -179,7 +179,7 @@ class Comparison:
 
     def _differs(self, executor: str, operation: BoundSymbol, lines: list[BoundSymbol], message: str, inputs: dict[Proxy, Any] | None = None) -> None:
         where = operation.where or next((line.where for line in lines if line.where), None)
-        ex = ASKED.get(executor)
+        ex = BY_NAME.get(executor)
         look = not self.differences and inputs and isinstance(ex, FusionExecutor)
         if look and (line := _first_inside(ex, self.trace, operation, inputs, self.reference)) is not None:
             message += f"; in the region, {call(line)} is the first to differ"

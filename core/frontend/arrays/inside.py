@@ -150,7 +150,7 @@ class Arrays:
 
     def on_torch(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch's, or of the NumPy language, that gets arrays; NULL where they are constants to it."""
-        if _speaks_numpy(function, args):
+        if _uses_numpy(function, args):
             with self.speaking():
                 return self.recorder._recorded(function, args, kwargs)
         if (convert := _CONVERSIONS.get(function)) is not None:
@@ -280,7 +280,7 @@ def _is_array(x: Any) -> bool:
     return type(x) is NumpyProxy or type(x) is np.ndarray
 
 
-def _speaks_numpy(function: Any, args: Sequence[Any]) -> bool:
+def _uses_numpy(function: Any, args: Sequence[Any]) -> bool:
     """Return whether a function belongs to the NumPy language, as methods and operators of traced arrays do."""
     if isinstance(function, Symbol):
         return function.language is LANGUAGE

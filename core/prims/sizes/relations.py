@@ -1,7 +1,7 @@
-"""What is known of the symbols of one trace, and what was assumed of them.
+"""The known facts about the symbols of one trace, and the assumptions.
 
-A comparison of sizes is a question on a polynomial: is it 0, is it at least 0?  Where bounds of the symbols answer it, the answer holds at every
-call.  Where they do not, the call at hand answers it, and the answer becomes part of the program's guards.
+A comparison of sizes is a question about a polynomial: is it 0, is it at least 0?  Where the bounds of the symbols decide it, the answer holds at
+every call.  Where they do not, the sizes of the traced call decide it, and the answer becomes a guard of the program.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dovetail.errors import DovetailError
 from dovetail.prims.sizes.polynomials import Monomial, Terms, add, common_factor, divide_exactly, lowest, multiply, scale, without
 from dovetail.prims.sizes.size import Atom, Size, symbols_in
 
-_DEEPEST = 3  # how many quotients a proof replaces by their bounds
+_DEEPEST = 3  # most quotients that a proof replaces by their bounds
 
 
 class RelationsClosed(DovetailError):
-    """A question on sizes that nothing answers, after the guards of the program were made."""
+    """A comparison of sizes that is not decided by the guards, after these were generated."""
 
 
 class Pin(NamedTuple):
@@ -38,7 +38,7 @@ class Form:
     Attributes:
         size: the polynomial; its coefficients have no common divisor, and the first one is positive.
         low, high: the interval, None where it is open.
-        recorded: whether the call that was traced decided a part of it; else all of it is what symbols were created with.
+        recorded: whether the traced call decided a part of it; else it consists of the bounds with which symbols were created.
         places: the lines of the user's program that recorded something.
     """
 
@@ -54,7 +54,7 @@ class Form:
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high) and value not in self.excluded
 
     def narrow(self, low: int | None, high: int | None, excluded: Collection[int] = ()) -> None:
-        """Add bounds, and values that it does not have; a value at the end of the interval moves the end."""
+        """Add bounds and excluded values; excluding an end of the interval moves it."""
         self.low = low if self.low is None else self.low if low is None else max(self.low, low)
         self.high = high if self.high is None else self.high if high is None else min(self.high, high)
         self.excluded.update(excluded)
@@ -78,7 +78,7 @@ class Form:
 
 
 class Relations:
-    """The symbols of one trace, what they are known to be, and the sizes over them, each of which exists once.
+    """The symbols of one trace, the facts about them, and the sizes over them, each of which exists once.
 
     Args:
         locate: returns the line of the user's program that runs, for messages.
@@ -88,9 +88,9 @@ class Relations:
         forms: the known intervals of polynomials, those of single symbols among them.
         equal: symbols that equal a size over older symbols, or an int.
         pins: the sizes that were needed as plain ints.
-        closed: whether the guards are made, so that nothing more can be assumed.
+        closed: whether the guards are generated, so that nothing more can be assumed.
         version: how often `equal` has grown; sizes then bring their terms up to date.
-        memo: results of operations and questions that were met before.
+        memo: results of earlier operations and questions.
     """
 
     def __init__(self, locate: Callable[[], str | None] = lambda: None):
@@ -132,7 +132,7 @@ class Relations:
         return size
 
     def substituted(self, terms: Terms) -> Terms:
-        """Return terms with the symbols replaced that are known to equal something, and the quotients of ints."""
+        """Return terms with symbols replaced by what they are known to equal, and quotients of ints computed."""
         while replaced := {i: value for monomial in terms for i in monomial if (value := self._replacement(i)) is not None}:
             total: Terms = {}
             for monomial, c in terms.items():
@@ -189,7 +189,7 @@ class Relations:
         return x if known is None else known
 
     def _by_int(self, terms: Terms, b: int) -> Any:
-        """Divide by an int: what comes out even, and the quotient of the rest, which is at least 0 so that C's division agrees."""
+        """Divide by an int: the divisible terms, and the quotient of the rest, which is at least 0 so that C's division agrees."""
         if b == 1:
             return self.size(terms)
         if all([c < 0 for monomial, c in terms.items() if monomial]):
@@ -267,7 +267,7 @@ class Relations:
         return answer
 
     def _as_interval(self, terms: Terms, zero: bool) -> tuple[int | None, int | None, Form, bool]:
-        """Return a question on `terms` as one on a form: whether its value lies between two bounds, and whether integers can."""
+        """Return a question about `terms` as one about a form: whether its value lies between two bounds, and whether integers can."""
         form, c, k = self._form(terms)
         if zero:
             return (-k // c, -k // c, form, True) if k % c == 0 else (None, None, form, False)
@@ -286,7 +286,7 @@ class Relations:
         return (Form(self.size(rest)) if form is None else form), factor, constant
 
     def _by_bounds(self, form: Form, low: int | None, high: int | None) -> bool | None:
-        """Return whether the form lies between the bounds by its known interval, None where that does not say."""
+        """Return whether the form lies between the bounds, by its known interval; None where that does not decide it."""
         above = low is None or (form.low is not None and form.low >= low)
         below = high is None or (form.high is not None and form.high <= high)
         if above and below:
@@ -352,7 +352,7 @@ class Relations:
         """Return the factors that are at least 1."""
         return tuple([i for i in monomial if self._low(i) >= 1])
 
-    # what is assumed
+    # assumptions
 
     def _record(self, form: Form, low: int | None, high: int | None) -> bool:
         """Answer by the hint, and narrow the form by the answer."""
@@ -403,11 +403,11 @@ class Relations:
         return size.hint
 
     def close(self) -> None:
-        """Refuse to assume more: the guards of the program are made."""
+        """Refuse further assumptions: the guards of the program are generated."""
         self.closed = True
 
     def guards(self) -> list[Form]:
-        """Return what a call has to satisfy, by the symbols that are left once equal ones are replaced."""
+        """Return the conditions that a call has to satisfy, on the symbols that remain once equal ones are replaced."""
         merged: dict[frozenset, Form] = {}
         for known in list(self.forms.values()):
             terms = known.size.terms
@@ -425,7 +425,7 @@ class Relations:
         return list(merged.values())
 
     def hold(self, values: Mapping[str, int]) -> bool:
-        """Return whether symbols with these values, by name, are what was known or assumed of them."""
+        """Return whether symbols with these values, by name, satisfy all facts and assumptions."""
         for number, terms in self.equal.items():
             size = self.size(self.substituted(terms))
             if values[self.atoms[number].name] != (size.evaluate(values) if type(size) is Size else size):

@@ -29,13 +29,13 @@ def check_created(owner: Any, name: str) -> None:
     if not cls.__flags__ & HEAP:
         return
     creates = name in _OF_CLASSES if cls is owner else any([isinstance(owner, kind) and name in names for kind, names in _OF_OBJECTS.items()])
-    if creates and _is_made_in_python(cls):
+    if creates and _has_python_constructor(cls):
         raise Unsupported(
             f"{name}() of {cls.__name__} is C code that calls {cls.__name__}, whose constructor in Python would run unseen; call the class yourself"
         )
 
 
-def _is_made_in_python(cls: type) -> bool:
+def _has_python_constructor(cls: type) -> bool:
     """Return whether Python code runs where an object of a class is created."""
     new = lookup(cls, "__new__")
     return FunctionType in (type(new), type(getattr(new, "__func__", None)), type(lookup(cls, "__init__")), type(lookup(type(cls), "__call__")))

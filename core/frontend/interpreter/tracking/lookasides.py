@@ -13,13 +13,12 @@ from collections import _count_elements, defaultdict
 from collections.abc import Callable
 from functools import cmp_to_key, lru_cache, partial, reduce
 from itertools import accumulate, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
-from json.encoder import _make_iterencode, c_make_encoder
-from json.scanner import c_make_scanner, py_make_scanner
+from json.encoder import c_make_encoder
+from json.scanner import c_make_scanner
 from logging import Logger
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.classes import instantiate, make
@@ -29,6 +28,7 @@ from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
+from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scan, scanner_of
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
@@ -140,9 +140,7 @@ def _id(tracker: Any, value: Any) -> int:
     """Return id(value); a value from outside has to be this one at every call."""
     if tracker.recorder.is_tensor(value):
         return id(tracker.recorder.stored_key(tracker, value))
-    source = tracker.source(value)
-    if source is not None and source.kind != "const":
-        tracker.guard("is", source, value)
+    tracker.pin(value)
     return id(value)
 
 
@@ -174,41 +172,6 @@ def _dict(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], f
 
 def _in_python(twin: Callable) -> Callable:
     return lambda tracker, function, args, kwargs, frame: tracker.call(twin, args, kwargs, frame)
-
-
-def _json_encoder(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Return the encoder in Python, which calls `default` and the methods of subclasses where they can be interpreted."""
-    markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan = args
-
-    def written(value: float) -> str:
-        if value == value and value not in (float("inf"), float("-inf")):
-            return float.__repr__(value)
-        if not allow_nan:
-            raise ValueError(f"Out of range float values are not JSON compliant: {value!r}")
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-
-    inside = [markers, default, encoder, indent, written, key_separator, item_separator, sort_keys, skipkeys, False]
-    return tracker.call(_make_iterencode, inside, {}, frame)
-
-
-def _json_scanner(tracker: Any, context: Any) -> Any:
-    hooks = [tracker.load_attr(context, name) for name in ("object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant")]
-    return tracker.call(py_make_scanner, [context], {}, None) if any(map(_in_python_code, hooks)) else c_make_scanner(context)
-
-
-def _in_python_code(hook: Any) -> bool:
-    return type(hook) is FunctionType and not hook.__module__.startswith("json")
-
-
-def _scan(tracker: Any, scanner: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Call a scanner of JSON: one from outside has no parts that change, and may have no hooks in Python."""
-    if tracker.source(scanner) is not None:
-        _id(tracker, scanner)
-        if any(
-            [_in_python_code(getattr(scanner, name)) for name in ("object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant")]
-        ):
-            raise Unsupported("a JSONDecoder with hooks that was created outside of the program is not traced; create it inside")
-    return scanner(*[tracker.read_by_c(x) for x in args], **kwargs)
 
 
 def _length_hint(tracker: Any, value: Any, default: Any = 0) -> Any:
@@ -422,7 +385,7 @@ BY_TYPE: dict[type, Callable] = {
     operator.itemgetter: _getters,
     operator.attrgetter: _getters,
     operator.methodcaller: _method_caller,
-    c_make_scanner: _scan,
+    c_make_scanner: scan,
 }
 CALL_BACK = frozenset({reduce, cmp_to_key, sorted, map, filter, defaultdict, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile})
 KEEP = (
@@ -514,8 +477,8 @@ TABLE: dict[Any, Callable] = {
     _count_elements: _answer(_counted),
     dict: _dict,
     **{function: _in_python(twin) for function, twin in TWINS.items()},
-    c_make_encoder: _json_encoder,
-    c_make_scanner: _answer(_json_scanner),
+    c_make_encoder: encoder_of,
+    c_make_scanner: _answer(scanner_of),
     any: _answer(_any),
     sorted: _sorted,
 }
