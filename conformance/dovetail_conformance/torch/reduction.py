@@ -140,14 +140,14 @@ def dim_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)),), {"dim": "0"}, TypeError, NOT_A_DIM)
 
 
-def wants_errors(errors: Callable, wrong: DType, message: str, error: type[Exception], device: Device) -> Iterator[ErrorSample]:
-    """`errors`, and that of a tensor of the dtype `wrong`."""
+def dtype_errors(errors: Callable, wrong: DType, message: str, error: type[Exception], device: Device) -> Iterator[ErrorSample]:
+    """Yield `errors`, and that of a tensor of the dtype `wrong`."""
     yield from errors(device)
     yield ErrorSample((unwritten((2, 3), wrong),), {"dim": 0}, error, message)
 
 
 def choice_errors(errors: Callable, wrong: DType, device: Device) -> Iterator[ErrorSample]:
-    yield from wants_errors(errors, wrong, "expected", RuntimeError, device)
+    yield from dtype_errors(errors, wrong, "expected", RuntimeError, device)
     yield ErrorSample((unwritten((0, 3)),), {"dim": 0}, IndexError, "non-zero size|non-zero dim")
 
 
@@ -214,8 +214,8 @@ def np_logsumexp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
     return scipy.special.logsumexp(x, axis=axis, keepdims=keepdims) if x.size else np.log(np.sum(x, axis=axis, keepdims=keepdims))
 
 
-def wants(message: str, wrong: DType) -> Callable:
-    return partial(wants_errors, dims_errors, wrong, message, RuntimeError)
+def refused_dtype(message: str, wrong: DType) -> Callable:
+    return partial(dtype_errors, dims_errors, wrong, message, RuntimeError)
 
 
 choose = partial(something, dims_samples), partial(choice_errors, dims_errors, dtypes.complex64)
@@ -226,9 +226,9 @@ both = over(lambda x, **over: (np.min(x, **over), np.max(x, **over)))
 # name: (samples, error samples, reference, dtypes, whether it has a gradient)
 REDUCTIONS: dict[str, tuple[Callable, Callable, Callable, tuple[DType, ...], bool]] = {
     "torch.sum": (sum_samples, dims_errors, over(np.sum, True), ANY, True),
-    "torch.nansum": (nan_samples, wants("does not support complex", dtypes.complex64), over(np.nansum, True), REAL, True),
-    "torch.mean": (mean_samples, wants("could not infer output dtype", dtypes.int64), over(np_mean, True), INEXACT, True),
-    "torch.nanmean": (nan_samples, wants("expected a floating point", dtypes.int64), over(np_nanmean, True), FLOATS, True),
+    "torch.nansum": (nan_samples, refused_dtype("does not support complex", dtypes.complex64), over(np.nansum, True), REAL, True),
+    "torch.mean": (mean_samples, refused_dtype("could not infer output dtype", dtypes.int64), over(np_mean, True), INEXACT, True),
+    "torch.nanmean": (nan_samples, refused_dtype("expected a floating point", dtypes.int64), over(np_nanmean, True), FLOATS, True),
     "torch.prod": (prod_samples, dim_errors, over(np.prod, True), ANY, True),
     "torch.amax": (*choose, over(np.max), REAL, True),
     "torch.amin": (*choose, over(np.min), REAL, True),

@@ -188,7 +188,7 @@ class Replay:
                 else:
                     self._record(inputs)
                 if not self.failed:
-                    return self._given()
+                    return self._copied_results()
         return self.run(*inputs)
 
     def _look(self, inputs: Sequence[torch.Tensor]) -> None:
@@ -222,7 +222,7 @@ class Replay:
             why = f"recording the graph failed with {type(error).__name__}: {message}"
             warnings.warn(f"{NAME}.cuda_graphs: {why}; the program is launched kernel by kernel", ExecutorWarning, stacklevel=2)
 
-    def _given(self) -> Any:
+    def _copied_results(self) -> Any:
         """Copy the results; one that is returned twice is one tensor."""
         copies: dict[int, torch.Tensor] = {}
 
