@@ -10,7 +10,8 @@ from types import FunctionType
 
 import pytest
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import dovetail
 from dovetail_conformance.ranks import Ranks
@@ -73,6 +74,17 @@ def hangs() -> tuple[str, float]:
     return without_rank_1(lambda: time.sleep(300))
 
 
+def killed_while_training() -> tuple[str, float]:
+    """Train a copy of a module; rank 1 ends between two steps."""
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    fast = dovetail.distributed.data_parallel(nn.Linear(4, 2), mesh)
+    fast(torch.ones(3, 4)).sum().backward()
+    if distributed.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    return error_of(fast(torch.ones(3, 4)).sum().backward), time.monotonic() - began
+
+
 def without_rank_1(fault: Callable[[], object]) -> tuple[str, float]:
     """Run a collective that rank 1 takes no part in; return the error, and after how many seconds it was raised."""
     fast = dovetail.jit(summed)
@@ -97,8 +109,8 @@ def test_one_rank_may_compile_alone(two: Ranks) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [killed, hangs])
-def test_a_rank_that_takes_no_part_is_named(fault: FunctionType) -> None:
+@pytest.mark.parametrize("fault, where", [(killed, "test_faults.py:"), (hangs, "test_faults.py:"), (killed_while_training, "backward's t")])
+def test_a_rank_that_takes_no_part_is_named(fault: FunctionType, where: str) -> None:
     ranks = Ranks(2, timeout=20)
     try:
         ((sentence, seconds),) = ranks.run(fault, survivors=(0,))
@@ -106,5 +118,5 @@ def test_a_rank_that_takes_no_part_is_named(fault: FunctionType) -> None:
         ranks.close()
 
     assert "all_reduce over the process group 'world' of 2 ranks failed on rank 0: rank 1 did not take part" in sentence
-    assert "test_faults.py:" in sentence
+    assert where in sentence
     assert seconds < 60, "the timeout of the group is 20 s"

@@ -32,6 +32,7 @@ def planned_and_measured(name: str, shape: tuple[int, ...]) -> dict[str, list[tu
         "sharded and cut": lambda model: dovetail.distributed.tensor_parallel(model, mesh, layers, sharded=True, executors=["torch"]),
     }
     plan = dovetail.distributed.plan(language_model(name), mesh, batch, layers=layers, states=1)
+    assert plan["fully_sharded"].parameters <= 1.02 * plan["one process"].parameters / ranks  # rows are padded
     pairs = {}
     for way in plan.ways[1:]:
         model = ways[way.name](language_model(name))
