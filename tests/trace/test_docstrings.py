@@ -60,8 +60,9 @@ def examples(docstring: str) -> list[str]:
 @pytest.mark.parametrize("name", PASSES)
 def test_the_example_in_the_docstring_is_what_the_pass_does(name):
     module = importlib.import_module(f"{passes.__name__}.{name}")
-    before, *after = examples(module.__doc__)
-    assert after, f"{module.__name__} shows a program before and none after"
+    shown = examples(module.__doc__)
+    assert len(shown) > 1, f"the docstring of {module.__name__} expects a program before the pass and one after, as those of other passes have"
+    before, *after = shown
     inputs = len(inspect.signature(_function(before)).parameters)
     read = programs.read(before, *[INPUT.get(name, programs.SPEC)] * inputs, scope={"s0": S0})
     made = getattr(module, name)(READ_AS.get(name, lambda trace: trace)(read))
