@@ -306,6 +306,9 @@ class TorchRecorder(CallHooks):
         if name == "grad" and owner in self.real:
             self.autograd.set_grad(tracker, owner, None if value is DELETED else value)
             return True
+        if name == "requires_grad" and type(value) is bool:
+            self.autograd.set_requires_grad(owner, value)
+            return True
         if hasattr(torch.Tensor, name) or owner not in self.real:
             raise Unsupported(
                 f"the program sets .{name} of a traced tensor, which later operations would not see; write with copy_, or do it outside\n"

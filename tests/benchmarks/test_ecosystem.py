@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import trial
@@ -71,3 +73,23 @@ def test_a_wrong_gradient_beside_a_jump_is_wrong(monkeypatch):
     both = scaled({torch.float64}, 1.01)
     with pytest.raises(trial.Different, match="gradient of weight differs by 1 "):
         judge(lambda module: both(nudged(module)), monkeypatch)
+
+
+class Asking(Kink):
+    """A model that computes something else where it is compiled."""
+
+    def forward(self, x):
+        return self.weight * x * (2 if torch.compiler.is_compiling() else 1)
+
+
+def doubled(module):
+    forward = module.forward
+    module.forward = lambda x: forward(x) * 2
+    return module
+
+
+def test_a_model_that_asks_whether_it_is_compiled_is_compared_with_what_it_computes_then(monkeypatch):
+    asking = dataclasses.replace(CASE, build=lambda: (Asking(1.0), (torch.ones(3),), {}))
+    assert "which the model asks for" in trial.compare(asking, "train", trial.run(asking, "train", doubled), trial.run(asking, "train", trial.eager))
+    with pytest.raises(trial.Different):
+        judge(doubled, monkeypatch)

@@ -24,6 +24,18 @@ class Scaled(nn.Module):
         return self.inner(x * self.scale + self.shift)
 
 
+def assigned(x):
+    leaf = x.detach()[:, None]
+    leaf.requires_grad = True
+    return torch.autograd.grad((leaf**3).sum(), leaf)[0], leaf * 2
+
+
+def switched_off(x):
+    leaf = x.detach()
+    leaf.requires_grad = False
+    return leaf * 2
+
+
 def one_step(x):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -41,6 +53,8 @@ PROGRAMS = {
     "a copy of a module": lambda x: copy.deepcopy(nn.Linear(4, 2))(x),
     "a training step": one_step,
     "a leaf": lambda x: x.detach().requires_grad_() * 2,
+    "a leaf by assignment": assigned,
+    "no leaf by assignment": switched_off,
     "a leaf of a computed tensor": lambda x: (x * 2).detach().requires_grad_().sum() * x,
 }
 

@@ -114,6 +114,39 @@ def scenario_3_nonlocal_and_formatted_keys(x):
     return held["a_1"] + held["b_2"], (lambda *a, k=SCALE, **kw: a[0] * k + kw["z"])(x, z=1)
 
 
+class Root:
+    @functools.lru_cache
+    def __new__(cls, root):
+        return super().__new__(cls)
+
+    def __init__(self, root):
+        self.root = root
+
+
+def test_a_class_whose_new_is_behind_a_cache():
+    agrees(lambda x: x * Root(3).root, X)
+
+
+def test_a_cached_function_that_reads_a_file_is_read_at_each_call(tmp_path):
+    file = tmp_path / "scale"
+
+    @functools.lru_cache
+    def scale(name):
+        with open(file) as lines:
+            return int(lines.read())
+
+    def scaled(x):
+        return x * scale("a")
+
+    file.write_text("3")
+    compiled = dovetail.jit(scaled)
+    assert torch.equal(compiled(X), X * 3)
+    file.write_text("4")
+    assert torch.equal(compiled(X), X * 3)  # as in eager mode, where the cache answers
+    scale.cache_clear()
+    assert torch.equal(compiled(X), X * 4)
+
+
 @functools.lru_cache
 def cached(n):
     return n * 3

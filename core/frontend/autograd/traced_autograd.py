@@ -252,6 +252,12 @@ class TracedAutograd:
         require(p.spec.dtype.inexact, "Only Tensors of floating point and complex dtype can require gradients", error=RuntimeError)
         return self.require_gradient(p)
 
+    def set_requires_grad(self, p: Proxy, value: bool) -> Proxy:
+        """Do p.requires_grad_(value)."""
+        if value and not p.spec.requires_grad and p.spec.dtype.inexact:
+            return self.require_gradient(p)
+        return LANGUAGE["requires_grad_"](p, value)
+
     def require_gradient(self, p: Proxy) -> Proxy:
         """Make a tensor that the program computed a leaf that requires grad."""
         if p in self.recorder.real:
@@ -286,9 +292,7 @@ def _retain_grad(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> None:
 
 
 def _requires_grad_(autograd: TracedAutograd, tracker: Tracker, p: Proxy, requires_grad: bool = True) -> Proxy:
-    if requires_grad and not p.spec.requires_grad and p.spec.dtype.inexact:
-        return autograd.require_gradient(p)
-    return LANGUAGE["requires_grad_"](p, requires_grad)
+    return autograd.set_requires_grad(p, requires_grad)
 
 
 def _register_hook(autograd: TracedAutograd, tracker: Tracker, p: Proxy, hook: Any) -> RemovableHook:

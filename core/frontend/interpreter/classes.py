@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from types import CellType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.frontend.class_lookup import NULL
@@ -119,12 +119,12 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
     """Return type.__call__(cls, *args, **kwargs)."""
     new, init = world.from_class(cls, "__new__"), world.from_class(cls, "__init__")
     new = new.__func__ if type(new) is staticmethod else new
-    if type(new) is not FunctionType and type(init) is not FunctionType:
+    if type(new) is BuiltinFunctionType and type(init) is not FunctionType:
         return world.make_native(cls, args, kwargs, frame)
-    if type(new) is FunctionType:
-        instance = world.call_function(new, [cls, *args], kwargs)
-    else:
+    if type(new) is BuiltinFunctionType:
         instance = world.make_native(cls.__new__, [cls, *args], kwargs, frame)
+    else:  # in Python, or around it, as functools.lru_cache
+        instance = world.call(new, [cls, *args], kwargs, frame)
     if not isinstance(instance, cls) or cls is type:
         return instance
     init = world.from_class(type(instance), "__init__")

@@ -25,7 +25,7 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
     if not all([type(x) in tracker.atoms or isinstance(x, IntEnum) for x in (*arguments, *kwargs.values())]):
         raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")
     if rule.kind == "value":
-        return _looked_up(tracker, partial(function, *args, **kwargs))
+        return looked_up(tracker, partial(function, *args, **kwargs))
     if owner is not None and place is None:
         raise Unsupported(NEW_GENERATOR.format(f"{name}()"))
     if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, arguments)):
@@ -48,7 +48,7 @@ def _outcome(look: Callable[[], Any]) -> Any:
         return Raised(type(error), tuple(map(str, error.args)))
 
 
-def _looked_up(tracker: Any, look: partial) -> Any:
+def looked_up(tracker: Any, look: partial) -> Any:
     """Return look(), guarded: it is called again at every call of the compiled function."""
     result = _outcome(look)
     source = tracker.sources.call(tracker.sources.const(partial(_outcome, look)))

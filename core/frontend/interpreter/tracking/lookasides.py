@@ -28,6 +28,7 @@ from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
+from dovetail.frontend.interpreter.tracking.fresh import looked_up
 from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scan, scanner_of
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
 from dovetail.frontend.interpreter.tracking.twins import TWINS
@@ -342,10 +343,22 @@ def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, A
 
 
 def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards."""
+    """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards.
+
+    One of plain values that cannot be traced, as it reads files, is called as it is, again at each call of the compiled function.
+    """
     if getattr(function, "__name__", "").endswith("_once"):  # as `logger.warning_once`: cached so that it logs once
         return _later(tracker, function, args, kwargs, frame)
-    return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+    before, plain = (len(tracker.effects.log), len(tracker.calls)), tracker.refusal is None
+    try:
+        return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+    except Unsupported:
+        plain = plain and all([type(x) in tracker.atoms for x in (*args, *kwargs.values())]) and tracker.source(function) is not None
+        if not plain or before != (len(tracker.effects.log), len(tracker.calls)):
+            raise
+    tracker.refusal = None
+    tracker.outside(function)
+    return looked_up(tracker, partial(function, *args, **kwargs))
 
 
 def _pattern(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
