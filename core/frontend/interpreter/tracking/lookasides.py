@@ -19,6 +19,7 @@ from logging import Logger
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.classes import instantiate, make
