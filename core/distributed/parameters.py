@@ -64,17 +64,17 @@ def rows_of(p: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
 
 
 def shard_parameters(module: nn.Module, mesh: Any) -> None:
-    """Replace each parameter that has rows by a DTensor, of which this rank holds some rows."""
-    from torch.distributed.tensor import DTensor, Shard  # 3 s, and who shards needs it
+    """Replace each parameter by a DTensor, of which this rank holds some rows; a number is whole on every rank."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard  # 3 s, and who shards needs it
 
     rank, new = mesh.get_local_rank(), dict[int, nn.Parameter]()
     for _, part, attribute, p in list(places_of(module)):
-        if p.dim() == 0 or type(p) is not nn.Parameter:
+        if type(p) is not nn.Parameter:
             continue
         if id(p) not in new:
             whole = torch.empty_strided(p.shape, torch.empty(p.shape, device="meta").stride(), device="meta")
-            local = rows_of(p, mesh.size(), rank)
-            sharded = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=p.shape, stride=whole.stride())
+            local = rows_of(p, mesh.size(), rank) if p.dim() else p.detach().clone()
+            sharded = DTensor.from_local(local, mesh, [Shard(0) if p.dim() else Replicate()], run_check=False, shape=p.shape, stride=whole.stride())
             new[id(p)] = nn.Parameter(sharded, requires_grad=p.requires_grad)
             new[id(local)] = p  # keeps the old parameter, and with it its id, until the end
         part._parameters[attribute] = new[id(p)]

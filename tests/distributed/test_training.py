@@ -120,6 +120,34 @@ def overlapped() -> list[tuple[int, int]]:
     return counts
 
 
+class Scaled(nn.Module):
+    """A layer with a parameter that is a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.scale = nn.Linear(6, 4, dtype=torch.float64), nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.linear(x) * self.scale).square().mean()
+
+
+def clipped() -> float:
+    """Clip all gradients of a sharded module together, and compare with one process; return their norm."""
+    alone, sharded = Scaled(), dovetail.distributed.fully_sharded(Scaled(), mesh())
+    x, norms = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), []
+    for model, part in ((alone, x), (sharded, x.chunk(distributed.get_world_size())[distributed.get_rank()])):
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2, foreach=True)
+        model(part).backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        norms.append(whole(norm))
+    torch.testing.assert_close(norms[1], norms[0])
+    for p, q in zip(sharded.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(whole(p), q.detach())
+    return norms[0].item()
+
+
 def refused() -> str:
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -161,6 +189,10 @@ def test_parameters_are_gathered_one_step_ahead(two: Ranks) -> None:
     for forward, backward in two.run(overlapped):
         assert forward == (2, 3)
         assert backward == (2, 3)
+
+
+def test_gradients_of_rows_are_clipped_together(two: Ranks) -> None:
+    assert all([norm > 0.1 for norm in two.run(clipped)])
 
 
 def test_a_checkpoint_is_resumed(two: Ranks) -> None:
