@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.errors import InputError, InputTypeError, TracedValueError
 from dovetail.frontend.array_hooks import is_traced_array
+from dovetail.frontend.checkpoint import Checkpoint
 from dovetail.frontend.tracked_environment import TrackedEnvironment
 from dovetail.trace import TensorProxy, Trace, leaves, tree_map
 from dovetail.trace.proxies import no_value
@@ -29,8 +30,7 @@ def with_integers(environment: TrackedEnvironment, trace: Trace, call: Callable,
 
     Raises TracedValueError where their values cannot be known.
     """
-    session, lines = environment.session, len(trace.lines)
-    cuts, writes = (session.cuts, len(environment.tracker.effects.log)) if session is not None else (0, 0)
+    session, before = environment.session, Checkpoint(environment, trace)
     try:
         return call(*args, **kwargs)
     except (TypeError, InputError) as error:
@@ -39,9 +39,9 @@ def with_integers(environment: TrackedEnvironment, trace: Trace, call: Callable,
             raise
         if not is_open:
             raise no_value(lonely[0]) from error
-        if session.cuts != cuts or len(environment.tracker.effects.log) != writes:
+        if not before.can_return():
             raise
-    del trace.lines[lines:]
+    before.drop_lines()
     numbers = {x: session.answer(x, "__index__", ()) for x in lonely}
     return call(*[_replaced(x, numbers) for x in args], **{name: _replaced(x, numbers) for name, x in kwargs.items()})
 

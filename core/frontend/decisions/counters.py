@@ -1,4 +1,4 @@
-"""Integers in which two states differ that are otherwise equal, as the count of a loop: as numbers of the program they let the loop close."""
+"""Counters of loops: integers in which two otherwise equal states differ; as numbers of the program they let the loop close."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dovetail.frontend.tracked_environment import DRAWN
 
 
 class DrawingRequester(SizedRequester):
-    """Answers with numbers that are drawn, and remembers what they are drawn from."""
+    """Answers requests with random numbers, and records their generators."""
 
     def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
         if generator is not None:

@@ -39,7 +39,7 @@ BOOLS = frozenset({True, False})
 
 
 class GoEager(Abandon):
-    """This call cannot go on compiled: it starts again in eager mode.  `lasting` says that every call which comes here does so."""
+    """This call cannot go on compiled: it starts again in eager mode.  With `lasting`, every call that gets here does."""
 
     def __init__(self, why: str, *, lasting: bool = True, raised: BaseException | None = None):
         super().__init__(why)

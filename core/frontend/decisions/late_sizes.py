@@ -1,7 +1,7 @@
 """Sizes that depend on values, as the length of `torch.where(mask)[0]`, where they differ from call to call: symbols that are bound between segments.
 
-The values of the symbols arrive beside the tensors that have these sizes.  What tracing assumes of them, as that one is at least 4, is checked
-where the segment begins that depends on it.
+The values of the symbols arrive beside the tensors that have these sizes.  Assumptions of tracing about them, such as a lower bound of 4, are
+checked at the start of the segment that depends on them.
 """
 
 from __future__ import annotations

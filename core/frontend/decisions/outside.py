@@ -15,7 +15,7 @@ from dovetail.frontend.decisions.state import Same
 from dovetail.langs.torch import TorchSymbol
 from dovetail.trace import Proxy, tree_map
 
-_WRITING = ("batch_norm", "instance_norm", "embedding")  # may write what they are given: running statistics, rows that are renormalized
+_WRITING = ("batch_norm", "instance_norm", "embedding")  # may write their arguments: running statistics, rows that are renormalized
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def runnable(arguments: Sequence[Any], kwargs: dict) -> tuple[Callable, Sequence
 
 @cache
 def writes(function: Callable) -> bool:
-    """Return whether a function of PyTorch may write into what it is given; not what an in-place method writes."""
+    """Return whether a function of PyTorch may write its arguments, in-place methods aside."""
     name = getattr(function, "__name__", "")
     return any([word in name for word in _WRITING]) or (type(function) is FunctionType and not _packets(name))
 

@@ -1,4 +1,4 @@
-"""What a program may ask of a traced value: truth, a number, a comparison, or an operation whose result has a shape that depends on values."""
+"""Requests for traced values: truth, a number, a comparison, or an operation with a result of a shape that depends on values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
+from dovetail.frontend.checkpoint import Checkpoint
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
 from dovetail.frontend.decisions.outside import Slot, assigned, caller, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable
@@ -32,7 +33,7 @@ _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for 
 _SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
 _ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
-_FEW = 2  # outcomes of a float: it hardly ever comes again
+_FEW = 2  # outcomes of a float, which rarely repeats
 
 
 class Outcome(tuple):
@@ -169,7 +170,7 @@ def _operator(name: str) -> Callable | None:
 
 
 class Requester(Machinery):
-    """Answers what the program needs to know of traced values, by decisions.
+    """Answers requests for traced values by decisions.
 
     Attributes:
         numbers: numbers of the program whose values earlier decisions have fixed.
@@ -274,32 +275,32 @@ class Requester(Machinery):
         return self.decide(Request("a number", question, [tensor], lambda x: (Outcome.of_value(convert(x)), ()), most))[0].value
 
     def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict, *, sizes: bool = False) -> Any:
-        """Return call(*args, **kwargs), called again with numbers in the place of those arguments whose values it needs, or between two segments.
+        """Return call(*args, **kwargs), called again with numbers in place of arguments that it needs the values of, or between two segments.
 
         `sizes` says that it takes symbols for integers.
         """
         if not self.is_open:
             return call(*args, **kwargs)
-        args, log = tuple(args), self.environment.tracker.effects.log
+        args = tuple(args)
         while True:
-            lines, cuts, writes = len(self.trace.lines), self.cuts, len(log)
+            before = Checkpoint(self.environment, self.trace)
             try:
                 return call(*args, **kwargs)
             except ValueDependent as error:
-                if error.call is None or self.cuts != cuts or len(log) != writes:
+                if error.call is None or not before.can_return():
                     raise
                 numbers = [p for p in proxies_in(error.call[1:]) if isinstance(p, NumberProxy) and p not in self.numbers]
                 if not numbers or (runnable(error.call[:1] + tuple(error.call[1]), error.call[2]) and self.is_plain()):
-                    del self.trace.lines[lines:]
+                    before.drop_lines()
                     return self.call_outside(*error.call)
                 needed = next((p for p in proxies_in((args, kwargs)) if p is numbers[0]), None)
                 if needed is None:
                     raise
             except TracedValueError as error:
                 needed = self.needed(error, args, kwargs)
-                if needed is None or self.cuts != cuts or len(log) != writes:
+                if needed is None or not before.can_return():
                     raise
-            del self.trace.lines[lines:]
+            before.drop_lines()
             if self.is_unknown_float(needed) and (outside := runnable(args, kwargs)) is not None and self.is_plain():
                 return self.run_outside(*outside, kwargs)
             if sizes and _is_whole(needed):
@@ -309,14 +310,14 @@ class Requester(Machinery):
             args, kwargs = mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
 
     def needed(self, error: TracedValueError, args: Sequence[Any], kwargs: dict) -> Proxy | None:
-        """Return which argument of an operation has to be known, after an error; None where that is no matter of its arguments."""
+        """Return which argument of an operation has to be known, after an error; None where the error does not concern its arguments."""
         among = proxies_in((args, kwargs))
         if error.proxy is None or any([error.proxy is p for p in among]):
             return error.proxy
         return next((p for p in among if isinstance(p, NumberProxy) and p not in self.numbers), None)  # it has computed with this one
 
     def is_unknown_float(self, x: Proxy) -> bool:
-        """Return whether a value is a float of the program that no decision has fixed: it hardly ever comes again."""
+        """Return whether a value is a float of the program that no decision has fixed: it rarely repeats."""
         return isinstance(x, NumberProxy) and x.spec.kind == "float" and x not in self.numbers
 
     def is_plain(self) -> bool:
@@ -396,7 +397,7 @@ class Requester(Machinery):
             tensor.copy_(self.call_outside(assigned, (tensor, key, value), {}))
 
     def holds(self, predicate: Callable, args: Sequence[Any], kwargs: dict) -> bool:
-        """Return what a predicate says of numbers."""
+        """Return the result of a predicate of numbers, which is a decision."""
         arguments = mapped(lambda x: self.numbers.get(x, x) if isinstance(x, NumberProxy) else x, (tuple(args), kwargs))
         reads = list(dict.fromkeys(proxies_in(arguments)))
         template = mapped(lambda x: Slot(reads.index(x)) if isinstance(x, Proxy) else x, arguments)

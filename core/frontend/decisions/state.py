@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any
 
 from dovetail.frontend.autograd.traced_autograd import TracedAutograd
+from dovetail.frontend.checkpoint import Checkpoint
 from dovetail.frontend.class_lookup import HEAP, NULL
 from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
@@ -73,7 +74,7 @@ def source_key(source: Source | None) -> Any:
 
 @dataclass
 class State:
-    """What a decision finds.
+    """The state of the interpreter at a decision.
 
     Attributes:
         key: equal for states with an equal future; None where that cannot be told.
@@ -199,7 +200,7 @@ class Reader:
             return "again", self.seen[id(x)]
         self.seen[id(x)] = len(self.seen)
         self.kept.append(x)
-        if isinstance(x, (Machinery, World, Frame, Recorder, TracedAutograd, Environment, Trace, FrameType)):
+        if isinstance(x, (Machinery, World, Frame, Recorder, TracedAutograd, Environment, Trace, Checkpoint, FrameType)):
             return "machinery", kind
         if self.tracker.source(x) is not None:
             return "outside", source_key(self.tracker.source(x)), self.of(self.tracker.effects.shadows.get(id(x)))

@@ -1,4 +1,4 @@
-"""Attributes in a tracked run: what a class has, what an instance has, what neither has."""
+"""Attributes in a tracked run: of classes, of instances, and missing ones."""
 
 from __future__ import annotations
 

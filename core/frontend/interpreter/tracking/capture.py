@@ -15,7 +15,7 @@ from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 
 class PendingWrites(Exception):
-    """The program wrote to the world outside, or read it anew, and then raised its cause: the call has to run as it stands."""
+    """The program wrote to outside objects, or read them again at each call, and then raised its cause: the call has to run eagerly."""
 
 
 class Captured(NamedTuple):
@@ -41,7 +41,7 @@ class Captured(NamedTuple):
 
 
 def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorder) -> tuple[Tracker, Captured]:
-    """Run fn(*args, **kwargs) tracked; nothing outside is written.  What it depends on of the call lies below the sources `args` and `kwargs`."""
+    """Run fn(*args, **kwargs) tracked; nothing outside is written.  Parts of the arguments have sources below `args` and `kwargs`."""
     tracker = Tracker(recorder)
     recorder.start(tracker)
     sources = tracker.sources

@@ -11,7 +11,7 @@ from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 
 
 class SetToken:
-    """What `set` returns in a tracked run; the real token exists once the write has been done."""
+    """The result of `set` in a tracked run; the real token exists once the write has been done."""
 
     def __init__(self, var: ContextVar, old_value: Any):
         self.var, self.old_value, self.used = var, old_value, False

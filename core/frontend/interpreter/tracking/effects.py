@@ -63,7 +63,7 @@ class Effects:
             raise
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Call what is done for the outside alone."""
+        """Delay a call that has an effect outside and no result."""
         self.log.append(Write(None, "call", function, (list(args), dict(kwargs))))
 
     def shadow(self, owner: Any) -> Any:

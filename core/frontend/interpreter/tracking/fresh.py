@@ -34,7 +34,7 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
 
 
 class Raised(NamedTuple):
-    """What a look at the world outside raised."""
+    """An exception that a read of the outside world raised."""
 
     kind: type
     args: tuple

@@ -12,7 +12,7 @@ from dovetail.frontend.interpreter.frame import Frame
 
 
 class Imports:
-    """The import itself runs natively: it happens once, as in eager mode."""
+    """Imports run natively: once, as in eager mode."""
 
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> ModuleType:
         if frame.builtins.get("__import__") is not builtins.__import__:

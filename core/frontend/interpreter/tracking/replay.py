@@ -1,4 +1,4 @@
-"""What runs after the computation of a trace, at every call: its result is built, and its writes are done in order.
+"""The part of a call after its computation: build the result, and do the writes in order.
 
 A value is kept as a template: tensors by their index among the results of the computation, outside objects by their source, fresh containers
 and instances as recipes, since every call has to create new ones.

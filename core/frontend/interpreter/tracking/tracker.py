@@ -1,10 +1,10 @@
-"""A tracked run: values stay as they are; what is known about where they came from stands beside them.
+"""A tracked run: values stay as they are, and their sources are kept beside them.
 
-Three kinds of value, three ways to know:
+Three kinds of value have their source in three ways:
 
     atoms (numbers, strings, None, ...) are guarded by value when they are read from outside, and need no origin after that;
     objects with an identity (containers, instances, functions, cells) are looked up by it in `known`;
-    tensors are inputs of the computation: the recorder knows them.
+    tensors are inputs of the computation, which the recorder keeps.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES
 
 
 class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, Calls, Protocols):
-    """One trace: its guards, the outside objects that it knows, and the writes that wait.
+    """One trace: its guards, the outside objects that it has read, and the pending writes.
 
-    `reach` is the one door through which outside values come in.  The program's values are never wrapped.
+    All outside values come in through `reach`.  The program's values are never wrapped.
     """
 
     refusals = (Abandon, NoGradRule, TracedValueError, Unsupported)
