@@ -76,7 +76,7 @@ def test_row_23_changed_content_fails_before_the_plugin_is_imported(command, tmp
     for done in (command("lock", "--frozen"), command(JIT, DOVETAIL_FROZEN="true")):
         assert done.returncode == 1
         assert "  - mine: a path, sha256:" in done.stderr and "  + mine: a path, sha256:" in done.stderr
-        assert "Install what is locked, or lock what is here: dovetail lock" in done.stderr
+        assert "Install the locked versions, or update the lock: dovetail lock" in done.stderr
         assert not (tmp_path / "plugin" / "imported").exists()
 
 

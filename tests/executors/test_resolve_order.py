@@ -124,7 +124,7 @@ def test_what_is_no_edit_is_an_error_that_shows_the_forms(words):
 
 
 def test_row_20_a_circle_is_an_error_whose_last_line_settles_it():
-    with pytest.raises(ExecutorError, match="these lines make a circle") as raised, dovetail.use(["a > b", "b > c", "c > a"]):
+    with pytest.raises(ExecutorError, match="the order of executors has a cycle") as raised, dovetail.use(["a > b", "b > c", "c > a"]):
         pass
     message = str(raised.value)
     assert all(f"{words}: {__file__}:" in message for words in ("a > b", "b > c", "c > a"))
@@ -138,7 +138,7 @@ def test_the_fixing_line_keeps_what_the_variable_says_already(monkeypatch, tmp_p
     (tmp_path / "dovetail.toml").write_text('executors = ["a > b", "b > a"]\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DOVETAIL_EXECUTORS", "-c")
-    with pytest.raises(ExecutorError, match="circle") as raised:
+    with pytest.raises(ExecutorError, match="has a cycle") as raised:
         order()
     assert "a > b: dovetail.toml:1 says 'a > b'" in str(raised.value)
 

@@ -117,4 +117,5 @@ def read(path: Path) -> Lock:
 def drift(path: Path, differences: list[str]) -> ExecutorError:
     """Return the error of a frozen process whose plugins differ from the lock."""
     rows = "\n".join(f"  {row}" for row in differences)
-    return ExecutorError(f"{path} is not what is here (-: locked, +: here):\n{rows}\nInstall what is locked, or lock what is here: dovetail lock")
+    way_out = "Install the locked versions, or update the lock: dovetail lock"
+    return ExecutorError(f"{path} differs from what is installed (-: locked, +: installed):\n{rows}\n{way_out}")

@@ -255,4 +255,4 @@ def fix(circle: list[Relation]) -> str:
 def circle_error(circle: list[Relation]) -> str:
     """Return the error for relations that contradict one another."""
     message = "\n".join(f"  {_words(r)}: {r.source}" + (f" says {r.text!r}" if r.text else "") for r in circle)
-    return f"executors cannot be put in order, since these lines make a circle (a > b: a comes before b):\n{message}\nSettle it with {fix(circle)}"
+    return f"the order of executors has a cycle (a > b: a comes before b):\n{message}\nBreak it with {fix(circle)}"
