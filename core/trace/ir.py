@@ -97,6 +97,9 @@ class Environment:
     def grad_enabled(self) -> bool:
         return False
 
+    def give_history(self, p: Proxy, trace: Trace) -> None:
+        """Let `p`, into which `trace` has written a value that requires grad, require grad from here on, and all that shares its storage."""
+
     def value_of(self, proxy: Proxy, trace: Trace) -> Any:
         """Return what `proxy` holds where the lines of `trace` compute it from constants alone, None where tracing does not know it."""
         return None
@@ -216,6 +219,8 @@ class Trace:
                 _say_where(error, symbol, args, kwargs, where)
             raise
         self.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body, where=where))
+        if symbol is prims.copy_ and _gives_history(*args) and self.environment.grad_enabled():
+            self.environment.give_history(args[0], self)
         return out
 
     def _meta(self, symbol: Symbol, args: tuple, kwargs: dict, reads: list[Proxy]) -> Any:
@@ -266,6 +271,12 @@ def recording(trace: Trace) -> Iterator[Trace]:
         yield trace
     finally:
         recorder.reset(token)
+
+
+def _gives_history(target: Any, value: Any) -> bool:
+    """Return whether a write gives a tensor a history that it did not have."""
+    both = isinstance(target, TensorProxy) and isinstance(value, TensorProxy)
+    return both and value.spec.requires_grad and not target.spec.requires_grad and target.spec.dtype.inexact
 
 
 def substitute(tree: Any, env: Mapping[Proxy, Any]) -> Any:

@@ -52,6 +52,12 @@ def test_common_subexpressions_tell_numbers_of_different_types_apart():
     assert names(cse(trace)) == ["mul", "mul", "add"]
 
 
+def test_equal_lines_stay_two_where_a_gradient_flows_through_one_alone():
+    trace = programs.record(lambda x: prims.mul(prims.sin(x), prims.sin(x)), programs.SPEC)
+    first = trace.lines[0].out
+    assert names(cse(trace)) == ["sin", "mul"] and names(cse(trace, constant={first})) == ["sin", "sin", "mul"]
+
+
 def test_values_are_let_go_after_their_last_use():
     trace = release(programs.record(lambda x: prims.sin(prims.cos(prims.tan(x))), programs.SPEC))
     assert names(trace) == ["tan", "cos", "delete", "sin", "delete"]

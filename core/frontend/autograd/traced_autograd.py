@@ -70,6 +70,8 @@ class TracedAutograd:
         real = self.recorder.real.get(p)
         if real is None or not requires_grad(p):
             return p in self.leaves or not requires_grad(p)
+        if not real.requires_grad:  # the program has written into it what has a history
+            return False
         return tracker.reach(real.is_leaf, tracker.sources.attr(tracker.source(p), "is_leaf"))
 
     def set_grad(self, tracker: Tracker, p: Proxy, value: Any) -> None:
@@ -149,7 +151,8 @@ class TracedAutograd:
         return dict(zip(inputs, grads, strict=True)) if isinstance(inputs, dict) else tuple(grads)
 
     def _leaves(self) -> list[Proxy]:
-        return [p for p in (*self.recorder.real, *self.leaves) if requires_grad(p)]
+        outside = [p for p, real in self.recorder.real.items() if requires_grad(p) and real.requires_grad]  # a write may have given another a history
+        return [*outside, *filter(requires_grad, self.leaves)]
 
     def _gradients(
         self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.frontend.decisions.drawing import DrawingRequester
+from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.requests import Outcome, Request
 from dovetail.trace import Proxy, requires_grad
 
@@ -35,7 +36,10 @@ class DifferentiatingRequester(DrawingRequester):
         count = len(outputs)
 
         def step(*real: torch.Tensor) -> tuple[Outcome, tuple]:
-            gradients = _gradients(real[:count], real[count : 2 * count], real[2 * count :], retain, create_graph)
+            try:
+                gradients = _gradients(real[:count], real[count : 2 * count], real[2 * count :], retain, create_graph)
+            except RuntimeError as error:  # a segment may free more than its operations would, each by itself
+                raise GoEager(f"calls run eagerly where autograd cannot go back: {str(error).partition('(')[0]}") from error
             return Outcome.of_gradients(gradients), tuple([g for g in gradients if g is not None])
 
         mark = "gradients", count, retain, create_graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -40,8 +40,9 @@ def follow_gradients(lines: Iterable[BoundSymbol], constant: Collection[Proxy]) 
                     p.spec = p.spec.like(requires_grad=True)
 
 
-def text_of(program: Trace, written: Collection[Proxy]) -> Any:
-    """Return a key that is equal for programs that do the same, whatever their values are called."""
+def text_of(program: Trace, written: Collection[Proxy], cut_off: Collection[Proxy] = ()) -> Any:
+    """Return a key that is equal for programs that do the same, whatever their values are called; no gradient flows through `cut_off`."""
+    cut_off = set(cut_off)
     numbers: dict[Proxy, int] = {}
 
     def leaf(x: Any) -> Any:
@@ -51,7 +52,7 @@ def text_of(program: Trace, written: Collection[Proxy]) -> Any:
             return numbers[x]
         numbers[x] = len(numbers)
         constant = Same(program.constants[x]) if x in program.constants else None
-        facts = (x.spec.requires_grad, x.spec.strides) if isinstance(x, TensorProxy) else ()
+        facts = (x.spec.requires_grad, x.spec.strides, x in cut_off) if isinstance(x, TensorProxy) else ()
         return numbers[x], repr(x.spec), facts, constant
 
     def line_key(line: BoundSymbol) -> Any:
@@ -66,6 +67,19 @@ def text_of(program: Trace, written: Collection[Proxy]) -> Any:
 
     inputs = tuple([(leaf(p), p in written) for p in program.inputs])
     return inputs, tuple(map(line_key, program.lines)), frozen(program.outputs)
+
+
+def result_form(value: Any, places: Mapping[Proxy, int]) -> Any:
+    """Return a key for what a function returns, with traced values by their places; None where it is more than these in containers."""
+    if is_proxy(value):
+        return ("traced", places[value]) if value in places else None
+    if type(value) in (tuple, list):
+        forms = tuple([result_form(item, places) for item in value])
+        return None if None in forms else (type(value), forms)
+    if type(value) is dict and all([type(key) is str for key in value]):
+        forms = tuple([(key, result_form(item, places)) for key, item in value.items()])
+        return None if any([form is None for _, form in forms]) else (dict, forms)
+    return (type(value), repr(value)) if type(value) in _PLAIN else None
 
 
 def _fixed(x: Any) -> Any:

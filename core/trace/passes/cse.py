@@ -19,18 +19,20 @@ Lines with effects, random ones among them, are never merged.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dovetail.trace.ir import Trace, substitute
 from dovetail.trace.printing import literal
-from dovetail.trace.proxies import TensorProxy, proxies
+from dovetail.trace.proxies import Proxy, TensorProxy, proxies
 
 
-def cse(trace: Trace) -> Trace:
-    """Return the trace with equal lines computed once."""
-    new, first, env = trace.derive("cse"), {}, {}
+def cse(trace: Trace, *, constant: Collection[Proxy] = ()) -> Trace:
+    """Return the trace with equal lines computed once.  No value through which a gradient flows becomes one of `constant`, or the reverse."""
+    new, first, env, constant = trace.derive("cse"), {}, {}, set(constant)
     escaping = set(proxies(trace.outputs))
     for line in trace.lines:
         line = substitute(line, env)
-        kind = tuple([p.spec.requires_grad for p in line.writes if isinstance(p, TensorProxy)])  # a line under no_grad is another
+        kind = tuple([(p.spec.requires_grad, p in constant) for p in line.writes if isinstance(p, TensorProxy)])  # a line under no_grad is another
         key = (line.symbol, literal(line.args), literal(line.kwargs), kind)
         if line.effects or key not in first:
             first.setdefault(key, line)

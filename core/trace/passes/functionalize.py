@@ -204,7 +204,10 @@ class Functionalizer:
                 new = flat_reshape(new, prims.strided_slice.meta(p.spec, **window).shape)
             old = self.read(p)
             new = written = view.symbol.put_rule(old, new, **kwargs)
-            chain.append((p, UNSEEN(old, new) if unseen and self.history and p.spec.requires_grad else new))
+            value = new
+            if unseen and self.history:
+                value = UNSEEN(old, new) if p.spec.requires_grad else prims.detach(new) if self.flows(new) else new
+            chain.append((p, value))
         if not unseen:
             self.followed.add(root)
             chain = self.keep_history(chain, before)

@@ -1,0 +1,89 @@
+"""A tensor into which a program writes what has a history requires grad from there on, and all that shares its memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dovetail
+
+
+def computed(x, w):
+    c = x * 1
+    before = c * 2
+    c.add_(w * 2)
+    return before.requires_grad, c.requires_grad, (c * 2).requires_grad, c
+
+
+def argument(x, w):
+    x.add_(w * 2)
+    return x.requires_grad, x.is_leaf, x * 2
+
+
+def whole(x, w):
+    c = x * 1
+    part = c[1:]
+    c.mul_(w)
+    return part.requires_grad, (part * 2).requires_grad, c
+
+
+def part(x, w):
+    c = x * 1
+    other = c[:2]
+    c[1:].mul_(w[1:])
+    return c.requires_grad, other.requires_grad, c.view(3, 1)
+
+
+def behind(x, w):
+    c, d = x * 1, x * 2
+    with torch.no_grad():
+        c.add_(w)
+    d.detach().add_(w)
+    return c.requires_grad, d.requires_grad, c + d
+
+
+def branched(x, w):
+    c = x * 1
+    c.add_(w)
+    return c * w if c.requires_grad else c
+
+
+@pytest.mark.parametrize("program", [computed, argument, whole, part, behind, branched])
+def test_a_write_gives_a_history(program):
+    results = []
+    for call in (program, dovetail.jit(program, executors=["torch"])):
+        w = torch.full((3,), 2.0, requires_grad=True)
+        *facts, result = out if isinstance(out := call(torch.ones(3), w), tuple) else (out,)
+        grad = torch.autograd.grad(result.sin().sum(), w) if result.requires_grad else None
+        results.append((facts, result, grad))
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_backward_inside_follows_a_write():
+    def step(x, w):
+        c = x * 1
+        c.add_(w * x)
+        if c.requires_grad:
+            c.square().sum().backward()
+        return x.grad is None
+
+    results = []
+    for call in (step, dovetail.jit(step, executors=["torch"])):
+        w = torch.full((3,), 2.0, requires_grad=True)
+        results.append((call(torch.ones(3), w), w.grad))
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_graph_that_is_freed_takes_no_other_with_it():
+    def step(y, c, w):
+        b = y * w
+        (g,) = torch.autograd.grad(b.sin().sum(), [w])
+        a = c * w  # w is broadcast as above
+        return a, g
+
+    results = []
+    for call in (step, dovetail.jit(step, executors=["torch"])):
+        w = torch.full((), 2.0, requires_grad=True)
+        a, g = call(torch.ones(3), torch.ones(3), w)
+        results.append((a, g, torch.autograd.grad(a.sin().sum(), w)))
+    torch.testing.assert_close(results[1], results[0])
