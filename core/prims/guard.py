@@ -147,7 +147,7 @@ def check_tensors(*tensors: Any, fit: Any, missed: Any) -> None:
 @check_tensors.python
 def check_tensors_python(target: str, *tensors: str, fit: str, missed: str) -> str:
     names = ", ".join(tensors)
-    return f"if not {fit}({names}) and (miss := {missed}({names})) is not None: return miss"
+    return f"if not {fit}({names}) and (mismatch := {missed}({names})) is not None: return mismatch"
 
 
 @prim(tags=GUARD)

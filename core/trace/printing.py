@@ -7,6 +7,7 @@ import itertools
 import linecache
 import math
 import pickle
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from keyword import iskeyword
@@ -20,7 +21,7 @@ from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError
 from dovetail.prims import SYMBOLS, symbols_of
 from dovetail.prims.sizes import Form, Size
-from dovetail.trace.proxies import is_proxy, proxies
+from dovetail.trace.proxies import Proxy, proxies
 
 _serial = itertools.count()
 
@@ -46,6 +47,9 @@ LITERALS: dict[type, Callable[[Any], tuple[str, str]]] = {  # the registry: type
 }
 SEQUENCES: dict[type, Callable[[str], tuple[str, str]]] = {}  # the registry: subclass of tuple -> (root, how it is written), from its items
 PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis))
+
+
+_LOCAL = re.compile(r"_|args|kwargs|tree|state|mismatch|kept|[tnv]\d+")  # names of inputs, values and variables in programs, which hide globals
 
 
 class Namespace:
@@ -84,6 +88,7 @@ class Scope:
             word = getattr(value, "__name__", None)
             word = word if isinstance(word, str) else type(value).__name__.lower()
             word = "function" if word == "<lambda>" else identifier(word)
+            word = f"object_{word}" if _LOCAL.fullmatch(word) else word
             free = (n for n in self._names.setdefault(word, _numbered(word)) if n not in self.globals and getattr(builtins, n, value) is value)
             name = self._objects[id(value)] = next(free)
             self.globals[name] = value
@@ -119,9 +124,9 @@ def _numbered(word: str) -> Any:
 
 def literal(value: Any, scope: Scope | None = None) -> str:
     """Write Python that makes `value` again; a proxy by its name, an object that cannot be written down by a name in `scope`."""
-    if is_proxy(value):
-        return value.name
     kind = type(value)
+    if issubclass(kind, Proxy):
+        return value.name
     if kind in PLAIN:
         return repr(value)
     if kind is float:
@@ -184,7 +189,7 @@ def _target(out: Any) -> str:
     if isinstance(out, (tuple, list)):
         words = ", ".join(_target(item) for item in out)
         return f"({words},)" if len(out) == 1 else f"({words})"
-    return out.name if is_proxy(out) else "_"
+    return out.name if isinstance(out, Proxy) else "_"
 
 
 def source(trace: Any, *, depth: int | None = None, where: bool = False, imports: bool = True) -> tuple[str, dict[str, Any]]:

@@ -183,3 +183,34 @@ def test_numbers_of_numpy_that_compare_oddly():
     for number in (numpy.float64(0.0), numpy.float64(-0.0), numpy.float64("nan"), numpy.float64("nan")):
         torch.testing.assert_close(compiled(X, number), X / number, equal_nan=True)
     assert compiled.cache_info().programs == 3
+
+
+@pytest.mark.parametrize("name", ["args", "kwargs", "tree", "state", "kept", "_", *[f"{letter}{i}" for letter in "tvn" for i in range(12)]])
+def test_names_of_the_program_do_not_hide_those_that_guards_refer_to(name):
+    chosen, other = type(name, (), {}), type("other", (), {})
+    holder = [chosen]
+
+    def program(x):
+        return x + 1 if holder[0] is chosen else x - 1
+
+    compiled = dovetail.jit(program)
+    same(compiled(X), program(X))
+    holder[0] = other
+    same(compiled(X), program(X))
+
+
+def test_attributes_of_exceptions_are_read_through_their_class():
+    class Stop(Exception):
+        def __init__(self, value):
+            super().__init__(value)
+            self.value = value
+
+    def program(x, n):
+        try:
+            raise Stop(n)
+        except Stop as error:
+            return x * error.value + error.args[0]
+
+    compiled = dovetail.jit(program)
+    for n in (2, 2, 5):
+        same(compiled(X, n), program(X, n))
